@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scripted_critics import Scripted, says
-from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, VOCABULARY, Searches, passages, run, scripted
+from written import PROMPTING, VOCABULARY, Searches, passages, run, scripted
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -19,11 +18,9 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, consult, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Moment
-from selfrag.decoding.requests import Consult, Consulted, Failed, Finish, Generate, Generated
+from selfrag.decoding.requests import Consult, Consulted, Failed, Finish, Generated
 from selfrag.decoding.segments import read
 from selfrag.decoding.trace import Trace
-from selfrag.engines.base import Limits
-from selfrag.engines.scripted import Reply
 from selfrag.intrinsics.labels import RELEVANCE
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.rendering import html
@@ -115,26 +112,6 @@ def test_two_texts_under_one_id_are_judged_apart() -> None:
 
 
 # --- many options --------------------------------------------------------------------------------------------------
-
-
-def test_a_thousand_options_some_of_which_begin_others() -> None:
-    def reply(request: Generate) -> Reply:
-        draw = random.Random(repr((request.prompt_ids[-9:], "d2" in PROMPTING.codec.decode(text_of(request)))))
-        rows = {i: 0.01 + 0.001 * (i % 7) for i in request.watch_ids}
-        return Reply((EOS,), {0: {**rows, VOCABULARY.ids["[Relevant]"]: draw.random()}})
-
-    def text_of(request: Generate) -> list[int]:
-        return [i for i in request.prompt_ids if i >= FIRST_CHARACTER]
-
-    starts = [chr(0x4E00 + i) for i in range(334)]
-    options = [start + rest for start in starts for rest in ("", "a", "ab")][:1000]
-    found = [
-        run(reply, "d1", "d2", choices=options, mode="always", limits=Limits(4096, LIMITS.vocab_size, watched))
-        for watched in (19, 10**6)
-    ]
-    assert found[0].answer.text == found[1].answer.text
-    assert len(found[0].answer.trace.nodes) == 2000
-    assert [n.likelihood for n in found[0].answer.trace.nodes] == [n.likelihood for n in found[1].answer.trace.nodes]
 
 
 # --- scores of any kind --------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from written import EOS, LIMITS, PROMPTING, RESPONSE, Searches, model, passages, run, seen
+from written import EOS, LIMITS, PROMPTING, Searches, model, passages, run
 
 from retrieval.passage import Passage
 from selfrag.decoding.beam import decode
@@ -39,53 +39,6 @@ def test_the_beam_searches_again_for_each_hypothesis_with_its_last_segment() -> 
     assert [(p.id, i) for p, i in found.answer.retrieved] == [("d1", 0), ("d2", 0), ("d3", 0), ("d5", 1)]
 
 
-@pytest.mark.parametrize(
-    ("accumulate", "path_b"),
-    [("mean", (2.8833 + 3.4) / 2), ("sum", 2.8833 + 3.4), ("product", 2.8833 * 3.4)],
-)
-def test_accumulate_modes(accumulate: str, path_b: float) -> None:
-    found = run(BEAM, search=HITS, mode="always", accumulate=accumulate)
-    assert found.node("A.").score == pytest.approx(3.4, abs=1e-4)
-    assert found.node("b.").path_score == pytest.approx(path_b, abs=1e-3)
-
-
-CONTINUE = {
-    "": "{~retrieve 1 0 0}x",
-    "[Retrieval]<d1>": f"{{isrel .4 .6}}Bad.{GOOD}{MORE}",
-    "[Retrieval]<d3>": f"[Relevant]One.{GOOD}{KEEP}",
-    "[Retrieval]<d3>[Relevant]One.[Utility:5][Continue to Use Evidence]": "Two.[Fully supported]{retrieve 0 1 0}",
-    "[Retrieval]<d3>[Relevant]One.[Utility:5][Continue to Use Evidence]Two.[Fully supported][No Retrieval]": "Three."
-    + KEEP,
-    "[Retrieval]<d3>[Relevant]One.[Utility:5][Continue to Use Evidence]Two.[Fully supported][No Retrieval]Three."
-    "[Continue to Use Evidence]": "Four.</s>",
-}
-
-
-def test_continue_keeps_the_passage_without_another_search() -> None:
-    found = run(CONTINUE, "d1", "d3", beam=1)
-    assert found.answer.text == "One. Two. Three. Four."
-    assert found.searches.queries == ["Q"]
-    assert [s.citation.id if s.citation else None for s in found.answer.segments] == ["d3", "d3", None, "d3"]
-    assert [d.action for d in found.answer.trace.decisions] == ["retrieve", "continue", "write", "continue"]
-    assert [n.branch for n in found.answer.trace.path(found.answer.trace.best)] == [
-        "passage",
-        "continue",
-        "none",
-        "continue",
-    ]
-
-
-def test_equal_candidates_are_merged_and_free_a_place_in_the_beam() -> None:
-    tree = {
-        "[Retrieval]<d1>": ("[Relevant]Same.</s>", 0.8),
-        "[Retrieval]<d2>": ("[Relevant]Same.</s>", 0.9),
-        "[Retrieval]<d3>": ("[Relevant]Other.</s>", 0.1),
-    }
-    found = run(tree, "d1", "d2", "d3", mode="always", beam=2)
-    assert [str(n.status) for n in found.answer.trace.nodes] == ["merged", "finished", "finished"]
-    assert [p.id for p in found.answer.citations] == ["d2"]
-
-
 def test_equal_queries_are_searched_once() -> None:
     """Two hypotheses whose last segments are the same ask the same."""
     tree = {
@@ -104,17 +57,6 @@ def test_equal_queries_are_searched_once() -> None:
     assert found.searches.batches == [["Q"], ["Q A.", "Q B."], ["Q Same."]]
     assert found.answer.text == "A. Same. End."
     assert found.answer.usage.searches == 4
-
-
-@pytest.mark.parametrize("given", [None, ()])
-def test_nothing_found_writes_without_evidence(given: tuple[Passage, ...] | None) -> None:
-    found = run({"[No Retrieval]": "Own words.</s>"}, evidence=given, mode="always")
-    assert found.answer.text == "Own words."
-    assert found.answer.segments[0].citation is None
-    (decision,) = found.answer.trace.decisions
-    assert (decision.action, decision.passages) == ("retrieve", ())
-    assert decision.reason == "mode=always; nothing found"
-    assert found.answer.retrieved == ()
 
 
 LONG = {
@@ -160,17 +102,6 @@ def test_a_generation_that_fills_the_context_ends_the_answer() -> None:
     found = run(LONG, mode="never", limits=limits)
     assert found.answer.text == "1234"
     assert found.node("1234").finish == "context"
-
-
-def test_usage_counts_what_was_asked() -> None:
-    found = run(LONG, mode="never", max_segments=2)
-    usage = found.answer.usage
-    assert usage.requests == 2
-    assert usage.prompt_tokens == sum(len(request.prompt_ids) for request in found.engine.requests)
-    assert usage.generated_tokens == 12
-    assert (usage.cached_tokens, usage.searches) == (0, 0)
-    assert usage.seconds > 0
-    assert seen(found.engine.requests[0].prompt_ids) == f"### Instruction:\nQ\n\n{RESPONSE}[No Retrieval]"
 
 
 def test_a_segment_is_committed_before_the_next_is_written() -> None:

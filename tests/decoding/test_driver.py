@@ -11,13 +11,15 @@ import pytest
 from written import EOS, LIMITS, PROMPTING, Tree, passages, scripted
 
 from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, Committed, Event, drive
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Generated
+from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import DecodingError, EngineError, UserError
+from selfrag.errors import EngineError, UserError
 
 NEVER, ALWAYS = Decoding(mode="never"), Decoding(mode="always")
 MORE = "{retrieve 0 1 0}"
@@ -124,17 +126,20 @@ def test_a_cancelled_question_is_aborted_and_the_others_finish() -> None:
     assert len(engine.requests) == 4  # one of the cancelled question, whose second was not sent, and three of the other
 
 
-def test_a_question_can_be_cancelled_while_only_its_search_runs() -> None:
+@pytest.mark.parametrize("service", [False, True])
+def test_a_question_can_be_cancelled_while_only_its_search_or_a_service_runs(service: bool) -> None:
     release = threading.Event()
     cancelled: set[int] = set()
 
-    def slow(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+    def slow(asked: Sequence[Any], k: int = 1) -> list[Any]:
         cancelled.add(0)
         assert release.wait(10)
-        return [passages("d1")] * len(queries)
+        return [passages("d1")] * len(asked)
 
+    decoders = [consulting(1)] if service else asking("searching", policy=ALWAYS)
+    engine = scripted({"Q": {"": "x"}})
     try:
-        events = list(drive(asking("searching", policy=ALWAYS), scripted({}), slow, cancelled=cancelled))
+        events = list(drive(decoders, engine, slow, services={"judge": slow}, cancelled=cancelled))
         assert not release.is_set()
     finally:
         release.set()
@@ -199,9 +204,43 @@ def test_a_programming_error_keeps_its_traceback_and_aborts_the_rest() -> None:
     assert engine.aborted == [1]
 
 
-def test_a_decoder_that_asks_for_nothing_gets_nothing() -> None:
-    def idle() -> Any:
-        assert (yield []) == []
-        raise DecodingError("idle")
+# --- what is asked beside the engine -------------------------------------------------------------------------------
 
-    assert ends(drive([idle()], scripted({}), None)) == {0: "DecodingError: idle"}
+
+def consulting(*payloads: Any, service: str = "judge") -> Decoder:
+    """Asks a service and one token of the engine in one batch, and answers with what came back."""
+    results = yield [*(Consult(service, payload) for payload in payloads), Generate(PROMPTING.prompt("Q"), 1)]
+    said = [r.value if isinstance(r, Consulted) else r.reason for r in results if isinstance(r, Consulted | Failed)]
+    return Answer("Q", repr(said), (), Usage(), Trace("Q", Decoding(), (), (), None))
+
+
+def test_all_who_wait_share_a_call_to_a_service() -> None:
+    calls: list[list[int]] = []
+
+    def double(payloads: Sequence[int]) -> list[int]:
+        calls.append(list(payloads))
+        return [2 * payload for payload in payloads]
+
+    decoders = [consulting(1, 2), consulting(3), consulting(4)]
+    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None, services={"judge": double}))
+    assert found == {0: "[2, 4]", 1: "[6]", 2: "[8]"}
+    assert calls == [[1, 2, 3, 4]]
+
+
+def test_failures_of_a_service_stay_with_their_requests() -> None:
+    def fails(payloads: Sequence[int]) -> list[int]:
+        raise ValueError("boom")
+
+    def refuses(payloads: Sequence[int]) -> list[int]:
+        raise UserError("no adapter")
+
+    services = {"fails": fails, "refuses": refuses, "short": lambda payloads: [], "some": lambda p: [Failed("no"), 2]}
+    decoders = [consulting(1, 2, service=name) for name in ("fails", "refuses", "short", "some", "missing")]
+    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None, services=services))
+    assert [found[i] for i in range(5)] == [
+        "['ValueError: boom', 'ValueError: boom']",
+        "['no adapter', 'no adapter']",
+        "['short answered 0 of 1 requests', 'short answered 0 of 1 requests']",
+        "['no', 2]",
+        "[\"no service 'missing'\", \"no service 'missing'\"]",
+    ]

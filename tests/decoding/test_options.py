@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from written import FIRST_CHARACTER, LIMITS, RESPONSE, VOCABULARY, Run, run, seen
 
 from selfrag.decoding.options import normalised
@@ -141,24 +139,6 @@ def test_tokens_and_characters_are_counted_apart() -> None:
     by_character = normalised([-2, -3], texts, ids, "characters")  # -0.5 * 8 against -0.25 * 8
     assert by_character == pytest.approx([1 / (1 + math.exp(2)), 1 / (1 + math.exp(-2))])
     assert normalised([-2, -3], texts, [(), ()], "tokens") == normalised([-2, -3], texts, ids)
-
-
-@given(st.lists(st.tuples(st.floats(-300, -0.01), st.integers(1, 40)), min_size=2, max_size=6))
-def test_options_rank_by_their_quotient_and_equal_lengths_change_nothing(rows: list[tuple[float, int]]) -> None:
-    logprobs = [logprob for logprob, _ in rows]
-    texts, ids = ["x" * size for _, size in rows], [(1,) * size for _, size in rows]
-    quotients = [logprob / size for logprob, size in rows]
-    for length in ("tokens", "characters"):
-        found = normalised(logprobs, texts, ids, length)
-        assert math.fsum(found) == pytest.approx(1)
-        assert all(
-            p >= q
-            for p, a in zip(found, quotients, strict=True)
-            for q, b in zip(found, quotients, strict=True)
-            if a > b + 1e-9
-        )
-        same = normalised(logprobs, ["x" * 7] * len(rows), [(1,) * 7] * len(rows), length)
-        assert same == pytest.approx(normalised(logprobs, texts, ids))
 
 
 def test_nothing_could_be_scored() -> None:

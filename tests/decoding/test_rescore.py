@@ -11,6 +11,7 @@ from written import run
 
 from selfrag.decoding.answer import Answer, Usage, sweep
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.rescore import replay
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights
@@ -86,6 +87,17 @@ def test_an_answer_that_failed_cannot_be_rescored() -> None:
         sweep([run(TREE, "d1").answer], np.ones((1, 2)))
     best, exact = sweep([failed], [Weights()])
     assert (best[0, 0], exact[0, 0]) == (-1, False)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '{"decisions": [], "nodes": [{}], "question": "Q"}'])
+def test_what_is_no_trace_is_one_line(text: str) -> None:
+    with pytest.raises(UserError, match="this is no trace in JSON"):
+        Trace.from_json(text)
+
+
+def test_a_replay_of_nothing_is_nothing() -> None:
+    assert list(replay(Trace("Q", Decoding(), (), (), None), [Weights()]).best) == [-1]
+    assert sweep([], [Weights()])[0].shape == (0, 1)
 
 
 def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds() -> None:

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import written
 from written import LIMITS, run
@@ -52,16 +51,6 @@ def test_skip_never_blows_up_with_weights_of_both_signs() -> None:
     assert score == pytest.approx(0.01 * 2.49 / 1.99)
 
 
-def test_scores_of_many_settings_are_bit_equal_to_one_at_a_time() -> None:
-    random = np.random.default_rng(0)
-    scores = random.random((40, 3))
-    scores[random.random((40, 3)) < 0.3] = np.nan
-    weights = random.normal(size=(50, 3))
-    for row in scores.tolist():
-        together = critique_score(row, list(weights.T), "skip")
-        assert together.tolist() == [critique_score(row, one, "skip") for one in weights.tolist()]
-
-
 @pytest.mark.parametrize(
     ("policy", "score"),
     [
@@ -87,12 +76,6 @@ def test_continue_wins_only_where_there_is_evidence() -> None:
     assert policy.action(judgment, has_evidence=False)[0] == "retrieve"
     assert policy.action(None, has_evidence=False) == ("write", "no Retrieve distribution")
     assert Decoding.official().action(judgment, has_evidence=True) == ("retrieve", "[Retrieval] was written")
-
-
-@pytest.mark.parametrize("test", ["yes_no", "all", "log_ratio"])
-@pytest.mark.parametrize("row", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0.3, 0.3, 0.4), (0.5, 0.5, 0)])
-def test_every_test_stays_within_bounds(test: str, row: tuple[float, float, float]) -> None:
-    assert 0 <= Decoding(retrieve_test=test).retrieval_score(distribution(*row)) <= 1
 
 
 ONE = {"mode": "always", "max_segments": 1, "likelihood": "none"}

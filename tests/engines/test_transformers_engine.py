@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pump import serve
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
@@ -62,23 +63,6 @@ CONTEXT = 160
 def load(path: Path, **options) -> TransformersEngine:
     options = {"max_model_len": CONTEXT, "max_batch": 4, **options}
     return TransformersEngine.load(TransformersConfig(str(path), **options))
-
-
-def run(engine: TransformersEngine, requests, *, steps: int = 2000) -> list[Generated | Failed]:
-    tickets = [engine.submit(request) for request in requests]
-    results = collect(engine, tickets, steps=steps)
-    return [results[ticket] for ticket in tickets]
-
-
-def collect(engine, tickets, *, steps: int = 2000):
-    results = {}
-    for _ in range(steps):
-        for ticket, result in engine.step():
-            assert ticket not in results
-            results[ticket] = result
-        if set(tickets) <= set(results):
-            return results
-    raise AssertionError(f"not finished after {steps} steps")
 
 
 def assert_same(got: Generated | Failed, want: Generated) -> None:
@@ -139,37 +123,33 @@ def requests(vocabulary: Vocabulary):
 @given(data=st.data())
 def test_any_batch_gives_what_each_request_gives_alone(engine, reference, vocabulary, data):
     batch = data.draw(st.lists(requests(vocabulary), min_size=1, max_size=7))
-    for got, request in zip(run(engine, batch), batch, strict=True):
+    for got, request in zip(serve(engine, batch), batch, strict=True):
         assert_same(got, reference(request))
 
 
 def test_a_long_answer_outgrows_its_buffers(checkpoint, reference, vocabulary):
     never_ends = tuple(i for i in range(200) if i not in vocabulary.control and i > 2)
     wave = [Generate((9, 10 + i), 150 - 40 * i, allowed_ids=never_ends) for i in range(3)]
-    for got, request in zip(run(load(checkpoint), wave), wave, strict=True):
+    for got, request in zip(serve(load(checkpoint), wave), wave, strict=True):
         assert_same(got, reference(request))
 
 
-class TestFinish:
-    def test_context_is_not_taken_for_the_budget(self, engine):
-        full = Generate((5,) * (CONTEXT - 3), 50, allowed_ids=(8, 9))
-        exact = replace(full, max_tokens=3)
-        got_full, got_exact = run(engine, [full, exact])
-        assert (len(got_full.token_ids), got_full.finish) == (3, Finish.CONTEXT)
-        assert (len(got_exact.token_ids), got_exact.finish) == (3, Finish.BUDGET)
+def test_context_is_not_taken_for_the_budget(engine):
+    full = Generate((5,) * (CONTEXT - 3), 50, allowed_ids=(8, 9))
+    got_full, got_exact = serve(engine, [full, replace(full, max_tokens=3)])
+    assert (len(got_full.token_ids), got_full.finish) == (3, Finish.CONTEXT)
+    assert (len(got_exact.token_ids), got_exact.finish) == (3, Finish.BUDGET)
 
 
-class TestRefusals:
-    def test_abort_is_silent_and_spares_the_others(self, engine, reference):
-        wave = [Generate((5, 6 + i), 12, allowed_ids=(8, 9, 10 + i)) for i in range(7)]
-        tickets = [engine.submit(request) for request in wave]
-        engine.step()
-        engine.abort([tickets[1], tickets[6], 10**9])
-        kept = [ticket for i, ticket in enumerate(tickets) if i not in (1, 6)]
-        results = collect(engine, kept)
-        for _ in range(20):
-            results.update(engine.step())
-        assert set(results) == set(kept)
-        for ticket in kept:
-            assert_same(results[ticket], reference(wave[tickets.index(ticket)]))
-        engine.abort(tickets)
+def test_abort_is_silent_and_spares_the_others(engine, reference):
+    wave = [Generate((5, 6 + i), 12, allowed_ids=(8, 9, 10 + i)) for i in range(7)]
+    tickets = [engine.submit(request) for request in wave]
+    engine.step()
+    engine.abort([tickets[1], tickets[6], 10**9])
+    results = {}
+    for _ in range(60):
+        results.update(engine.step())
+    assert set(results) == {ticket for i, ticket in enumerate(tickets) if i not in (1, 6)}
+    for ticket, result in results.items():
+        assert_same(result, reference(wave[tickets.index(ticket)]))
+    engine.abort(tickets)

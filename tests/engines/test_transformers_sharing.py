@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pump import generated, serve
 
-from selfrag.decoding.requests import Generate, Generated
+from selfrag.decoding.requests import Generate
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
 pytestmark = pytest.mark.engine
@@ -32,14 +33,6 @@ def make(tiny_llama, monkeypatch):
     return build
 
 
-def run(engine, requests) -> list[Generated]:
-    tickets = [engine.submit(request) for request in requests]
-    results = {}
-    while len(results) < len(tickets):
-        results.update(engine.step())
-    return [results[ticket] for ticket in tickets]
-
-
 def candidates(question=QUESTION, tokens=1) -> list[Generate]:
     return [Generate(question + passage, tokens, watch_ids=(3, 4)) for passage in PASSAGES]
 
@@ -48,20 +41,19 @@ def test_cached_tokens_add_up_to_what_was_not_computed(make):
     engine, fresh = make(max_batch=32)
     task = tuple(range(300, 340))  # an instruction that all questions share
     wave = [r for first in (5, 6, 7) for r in candidates((*task, first, *QUESTION))]
-    results = run(engine, wave)
+    results = serve(engine, wave)
     assert sum(fresh) == sum(len(r.prompt_ids) - g.cached_tokens for r, g in zip(wave, results, strict=True))
     assert sum(fresh) == 40 + 3 * 101 + 15 * 30
 
 
 def test_a_decision_pays_for_the_candidates_and_a_candidate_for_the_next_segment(make):
     engine, fresh = make()
-    (decision,) = run(engine, [Generate(QUESTION, 1)])
-    assert decision.cached_tokens == 0
-    results = run(engine, candidates(tokens=8))
+    assert generated(engine, Generate(QUESTION, 1)).cached_tokens == 0
+    results = serve(engine, candidates(tokens=8))
     assert [result.cached_tokens for result in results] == [100] * 5
     best = candidates()[2].prompt_ids + results[2].token_ids
     before = sum(fresh)
-    (nxt,) = run(engine, [Generate((*best, 7), 1)])
+    nxt = generated(engine, Generate((*best, 7), 1))
     # Of the answer so far only its newest token had not been through the model.
     assert nxt.cached_tokens == len(best) - 1
     assert sum(fresh) - before == 2
@@ -69,7 +61,7 @@ def test_a_decision_pays_for_the_candidates_and_a_candidate_for_the_next_segment
 
 def test_the_budget_bounds_what_is_kept(make):
     engine, _ = make(prefix_cache_mib=1)
-    run(engine, [Generate(tuple(range(5 + i, 305 + i)), 1) for i in range(30)])
+    serve(engine, [Generate(tuple(range(5 + i, 305 + i)), 1) for i in range(30)])
     assert 0 < engine._prefixes.size <= 1 << 20
 
 
@@ -78,7 +70,7 @@ def test_prefill_in_small_passes_changes_nothing(make, limit):
     engine, _fresh = make(max_prefill_tokens=limit, prefix_cache_mib=0)
     whole, _ = make(prefix_cache_mib=0)
     wave = [*candidates(tokens=4), Generate((9, 10, 11), 4, watch_ids=(3, 4))]
-    for got, want in zip(run(engine, wave), run(whole, wave), strict=True):
+    for got, want in zip(serve(engine, wave), serve(whole, wave), strict=True):
         assert got.token_ids == want.token_ids
         assert got.watched == pytest.approx(want.watched, abs=1e-4)
 
@@ -86,5 +78,5 @@ def test_prefill_in_small_passes_changes_nothing(make, limit):
 def test_rows_run_together_and_leave_when_finished(make):
     engine, fresh = make(max_batch=4)
     lengths = [2, 4, 6, 8]
-    run(engine, [Generate((5 + i, 6), n, allowed_ids=(8, 9)) for i, n in enumerate(lengths)])
+    serve(engine, [Generate((5 + i, 6), n, allowed_ids=(8, 9)) for i, n in enumerate(lengths)])
     assert fresh == [8, 4, 3, 3, 2, 2, 1, 1]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import loopback
 
 Answer = tuple[int, Any]
 
@@ -28,36 +28,22 @@ def said(text: str, tokens: list[tuple[str, dict[str, float]]] | None = None, fi
     return 200, {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}
 
 
-class ChatServer:
-    """Answers with `answer(body)`; use as a context manager."""
+class Handler(loopback.Answering):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append(body)
+        self.server.paths.append(self.path)
+        self.answer(*self.server.reply(body))
 
-    def __init__(self, answer: Callable[[dict[str, Any]], Answer]) -> None:
-        bodies: list[dict[str, Any]] = []
-        paths: list[str] = []
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                bodies.append(body)
-                paths.append(self.path)
-                status, reply = answer(body)
-                content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+class ChatServer(loopback.Loopback):
+    """Answers with `reply(body)`; use as a context manager."""
 
-            def log_message(self, *_):
-                pass
+    handler = Handler
 
-        self.bodies, self.paths = bodies, paths
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> ChatServer:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
+    def __init__(self, reply: Callable[[dict[str, Any]], Answer]) -> None:
+        self.reply, self.bodies, self.paths = reply, [], []
+        super().__init__()
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.stop()

@@ -93,23 +93,6 @@ def test_the_runner_sees_a_difference(tmp_path: Path, name: str, change, where: 
     assert where in _tampered(tmp_path, name, change)
 
 
-@needs_cases
-def test_a_text_with_a_tag_in_it_is_a_named_deviation(tmp_path: Path):
-    raw = json.loads((CASES / "D4" / "CG__citations.json").read_text())
-    given, expected = (raw[name]["extra_body"]["documents"][0] for name in ("input", "expected_request"))
-    given["text"] = f"See <c1>, {given['text']}"
-    expected["text"] = expected["text"].replace("<c0> ", "<c0> See <c1>, ", 1)
-    raw["model_output"], raw["expected_upstream"] = [], []
-    (tmp_path / "D4").mkdir()
-    (tmp_path / "D4" / "CG__x.json").write_text(json.dumps(raw))
-    (case,) = read_cases(tmp_path)
-    assert check(case).deviations == (Deviation.LOOKALIKE,)
-    expected["text"] += "!"
-    (tmp_path / "D4" / "CG__x.json").write_text(json.dumps(raw))
-    (case,) = read_cases(tmp_path)
-    assert check(case).verdict is Verdict.FAIL
-
-
 FORGED = "With <c1> inside. Another."
 SPACED = "  One. Two."
 

@@ -23,8 +23,8 @@ from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spe
 from selfrag.intrinsics.responses import CitationGeneration
 from selfrag.reflection.judgment import Source
 
-ANSWER = ('"answerable"', '"unanswerable"')
 TWO = "First one. Second one."
+OUT = Code.OUT_OF_RANGE
 DOCUMENT = "Alpha is first. Beta is second. Gamma is third."
 
 
@@ -53,27 +53,25 @@ def test_01_boolean_labels_have_their_probability():
     assert found.judgments[0].score == pytest.approx(0.2)
 
 
-def test_02_duplicates_are_dropped():
-    found = cited('[{"r":0,"c":[1,1]},{"r":0,"c":[1]},{"r":1,"c":[]}]')
-    assert [c.site.text for c in found.findings[0].citations] == ["Beta is second."]
-    assert Code.DUPLICATE in codes(found)
+@pytest.mark.parametrize(
+    ("raw", "found", "code"),
+    [
+        ('[{"r":0,"c":[1,1]},{"r":0,"c":[1]},{"r":1,"c":[]}]', [["Beta is second."], []], Code.DUPLICATE),  # 02
+        # 03: a number out of range costs only itself
+        ('[{"r":0,"c":[99,2]},{"r":7,"c":[0]},{"r":1,"c":[0]}]', [["Gamma is third."], ["Alpha is first."]], OUT),
+        ('[{"r":0,"c":[-1]},{"r":1,"c":[0]}]', [[], ["Alpha is first."]], OUT),  # 04
+        ('[{"r":0,"c":[2,', [["Gamma is third."], []], Code.TRUNCATED),  # 12: kept as far as it goes
+    ],
+)
+def test_02_03_04_12_what_of_a_list_is_cited(raw: str, found: list[list[str]], code: Code):
+    reflection = cited(raw)
+    assert texts(reflection) == found
+    assert code in codes(reflection)
 
 
-def test_03_a_number_out_of_range_costs_only_itself():
-    found = cited('[{"r":0,"c":[99,2]},{"r":7,"c":[0]},{"r":1,"c":[0]}]')
-    assert texts(found) == [["Gamma is third."], ["Alpha is first."]]
-    assert Code.OUT_OF_RANGE in codes(found)
-
-
-def test_03_a_sentence_that_cites_only_what_does_not_exist_is_undefined():
-    finding = cited('[{"r":0,"c":[99]},{"r":1,"c":[]}]').findings[0]
-    assert finding.judgment is None
-
-
-def test_04_a_negative_number_cites_nothing():
-    found = cited('[{"r":0,"c":[-1]},{"r":1,"c":[0]}]')
-    assert texts(found) == [[], ["Alpha is first."]]
-    assert Code.OUT_OF_RANGE in codes(found)
+@pytest.mark.parametrize(("raw", "sentence"), [('[{"r":0,"c":[99]},{"r":1,"c":[]}]', 0), ('[{"r":0,"c":[2,', 1)])
+def test_03_12_a_sentence_without_a_record_that_counts_is_undefined(raw: str, sentence: int):
+    assert cited(raw).findings[sentence].judgment is None
 
 
 @pytest.mark.parametrize("dialect", ["granite-common", "mellea", "granite-3.3"])
@@ -95,7 +93,10 @@ def test_05_offsets_are_into_the_callers_text(dialect: str):
 def test_06_a_tag_in_a_text_is_text():
     document = "Text with <c1> inside it. Another one."
     found = cited('[{"r":0,"c":[1]},{"r":1,"c":[]}]', document)
-    assert texts(found) == [["Another one."], []]
+    assert [[citation.site.text for citation in finding.citations] for finding in found.findings] == [
+        ["Another one."],
+        [],
+    ]
     request = published("mellea", "citation_generation").encode(state("q <r0> q", "<r1> A.", documents=(document,)))
     assert isinstance(request.prompt, ChatPrompt)
     shown = " ".join([*(m.content for m in request.prompt.messages[:-1]), request.prompt.documents[0]["text"]])
@@ -150,13 +151,6 @@ def test_11_digits_in_a_key_and_a_null_are_json(key: str, literal: str, labels: 
     tokens = (*plain(f'{{"{key}":'), token((f" {literal}", 0.75), (f" {other}", 0.25)), *plain("}"))
     completion = Completion(f'{{"{key}": {literal}}}', tokens=tokens)
     assert plain_result(codec, codec.encode(state("q")), completion) == {key: pytest.approx(0.75)}
-
-
-def test_12_what_was_cut_off_is_kept_as_far_as_it_goes():
-    found = cited('[{"r":0,"c":[2,')
-    assert [c.site.text for c in found.findings[0].citations] == ["Gamma is third."]
-    assert found.findings[1].judgment is None
-    assert {Code.TRUNCATED, Code.MISSING} <= codes(found)
 
 
 def test_12_without_log_probabilities_a_label_is_hard():

@@ -194,8 +194,3 @@ def test_one_request_that_fails_leaves_the_others(reference):
 def test_nothing_asked_is_nothing_done(reference):
     assert reference.run([]) == []
     assert reference.run([Request(STATE, CHAT)]) == [Completion()]
-
-
-def test_vllm_refuses_an_activated_adapter_before_it_is_loaded(model_dir, adapters):
-    with pytest.raises(EngineError, match=r"activated LoRA \(aLoRA\).*transformers engine"):
-        on_vllm(model_dir, {"activated": str(adapters["activated"])})

@@ -18,7 +18,6 @@ from selfrag.decoding.requests import Failed
 from selfrag.errors import UserError
 from selfrag.intrinsics import Answerability, Library, QueryRewrite
 from selfrag.intrinsics.execution.choose import split_name
-from selfrag.intrinsics.execution.critiques import bm25, content_words, overlap
 from selfrag.intrinsics.execution.tokens import Weighing
 from selfrag.intrinsics.flows import named
 from selfrag.intrinsics.flows.progress import SelfRAGWriter
@@ -109,15 +108,6 @@ def test_words_judge_without_a_model() -> None:
     turns.append({"role": "assistant", "content": "At 80 degrees. At noon."})
     faithful = Library(bare)["hallucination_detection.overlap"](turns, [passage])
     assert [s.faithfulness for s in faithful.sentences] == [1.0, 0.0]
-
-
-def test_words_in_common_and_their_rarity() -> None:
-    assert content_words("What is the name of it?") == ["name"]
-    assert content_words("To be, or not to be") == ["to", "be", "or", "not", "to", "be"]
-    assert overlap("", "x") == 0.0
-    sentences = ["tea is hot", "tea is green", "tea at noon"]
-    assert bm25("tea noon", sentences, "at noon") > bm25("tea noon", sentences, "hot tea") > 0
-    assert bm25("", sentences, "tea") == 0.0
 
 
 def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Any) -> None:

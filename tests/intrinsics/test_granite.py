@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,10 +25,9 @@ from selfrag.intrinsics import (
     PolicyGuardrails,
 )
 from selfrag.intrinsics.catalog import codec_of, find
-from selfrag.intrinsics.contract import Completion, Message, State, logsumexp
+from selfrag.intrinsics.contract import Completion, Message, State
 from selfrag.intrinsics.dialects.registry import Options, codec, switch_codecs
 from selfrag.intrinsics.execution.endpoint import Call, ConstraintMode, body
-from selfrag.intrinsics.execution.engine import plan
 from selfrag.intrinsics.published import CRITERIA, EMBEDDED, REPOSITORIES, find_published, guardian_arguments
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.rendering import Renderer
@@ -286,80 +283,6 @@ def test_damaged_checkpoints_are_refused_in_one_line(switch, tmp_path, monkeypat
         (tmp_path / file).write_bytes((switch / file).read_bytes())
     with pytest.raises(UserError, match="is a Granite Switch; run: pip install 'granite-switch"):
         Library.from_pretrained(tmp_path, engine="transformers")
-
-
-GRANITE = """
-{%- set ns = namespace(sys='') %}
-{%- if messages[0].role == 'system' %}{%- set ns.sys = messages[0].content %}{%- endif %}
-{%- for d in documents or [] %}{{- d.text + '\\n' }}{%- endfor %}
-{%- for message in messages %}
-    {%- set content = namespace(val='') %}
-    {%- if message.content is string %}{%- set content.val = message.content %}{%- endif %}
-    {%- if (message.role == 'user') or (message.role == 'system' and not loop.first) %}
-        {{- '<|start_of_role|>' + message.role + '<|end_of_role|>' + content.val + '<|end_of_text|>\\n' }}
-    {%- elif message.role == 'assistant' %}
-        {{- '<|start_of_role|>assistant<|end_of_role|>' + content.val + '<|end_of_text|>\\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|start_of_role|>assistant<|end_of_role|>' }}
-{%- endif %}
-"""
-
-
-@pytest.mark.engine
-def test_a_composed_checkpoint_scores_as_in_one_pass_over_the_whole_prompt(tmp_path):
-    """By granite-switch itself, from random weights; scores of batches and of reused prefixes included."""
-    module = pytest.importorskip("granite_switch.hf", reason="the package granite-switch is not installed")
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import GraniteConfig, GraniteForCausalLM
-
-    tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    roles = ["<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"]
-    tokenizer.add_special_tokens({"additional_special_tokens": roles})
-    tokenizer.eos_token, tokenizer.pad_token, tokenizer.chat_template = roles[2], "<|endoftext|>", GRANITE
-    config = GraniteConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.6,
-        tie_word_embeddings=True,
-    )
-    torch.manual_seed(0)
-    base = tmp_path / "tiny"
-    GraniteForCausalLM(config).save_pretrained(base)
-    tokenizer.save_pretrained(base)
-    begins = {"answerability": f"{roles[0]}assistant{roles[1]}", "guardian-core": "<guardian>"}
-    for intrinsic, name in (("answerability", "answerability"), ("guardian", "guardian-core")):
-        folder, spec = tmp_path / "library" / name / "tiny" / "alora", codec("mellea", intrinsic).spec
-        ids = tokenizer(begins[name], add_special_tokens=False)["input_ids"]
-        pairs = LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False, alora_invocation_tokens=ids)
-        get_peft_model(GraniteForCausalLM.from_pretrained(base), pairs).save_pretrained(folder)
-        (folder / "io.yaml").write_text(written(spec))
-    command = [sys.executable, "-m", "granite_switch.composer.compose_granite_switch", "--base-model", base]
-    options = ["--target-model", "tiny", "--adapters", tmp_path / "library", "--output", tmp_path / "switch"]
-    subprocess.run([*command, *options], check=True, capture_output=True)
-
-    with Library.from_pretrained(tmp_path / "switch", engine="transformers") as library:
-        kinds = [library["answerability"], library["guardian"]]
-        states = [kinds[0].state(PAST, DOCUMENTS), kinds[1].state(TALK, criteria="harm")]
-        requests = [kind.codec.encode(state) for kind, state in zip(kinds, states, strict=True)]
-        renderer, whole = library.executor.renderer, module.load_model(str(tmp_path / "switch")).eval()
-        for _ in range(2):
-            for request, found in zip(requests, library.executor.run(requests), strict=True):
-                (slot,) = request.slots
-                made = plan(renderer, slot, renderer.prompt(request.prompt), adapter=None, most_watched=1000)
-                sums = [-math.inf] * len(slot.surfaces)
-                for path, owner in zip(made.paths, made.owners, strict=True):
-                    logits = whole(input_ids=torch.tensor([[*made.prefix, *path]])).logits[0].double()
-                    rows = logits.log_softmax(-1)[len(made.prefix) - 1 :]
-                    value = sum(rows[at, one].item() for at, one in enumerate(path))
-                    sums[owner] = logsumexp([sums[owner], value])
-                assert found.scores[0] == pytest.approx(sums, abs=1e-3)
 
 
 def test_published_adapters_are_pinned_where_a_commit_is_known():

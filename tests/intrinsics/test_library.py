@@ -23,7 +23,6 @@ from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.intrinsics.sentences import last_query
 from selfrag.reflection.labels import Label, LabelSet, Role
 
-TALK = [{"role": "user", "content": "Who wrote Faust?"}, {"role": "assistant", "content": "Goethe did. In 1808."}]
 PASSAGES = ["Faust is a play by Goethe. It has two parts.", "Water boils."]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -113,25 +112,6 @@ def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
     assert read.nodes == answer.trace.nodes
 
 
-def test_questions_share_the_calls_to_another_model() -> None:
-    calls: list[int] = []
-    executor = by_passage(d1=0.9, d2=0.2)
-
-    class Counted(Answering):
-        def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
-            calls.append(len(requests))
-            return super().run(requests)
-
-    counted = Counted(executor.answer)
-    names = tuple("abcdef")
-    answers = rag(IntrinsicReflector(HallucinationDetection(counted)), questions=names).generate(
-        list(names), reflectors="hallucination_detection=issup"
-    )
-    assert [a.text for a in answers] == ["Close."] * 6
-    assert sum(calls) == 12
-    assert len(calls) < 6
-
-
 def test_citations_count_by_length_and_certainty_needs_no_passage() -> None:
     def cite(request: Request) -> Completion:
         rows = []
@@ -195,12 +175,18 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
     assert answer.trace.nodes[1].places == {}
 
 
-def test_what_fails_or_makes_no_sense_is_undefined() -> None:
+def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined() -> None:
     broken = IntrinsicReflector(HallucinationDetection(Answering(lambda request: Failed("no memory"))))
     answer = rag(broken).generate("Q", reflectors="hallucination_detection=issup")
     assert answer.segments[0].judgments[Role.SUPPORT] is None
     plain = run(TREE, "d1", "d2", weights=Weights(issup=0)).answer
     assert answer.text == plain.text
+    function = FunctionReflector(
+        "nli", ISSUP, lambda states: [[0, 0, 3.0] if "Sure" in s.response else [2.0, 0, 0] for s in states]
+    )
+    answer = rag(function).generate("Q", reflectors="nli=issup")
+    assert answer.text == "Close."
+    assert answer.segments[0].judgments[Role.SUPPORT].source is Source.JUDGE  # type: ignore[union-attr]
     rows: list[Any] = [[1.0, 0, 0], [0.1, 0.2]]
     function = FunctionReflector("nli", ISSUP, lambda states: [rows[i] for i, _ in enumerate(states)])
     found = rag(function).generate("Q", reflectors="nli").trace.nodes
@@ -210,15 +196,6 @@ def test_what_fails_or_makes_no_sense_is_undefined() -> None:
         raise RuntimeError("boom")
 
     assert rag(FunctionReflector("nli", ISSUP, fails)).generate("Q", reflectors="nli").text == "Sure. It is."
-
-
-def test_a_function_is_a_reflector() -> None:
-    function = FunctionReflector(
-        "nli", ISSUP, lambda states: [[0, 0, 3.0] if "Sure" in s.response else [2.0, 0, 0] for s in states]
-    )
-    answer = rag(function).generate("Q", reflectors="nli=issup")
-    assert answer.text == "Close."
-    assert answer.segments[0].judgments[Role.SUPPORT].source is Source.JUDGE  # type: ignore[union-attr]
 
 
 def test_tiers_and_roles() -> None:

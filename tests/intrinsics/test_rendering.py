@@ -53,12 +53,6 @@ def test_templates_that_cannot_be_used_are_named(template, said):
         Renderer.of(chat_tokenizer(template)).prompt(ChatPrompt((Message("user", "Q?"),)))
 
 
-def test_a_reply_is_one_text():
-    before, after = RENDERER.reply("Rests on [", "07")
-    assert [*before, *after] == RENDERER.text.encode("Rests on [07")
-    assert RENDERER.text.decode(after).endswith("07")
-
-
 @pytest.mark.parametrize(
     ("prefill", "surfaces"),
     [

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from wire_help import find, published, state
 
-from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Message, State, TextPrompt
 from selfrag.intrinsics.dialects.completion import System
 from selfrag.intrinsics.dialects.io_yaml import read_spec
-from selfrag.intrinsics.dialects.registry import Options, codec, codec_of_file, codec_of_spec, finder
+from selfrag.intrinsics.dialects.registry import Options, codec, codec_of_file, codec_of_spec
 
 BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>certainty<|end_of_role|>"
 
@@ -52,24 +50,6 @@ def test_documents_as_turns(form: str):
     assert [m["role"] for m in made.wire(state("q"))["messages"]] == ["user"]
 
 
-def test_documents_without_an_id_and_none_at_all_are_sent_as_published():
-    bare = State((Message("user", "q"),), (Passage("", "a"),))
-    empty = State((Message("user", "q"),), extra={"extra_body": {"documents": []}})
-    begins = "You have access to the following documents:\n\n"
-    for form, one, none in (("string", f"{begins}[Document None]\na", begins), ("json", '[{"text": "a"}]', "[]")):
-        made = codec_of_spec(read_spec("any", {"docs_as_message": form}), options=Options(exact=False, find=find))
-        assert [m["content"] for m in made.wire(bare)["messages"]] == [one, "q"]
-        assert made.wire(empty) == {"messages": [{"content": none, "role": "user"}, {"content": "q", "role": "user"}]}
-
-
-def test_the_last_turn_is_filled_in_as_it_is_shown():
-    raw = {"instruction": "Last: {last_message}", "sentence_boundaries": {"last_message": "r"}}
-    made = codec_of_spec(read_spec("any", raw), options=Options(exact=False, find=find))
-    wire = made.wire(state("One. <r1> Two."))
-    assert [m["content"] for m in wire["messages"]] == ["<r0> One. <r1> < r1> Two.", "Last: <r0> One. <r1> < r1> Two."]
-    assert [m["content"] for m in made.wire(state("  "))["messages"]] == ["", "Last: "]
-
-
 def test_the_contract_wins_and_unknown_fields_stay():
     parameters = {"temperature": 0.0, "max_completion_tokens": 9, "extra_body": {"top_k": 1}}
     spec = read_spec("any", {"parameters": parameters, "model": "adapter"})
@@ -91,17 +71,6 @@ def test_a_missing_argument_is_named():
         published("mellea", "requirement_check").encode(state("q", "a"))
     with pytest.raises(UserError, match="needs the argument 'answer_relevance_category'"):
         published("granite-3.3", "answer_relevance_rewriter").encode(state("q", "a"))
-
-
-@pytest.mark.parametrize("dialect", ["granite-3.3", "granite-common", "mellea"])
-def test_context_relevance_asks_about_one_passage(dialect: str):
-    made = published(dialect, "context_relevance")
-    shown = made.encode(state("q", documents=("the one.",))).prompt
-    everything = shown.text if isinstance(shown, TextPrompt) else str(shown.messages)
-    assert everything.count("the one.") == 1
-    assert isinstance(shown, TextPrompt) or not shown.documents
-    with pytest.raises(UserError, match="one passage at a time, not 2"):
-        made.encode(state("q", documents=("a", "b")))
 
 
 def test_names_that_are_none():
@@ -176,10 +145,3 @@ def test_schema_with_other_labels_is_refused():
     spec = read_spec("any", {"response_format": {"type": "string", "enum": ["yes", "no"]}})
     with pytest.raises(UserError, match="has no label 'answerable'"):
         codec_of_spec(spec, "answerability", Options(find=find))
-
-
-def test_the_splitter_of_the_adapters():
-    cut = finder()
-    text = "1. Open it. Dr. Smith et al. moved to the U.S. in 1999."
-    assert next(text[b:e] for b, e in cut(text)) == "1."
-    assert json.dumps([list(span) for span in cut("One. Two.")]) == "[[0, 4], [5, 9]]"
