@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from written import EOS, LIMITS, PROMPTING, Searches, passages, scripted
 import selfrag
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
-from selfrag.decoding.answer import Step
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import ScriptedEngine
@@ -142,17 +140,6 @@ def test_stream_gives_segments_and_then_the_answer() -> None:
     assert [s.text for s in segments] == ["Own words."]
 
 
-def test_choose() -> None:
-    tree = CITING | {
-        "[No Retrieval]": "A",
-        "[No Retrieval]A": "{isuse 0 0 0 0 1}",
-        "[No Retrieval]B": "{isuse 1 0 0 0 0}",
-    }
-    assert rag("Q", tree=tree).choose("Q", ["A", "B"], mode="never").text == "A"
-    with pytest.raises(UserError, match="give at least two"):
-        rag("Q").choose("Q", ["A"])
-
-
 @pytest.mark.parametrize("bad", ["\ud800", "a\udfffb"])
 def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad: str) -> None:
     def search(queries: Any, k: int) -> Any:
@@ -168,8 +155,3 @@ def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad: str) ->
         made.text.encode()
         made.trace.to_json().encode()
         json.dumps(made.as_dict(), ensure_ascii=False).encode()
-
-
-def test_an_answer_shows_what_a_flow_did() -> None:
-    answer = replace(rag("Q").generate("Q"), steps=(Step("rewrite", "Who wrote it?"),))
-    assert answer.as_dict()["steps"] == [{"name": "rewrite", "outcome": "Who wrote it?", "judgments": []}]

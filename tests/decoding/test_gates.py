@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from scripted_critics import Scripted, says
 from written import passages, reply, run
 
@@ -50,14 +49,6 @@ def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written() -
     assert answer.rescore(threshold=0.5).exact
     assert not answer.rescore(threshold=0.95).exact  # nothing would have been searched
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
-
-
-def test_an_answerable_question_is_answered_as_without_the_gate() -> None:
-    gated = run(TREE, "d1", "d2", gates="ad<0.5:abstain", given={"critics": [answerable(0.9)]}).answer
-    assert gated.text == run(TREE, "d1", "d2").answer.text
-    assert gated.trace.decisions[0].gates[0][1].probability("answerable") == pytest.approx(0.9)
-    undefined = Scripted("ad", lambda moment: None, of_passages=True)
-    assert run(TREE, "d1", gates="ad<0.5:abstain", given={"critics": [undefined]}).answer.text == "Close."
 
 
 def test_a_gate_can_take_the_evidence_away() -> None:

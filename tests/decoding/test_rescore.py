@@ -16,33 +16,12 @@ from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights
 
-MORE = "{retrieve 1 0 0}"
 START = {"": "{~retrieve .5 .5 0}x"}
 TREE = START | {
     "[Retrieval]<d1>": ("{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
     "[Retrieval]<d2>": ("{isrel .6 .4}Sure.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
     "[No Retrieval]": ("Own.{isuse 0 0 1 0 0}</s>", 0.5),
 }
-
-
-def test_scores_and_statuses_follow_the_new_setting() -> None:
-    tree = {
-        "[Retrieval]<d1>": "{isrel .9 .1}A." + MORE,
-        "[Retrieval]<d2>": "{isrel .8 .2}B." + MORE,
-        "A.[Retrieval]<d1>": "{isrel .9 .1}a.</s>",
-        "A.[Retrieval]<d2>": "{isrel .8 .2}aa.</s>",
-    }
-    answer = run(tree, "d1", "d2", mode="always", beam=1, history="text").answer
-    assert answer.exact
-    flipped = answer.rescore(Weights(isrel=-1))
-    assert {n.text: str(n.status) for n in flipped.trace.nodes} == {
-        "A.": "pruned",
-        "B.": "finished",
-        "a.": "pruned",
-        "aa.": "pruned",
-    }
-    assert flipped.text == "B."
-    assert not flipped.exact  # what would have followed B was never generated
 
 
 @pytest.mark.parametrize(("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)])
@@ -65,16 +44,6 @@ def test_a_threshold_is_exact_where_both_sides_were_recorded() -> None:
         "Own.": "finished",
     }
     assert without.rescore(threshold=0.2) == answer
-
-
-def test_a_threshold_never_overrules_continue() -> None:
-    tree = START | {
-        "[Retrieval]<d1>": "[Relevant]One.{retrieve .4 .1 .5}",
-        "[Retrieval]<d1>[Relevant]One.[Continue to Use Evidence]": "Two.</s>",
-    }
-    answer = run(tree, "d1").answer
-    assert answer.text == "One. Two."
-    assert answer.rescore(threshold=0.1).exact
 
 
 def test_an_answer_that_failed_cannot_be_rescored() -> None:

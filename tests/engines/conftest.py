@@ -25,6 +25,23 @@ def lora_adapter(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return save_adapter(tiny_llama, tmp_path_factory.mktemp("lora") / "adapter")
 
 
+@pytest.fixture
+def counting(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a transformers engine of `tiny_llama`, and a list of the adapter and the new tokens of each pass."""
+    from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+    from selfrag.engines.transformers_model import LoadedModel
+
+    passes: list[tuple[str | None, int]] = []
+    inner = LoadedModel.last_logits
+
+    def counted(self: Any, ids: Any, mask: Any, positions: Any, cache: Any, adapter: Any) -> Any:
+        passes.append((adapter, int(mask[:, -ids.shape[1] :].sum())))
+        return inner(self, ids, mask, positions, cache, adapter)
+
+    monkeypatch.setattr(LoadedModel, "last_logits", counted)
+    return lambda **options: (TransformersEngine.load(TransformersConfig(str(tiny_llama), **options)), passes)
+
+
 @pytest.fixture(scope="session")
 def _served(lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedVLLM]:
     pytest.importorskip("vllm", reason="vllm is not installed")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from lora_on_the_spot import save_adapter
 from pump import generated, prompt, serve
 
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+
+pytestmark = pytest.mark.engine
 
 INVOCATION = (1, 77, 78)
 WATCH = (3, 4, 50, 300)
@@ -27,23 +30,8 @@ def adapters(tiny_llama, tmp_path_factory):
 
 
 @pytest.fixture
-def make(tiny_llama, adapters, monkeypatch):
-    from selfrag.engines.transformers_model import LoadedModel
-
-    def build(**options):
-        config = TransformersConfig(str(tiny_llama), adapters=adapters, **options)
-        engine = TransformersEngine.load(config)
-        passes: list[tuple[str | None, int]] = []
-        inner = LoadedModel.last_logits
-
-        def counted(self, ids, mask, positions, cache, adapter):
-            passes.append((adapter, int(mask[:, -ids.shape[1] :].sum())))
-            return inner(self, ids, mask, positions, cache, adapter)
-
-        monkeypatch.setattr(LoadedModel, "last_logits", counted)
-        return engine, passes
-
-    return build
+def make(counting, adapters):
+    return partial(counting, adapters=adapters)
 
 
 def computed(passes, adapter):
@@ -66,7 +54,6 @@ def by_peft(model_dir, adapter, ids, steps=1):
     return ids[-steps:], np.stack(rows)
 
 
-@pytest.mark.engine
 def test_numbers_are_those_of_peft(make, tiny_llama, adapters):
     engine, _ = make()
     ids = (*CONVERSATION, *INVOCATION, 9, 8)
@@ -76,7 +63,6 @@ def test_numbers_are_those_of_peft(make, tiny_llama, adapters):
     np.testing.assert_allclose(found.watched, logprobs[:, WATCH], atol=1e-4)
 
 
-@pytest.mark.engine
 def test_it_acts_from_the_last_of_two_occurrences(make, tiny_llama, adapters):
     engine, _ = make()
     early = (*CONVERSATION[:40], *INVOCATION, *CONVERSATION[40:], *INVOCATION)
@@ -85,7 +71,6 @@ def test_it_acts_from_the_last_of_two_occurrences(make, tiny_llama, adapters):
     np.testing.assert_allclose(found.watched, logprobs[:, WATCH], atol=1e-4)
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("cache", [0, 64])
 def test_adapters_of_one_wave_share_one_pass_of_the_base_model(make, cache):
     engine, passes = make(prefix_cache_mib=cache)
@@ -96,7 +81,6 @@ def test_adapters_of_one_wave_share_one_pass_of_the_base_model(make, cache):
     assert [result.cached_tokens for result in results] == [0, 100]
 
 
-@pytest.mark.engine
 def test_a_plain_adapter_shares_nothing(make):
     engine, passes = make()
     generated(engine, Generate(CONVERSATION, 1))
@@ -105,7 +89,6 @@ def test_a_plain_adapter_shares_nothing(make):
     assert computed(passes, "plain") == 103
 
 
-@pytest.mark.engine
 def test_mixed_batches_give_what_each_gives_alone(make):
     engine, _ = make()
     wave = [
@@ -115,15 +98,14 @@ def test_mixed_batches_give_what_each_gives_alone(make):
         for adapter in ("first", "second", "plain", None)
     ]
     together = serve(engine, wave)
+    fresh, _ = make(prefix_cache_mib=0)
     for request, result in zip(wave, together, strict=True):
-        fresh, _ = make(prefix_cache_mib=0)
         alone = generated(fresh, request)
         assert isinstance(result, Generated)
         assert result.token_ids == alone.token_ids
         np.testing.assert_allclose(result.watched, alone.watched, atol=1e-4)
 
 
-@pytest.mark.engine
 def test_a_prompt_without_the_invocation_is_refused(make):
     engine, passes = make()
     bad, good = serve(
