@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scripted_critics import Scripted, says
-from written import passages, reply, run
+from written import TWO_WAYS, passages, reply, run
 
 from selfrag.decoding.reflectors import Moment
 from selfrag.decoding.trace import Trace
@@ -12,12 +12,6 @@ from selfrag.prompting import Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.weights import Weights
 
-TREE = {
-    "": "{~retrieve .9 .1 0}x",
-    "[Retrieval]<d1>": ("{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
-    "[Retrieval]<d2>": ("{isrel .6 .4}Sure.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
-    "[No Retrieval]": ("Own.{isuse 0 0 1 0 0}</s>", 0.5),
-}
 YES = reply("[Relevant]Yes.[Fully supported]</s>")
 
 
@@ -34,7 +28,7 @@ def certain(digit: int) -> Scripted:
 
 def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written() -> None:
     gate = answerable(0.2)
-    found = run(TREE, "d1", "d2", gates="ad<0.5:abstain", given={"critics": [gate]})
+    found = run(TWO_WAYS, "d1", "d2", gates="ad<0.5:abstain", given={"critics": [gate]})
     answer = found.answer
     assert (answer.text, answer.segments, answer.abstained) == ("I don't know the answer", (), True)
     assert gate.moments == [Moment("Q", (), passages("d1", "d2"))]
@@ -52,7 +46,7 @@ def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written() -
 
 
 def test_a_gate_can_take_the_evidence_away() -> None:
-    answer = run(TREE, "d1", "d2", gates="ad<0.5:write", given={"critics": [answerable(0.2)]}).answer
+    answer = run(TWO_WAYS, "d1", "d2", gates="ad<0.5:write", given={"critics": [answerable(0.2)]}).answer
     assert (answer.text, answer.citations) == ("Own.", ())
     assert answer.trace.decisions[0].action == "retrieve"
     assert answer.trace.decisions[0].reason.endswith("ad 0.200 < 0.5, no evidence")
@@ -64,7 +58,7 @@ def test_passages_that_do_not_help_are_left_out_and_judged_once() -> None:
         return says(*((0, 0, 1) if moment.passages[0].id == "d2" else (1, 0, 0)), labels=RELEVANCE)
 
     judge = Scripted("cr", relevance, of_passages=True)
-    answer = run(TREE, "d1", "d2", gates="cr<0.5:drop", reflectors="cr=isrel", given={"critics": [judge]}).answer
+    answer = run(TWO_WAYS, "d1", "d2", gates="cr<0.5:drop", reflectors="cr=isrel", given={"critics": [judge]}).answer
     assert answer.text == "Close."
     assert [p.id for p in answer.trace.decisions[0].passages] == ["d1"]
     assert [judgment.site for _, judgment in answer.trace.decisions[0].gates] == ["passage d1", "passage d2"]
@@ -73,17 +67,17 @@ def test_passages_that_do_not_help_are_left_out_and_judged_once() -> None:
 
 
 def test_certainty_routes_the_search() -> None:
-    unsure = run(TREE, "d2", gates="uq<0.5:retrieve", threshold=1.0, given={"critics": [certain(1)]})
+    unsure = run(TWO_WAYS, "d2", gates="uq<0.5:retrieve", threshold=1.0, given={"critics": [certain(1)]})
     assert unsure.answer.text == "Sure."
     assert unsure.answer.rescore(threshold=0.0).exact  # the model's own decision did not matter
-    sure = run(TREE, "d2", gates="uq<0.5:retrieve", threshold=0.0, given={"critics": [certain(9)]})
+    sure = run(TWO_WAYS, "d2", gates="uq<0.5:retrieve", threshold=0.0, given={"critics": [certain(9)]})
     assert (sure.answer.text, sure.searches.queries) == ("Own.", [])
     assert sure.answer.trace.decisions[0].reason == "uq 0.950, no search"
     for threshold in (0.0, 1.0):
         again = sure.answer.rescore(threshold=threshold)
         assert (again.text, again.exact) == ("Own.", True)
     always = certain(9)
-    run(TREE, "d2", gates="uq<0.5:retrieve", mode="always", given={"critics": [always]})
+    run(TWO_WAYS, "d2", gates="uq<0.5:retrieve", mode="always", given={"critics": [always]})
     assert always.moments == []  # the mode is the caller's own decision
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_model import random_model, random_search
 from random_policies import policies
 from scripted_critics import Scripted, distribution, draw, says
-from written import PROMPTING, VOCABULARY, Run, passages, run
+from written import PROMPTING, TWO_WAYS, VOCABULARY, Run, passages, run
 
 from selfrag.decoding.answer import segments_of, sweep
 from selfrag.decoding.policy import Decoding
@@ -31,11 +31,6 @@ quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCh
 seeds = st.integers(0, 2**31)
 numbers = st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0])
 START = {"": "{~retrieve .9 .1 0}x"}
-TREE = START | {
-    "[Retrieval]<d1>": ("{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
-    "[Retrieval]<d2>": ("{isrel .6 .4}Sure.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
-    "[No Retrieval]": ("Own.{isuse 0 0 1 0 0}</s>", 0.5),
-}
 
 
 def by_text(**known: Any) -> Callable[[Moment], Any]:
@@ -47,9 +42,9 @@ def by_text(**known: Any) -> Callable[[Moment], Any]:
 
 def test_a_joined_term_adds_its_weighted_score() -> None:
     critic = Scripted("nli", by_text(Close=says(1, 0, 0), Sure=says(0, 0, 1)))
-    plain = run(TREE, "d1", "d2").answer
+    plain = run(TWO_WAYS, "d1", "d2").answer
     joined = run(
-        TREE, "d1", "d2", reflectors="nli", weights=Weights(joined={"nli": 3}), given={"critics": [critic]}
+        TWO_WAYS, "d1", "d2", reflectors="nli", weights=Weights(joined={"nli": 3}), given={"critics": [critic]}
     ).answer
     assert (plain.text, joined.text) == ("Sure.", "Close.")
     before = {n.text: n.score for n in plain.trace.nodes}
@@ -64,7 +59,7 @@ def test_standing_in_uses_the_weight_of_the_critique_and_drops_the_token() -> No
     critic = Scripted(
         "nli", by_text(Close=says(0.9, 0.1, 0, 0, labels=FAITHFULNESS), Sure=says(0, 0.1, 0.9, 0, labels=FAITHFULNESS))
     )
-    found = run(TREE, "d1", "d2", reflectors="nli=issup", weights=Weights(issup=2), given={"critics": [critic]})
+    found = run(TWO_WAYS, "d1", "d2", reflectors="nli=issup", weights=Weights(issup=2), given={"critics": [critic]})
     assert found.answer.text == "Close."
     node = found.node("Close.")
     assert node.judgments[Role.SUPPORT].labels == FAITHFULNESS
@@ -77,11 +72,11 @@ def test_several_places_rank_by_their_mean_and_reject_by_their_worst() -> None:
     places = {"Close.": [says(1, 0, 0), says(0, 0, 1)], "Sure.": [says(0, 1, 0), says(0, 1, 0)]}
     critic = Scripted("nli", lambda moment: places[moment.text])
     weights = Weights(0, 1, 0, joined={"nli": 1})
-    found = run(TREE, "d1", "d2", reflectors="nli", weights=weights, given={"critics": [critic]})
+    found = run(TWO_WAYS, "d1", "d2", reflectors="nli", weights=weights, given={"critics": [critic]})
     assert found.node("Close.").joined["nli"].distribution == (0.5, 0.0, 0.5)
     assert len(found.node("Close.").places["nli"]) == 2
     assert found.node("Close.").joined["nli"].site == "segment 1, passage d1"
-    gated = run(TREE, "d1", "d2", reflectors="nli>=0.1", weights=weights, given={"critics": [critic]})
+    gated = run(TWO_WAYS, "d1", "d2", reflectors="nli>=0.1", weights=weights, given={"critics": [critic]})
     assert gated.statuses() == {"Close.": "forbidden", "Sure.": "finished"}
     assert gated.answer.rescore(Weights(5, 0, 0)).text == "Sure."
 
@@ -91,11 +86,11 @@ def test_constraints_read_a_stand_ins_labels_by_their_value() -> None:
         "nli", by_text(Close=says(0.9, 0.1, 0, 0, labels=FAITHFULNESS), Sure=says(0, 0.1, 0.9, 0, labels=FAITHFULNESS))
     )
     found = run(
-        TREE, "d1", "d2", reflectors="nli=issup", require={"issup": "Fully supported"}, given={"critics": [critic]}
+        TWO_WAYS, "d1", "d2", reflectors="nli=issup", require={"issup": "Fully supported"}, given={"critics": [critic]}
     )
     assert found.statuses() == {"Close.": "finished", "Sure.": "forbidden"}
     relevance = Scripted("cr", lambda moment: says(0, 0, 1, labels=RELEVANCE), of_passages=True)
-    answer = run(TREE, "d2", reflectors="cr=isrel", given={"critics": [relevance]}).answer
+    answer = run(TWO_WAYS, "d2", reflectors="cr=isrel", given={"critics": [relevance]}).answer
     assert (answer.text, answer.citations) == ("Sure.", ())
 
 
@@ -111,7 +106,7 @@ def test_a_reflector_gets_the_results_of_its_own_requests_and_they_are_counted()
             rows = [r.watched[0][yes] for r in results if isinstance(r, Generated)]
             return [Verdict((Judgment.from_logprobs(ISSUP, row.tolist(), site="x"),)) for row in rows]
 
-    tree = TREE | {"Close.": "{issup .8 .1 .1}", "Sure.": "{issup .1 .1 .8}"}
+    tree = TWO_WAYS | {"Close.": "{issup .8 .1 .1}", "Sure.": "{issup .1 .1 .8}"}
     found = run(tree, "d1", "d2", reflectors="nli=issup", given={"critics": [Reading("nli", by_text())]})
     assert found.answer.text == "Close."
     assert found.node("Sure.").judgments[Role.SUPPORT].distribution == pytest.approx((0.1, 0.1, 0.8))
@@ -137,7 +132,7 @@ def test_what_a_reflector_sees() -> None:
     assert passage.moments == [Moment("Q", (), (d1,))]  # once for all that is written from it
     assert whole.moments == segment.moments
     own = Scripted("use", lambda moment: says(0, 0, 0, 0, 1, labels=ISUSE), needs_evidence=False)
-    run(TREE, mode="never", reflectors=["use", "nli"], given={"critics": [own, segment]})
+    run(TWO_WAYS, mode="never", reflectors=["use", "nli"], given={"critics": [own, segment]})
     assert [m.text for m in own.moments] == ["Own."]
     assert len(segment.moments) == 2  # nothing to judge without a passage
 
@@ -224,9 +219,9 @@ def test_a_setting_of_any_size_is_refused_in_one_short_line(name: str) -> None:
 
 def test_a_reflector_that_is_not_there_is_named() -> None:
     with pytest.raises(UserError, match=r"no reflector 'nli'; there is none: pass reflectors=\[\.\.\]"):
-        run(TREE, "d1", reflectors="nli")
+        run(TWO_WAYS, "d1", reflectors="nli")
     with pytest.raises(UserError, match="not multiple choice"):
-        run(TREE, "d1", reflectors="nli", choices=["A", "B"])
+        run(TWO_WAYS, "d1", reflectors="nli", choices=["A", "B"])
 
 
 # --- properties on random trees -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 from random_model import random_model
-from written import run
+from written import TWO_WAYS, run
 
 from selfrag.decoding.answer import Answer, Usage, sweep
 from selfrag.decoding.policy import Decoding
@@ -16,12 +16,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights
 
-START = {"": "{~retrieve .5 .5 0}x"}
-TREE = START | {
-    "[Retrieval]<d1>": ("{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
-    "[Retrieval]<d2>": ("{isrel .6 .4}Sure.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
-    "[No Retrieval]": ("Own.{isuse 0 0 1 0 0}</s>", 0.5),
-}
+TREE = TWO_WAYS | {"": "{~retrieve .5 .5 0}x"}
 
 
 @pytest.mark.parametrize(("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)])

@@ -111,6 +111,14 @@ def spread(probability: float, count: int) -> tuple[float, ...]:
 
 Tree = Mapping[str, Written]
 
+TWO_WAYS: dict[str, Written] = {
+    "": "{~retrieve .9 .1 0}x",
+    "[Retrieval]<d1>": ("{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
+    "[Retrieval]<d2>": ("{isrel .6 .4}Sure.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
+    "[No Retrieval]": ("Own.{isuse 0 0 1 0 0}</s>", 0.5),
+}
+"""A relevant passage that does not support what is written, a less relevant one that does, and no passage."""
+
 
 def model(trees: Mapping[str, Tree]) -> Callable[[Generate], Reply | Failed]:
     """A scripted model that knows a tree for each question."""

@@ -85,20 +85,20 @@ def test_a_server_that_is_broken_is_not_taken_for_deaf():
     assert len(server.bodies) == 1
 
 
-def test_scores_are_read_off_the_alternatives():
-    with ChatServer(lambda sent: said("unanswerable", LABELS)) as server:
-        [result] = executor(server).run([Request(STATE, CHAT, slots=(SLOT,))])
-    assert server.bodies[0]["structured_outputs"] == {"choice": ["answerable", "unanswerable"]}
-    assert server.bodies[0]["top_logprobs"] == 20
-    assert [math.exp(value) for value in result.scores[0]] == pytest.approx([0.6, 0.3])
-
-
-def test_scores_from_the_one_field_of_a_schema():
-    tokens = [('{"label": "', {'{"label": "': 0.0}), *LABELS, ('"}', {'"}': 0.0})]
-    with ChatServer(lambda sent: said('{"label": "unanswerable"}', tokens)) as server:
-        [result] = executor(server, constraint_mode=ConstraintMode.SCHEMA).run([Request(STATE, CHAT, slots=(SLOT,))])
-    schema = server.bodies[0]["response_format"]["json_schema"]["schema"]
-    assert schema["properties"]["label"]["enum"] == ["answerable", "unanswerable"]
+@pytest.mark.parametrize("schema", [False, True])
+def test_scores_are_read_off_the_alternatives_also_in_the_one_field_of_a_schema(schema):
+    mode = ConstraintMode.SCHEMA if schema else ConstraintMode.AUTO
+    tokens = [('{"label": "', {'{"label": "': 0.0}), *LABELS, ('"}', {'"}': 0.0})] if schema else LABELS
+    text = '{"label": "unanswerable"}' if schema else "unanswerable"
+    with ChatServer(lambda sent: said(text, tokens)) as server:
+        [result] = executor(server, constraint_mode=mode).run([Request(STATE, CHAT, slots=(SLOT,))])
+    (sent,) = server.bodies
+    if schema:
+        labels = sent["response_format"]["json_schema"]["schema"]["properties"]["label"]["enum"]
+    else:
+        labels = sent["structured_outputs"]["choice"]
+    assert labels == ["answerable", "unanswerable"]
+    assert sent["top_logprobs"] == 20
     assert [math.exp(value) for value in result.scores[0]] == pytest.approx([0.6, 0.3])
 
 

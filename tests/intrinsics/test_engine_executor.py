@@ -5,8 +5,6 @@ import math
 
 import numpy as np
 import pytest
-import tiny
-from intrinsic_rows import CHAT as TEMPLATE
 from lora_on_the_spot import save_adapter
 
 from selfrag.decoding.requests import Failed
@@ -30,68 +28,59 @@ pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    path = tiny.save_llama(tmp_path_factory.mktemp("chat"), reflection=False, context=2048)
-    tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.save_pretrained(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def tokenizer(model_dir):
+def tokenizer(chat_llama):
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(model_dir)
+    return AutoTokenizer.from_pretrained(chat_llama)
 
 
 @pytest.fixture(scope="module")
-def adapters(model_dir, tokenizer, tmp_path_factory):
+def adapters(chat_llama, tokenizer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters")
     invocation = tokenizer("<|im_start|>assistant\n", add_special_tokens=False)["input_ids"]
     return {
-        "plain": save_adapter(model_dir, folder / "plain", seed=1),
-        "other": save_adapter(model_dir, folder / "other", seed=2),
-        "activated": save_adapter(model_dir, folder / "activated", seed=3, alora_invocation_tokens=invocation),
+        "plain": save_adapter(chat_llama, folder / "plain", seed=1),
+        "other": save_adapter(chat_llama, folder / "other", seed=2),
+        "activated": save_adapter(chat_llama, folder / "activated", seed=3, alora_invocation_tokens=invocation),
     }
 
 
-def on_transformers(model_dir, adapters):
+def on_transformers(chat_llama, adapters):
     from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
-    return TransformersEngine.load(TransformersConfig(str(model_dir), adapters=adapters))
+    return TransformersEngine.load(TransformersConfig(str(chat_llama), adapters=adapters))
 
 
-def on_vllm(model_dir, adapters):
+def on_vllm(chat_llama, adapters):
     pytest.importorskip("vllm", reason="vllm is not installed")
     from selfrag.engines.vllm import VLLMConfig, VLLMEngine
 
-    config = VLLMConfig(str(model_dir), max_model_len=2048, dtype="float32", kv_cache_gib=0.1, adapters=adapters)
+    config = VLLMConfig(str(chat_llama), max_model_len=2048, dtype="float32", kv_cache_gib=0.1, adapters=adapters)
     return VLLMEngine.load(config)
 
 
 @pytest.fixture(scope="module")
-def reference(model_dir, tokenizer, adapters):
-    executor = EngineExecutor(on_transformers(model_dir, adapters), tokenizer)
+def reference(chat_llama, tokenizer, adapters):
+    executor = EngineExecutor(on_transformers(chat_llama, adapters), tokenizer)
     yield executor
     executor.close()
 
 
 @pytest.fixture(scope="module")
-def vllm(model_dir, tokenizer, adapters):
+def vllm(chat_llama, tokenizer, adapters):
     plain = {name: str(path) for name, path in adapters.items() if name != "activated"}
-    executor = EngineExecutor(on_vllm(model_dir, plain), tokenizer)
+    executor = EngineExecutor(on_vllm(chat_llama, plain), tokenizer)
     yield executor
     executor.close()
 
 
-def by_peft(model_dir, adapter, tokenizer, slot):
+def by_peft(chat_llama, adapter, tokenizer, slot):
     """Log-probability of every surface by a full pass over prompt and surface for each, with PEFT's own forward."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(model_dir)
+    model = AutoModelForCausalLM.from_pretrained(chat_llama)
     model = (model if adapter is None else PeftModel.from_pretrained(model, adapter)).eval()
     said = CHAT.messages[0].content
     text = tokenizer("<|im_start|>user\n")["input_ids"] + tokenizer(said, split_special_tokens=True)["input_ids"]
@@ -107,10 +96,10 @@ def by_peft(model_dir, adapter, tokenizer, slot):
 
 
 @pytest.mark.parametrize("adapter", [None, "plain", "activated"])
-def test_scores_are_those_of_peft(reference, model_dir, tokenizer, adapters, adapter):
+def test_scores_are_those_of_peft(reference, chat_llama, tokenizer, adapters, adapter):
     [result] = reference.run([Request(STATE, CHAT, slots=SLOTS, adapter=adapter)])
     for slot, scores in zip(SLOTS, result.scores, strict=True):
-        expected = by_peft(model_dir, adapters.get(adapter), tokenizer, slot)
+        expected = by_peft(chat_llama, adapters.get(adapter), tokenizer, slot)
         np.testing.assert_allclose(scores, expected, atol=2e-3)
 
 

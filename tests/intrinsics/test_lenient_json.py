@@ -94,22 +94,7 @@ def test_nothing_that_is_written_raises(text: str):
     read('{"a": "' + text)
 
 
-UNITS = (
-    "[",
-    "{",
-    "[{",
-    '{"a":',
-    '{"a":[',
-    "[1,",
-    "[{x},",
-    '{"a":[{x},',
-    "[{x},{x}",
-    '["',
-    '{"\\q',
-    "[x",
-    "[1.",
-    "[ \n",
-)
+UNITS = ("[", '{"a":[', "[1,", '{"a":[{x},', "[{x},{x}", '["', '{"\\q', "[ \n")
 
 
 @pytest.mark.parametrize("unit", UNITS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from answering import Answering, scoring, writing
-from written import PROMPTING, Searches, passages, run, scripted
+from written import PROMPTING, TWO_WAYS, Searches, passages, run, scripted
 
 from retrieval.search import RerankedRetriever
 from selfrag.api import SelfRAG
@@ -30,11 +30,9 @@ from selfrag.reflection.judgment import Source
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
 from selfrag.reflection.weights import Weights
 
-TREE = {
-    "": "{~retrieve .9 .1 0}x",
+TREE = TWO_WAYS | {
     "[Retrieval]<d1>": ("[Relevant]Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
     "[Retrieval]<d2>": ("[Relevant]Sure. It is.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
-    "[No Retrieval]": ("Own.{isuse 0 0 1 0 0}</s>", 0.5),
     # where a critic with the same tokens looks
     "[Retrieval]<d1>[Relevant]Close.": "{~issup .1 .1 .8}x",
     "[Retrieval]<d2>[Relevant]Sure. It is.": "{~issup .9 .1 0}x",

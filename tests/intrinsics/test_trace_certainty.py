@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from written import PROMPTING, passages, run, scripted
+from written import PROMPTING, TWO_WAYS, passages, run, scripted
 
 from selfrag.api import SelfRAG
 from selfrag.errors import UserError
@@ -20,15 +20,9 @@ from selfrag.intrinsics.flows import run as run_flow
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.state import read_state
 
-TREE: dict[str, Any] = {
-    "": "{~retrieve .9 .1 0}x",
-    "[Retrieval]<d1>": ("[Relevant]Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
-    "[Retrieval]<d2>": ("[Relevant]Sure.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
-}
-
 
 def library(file: Path) -> Library:
-    executor: Any = SimpleNamespace(engine=scripted({"Q": TREE}))
+    executor: Any = SimpleNamespace(engine=scripted({"Q": TWO_WAYS}))
     return Library(executor, prompting=PROMPTING, weights={"uncertainty": file})
 
 
@@ -37,7 +31,7 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(tmp_path: Path)
     calibrator = ScoreCalibrator((1.0, 2.0, 3.0), (0.2, 0.4, 0.8))
     calibrator.write(file)
     assert ScoreCalibrator.read(file) == calibrator
-    answer = run(TREE, "d1", "d2", max_segments=1).answer
+    answer = run(TWO_WAYS, "d1", "d2", max_segments=1).answer
     score = answer.segments[0].score
     assert 2 < score < 3
     judge = library(file).get(Uncertainty)  # the default where the model brings a calibrator
@@ -47,7 +41,7 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(tmp_path: Path)
     without = judge([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "Sure."}])
     assert without.certainty is None
     assert "an answer of this library" in without.diagnostics[0].message
-    model = SelfRAG(PROMPTING, scripted({"Q": TREE}), reflectors=(IntrinsicReflector(judge),))
+    model = SelfRAG(PROMPTING, scripted({"Q": TWO_WAYS}), reflectors=(IntrinsicReflector(judge),))
     with pytest.raises(UserError, match=r"finished answer.*ask for uncertainty\.prompt"):
         model.generate("Q", evidence=passages("d1"), reflectors=["uncertainty"], max_segments=1)
     state = read_state(answer)
@@ -57,8 +51,8 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(tmp_path: Path)
 def test_a_flow_keeps_the_answers_that_are_certain(tmp_path: Path) -> None:
     file = tmp_path / "certainty.json"
     ScoreCalibrator((2.0, 3.0), (0.0, 1.0)).write(file)
-    answer = run(TREE, "d1", "d2", max_segments=1).answer
-    engine = scripted({"Q": TREE})
+    answer = run(TWO_WAYS, "d1", "d2", max_segments=1).answer
+    engine = scripted({"Q": TWO_WAYS})
     judge = IntrinsicReflector(library(file)["uncertainty.tokens"])
     judge.executor.engine = engine
     writing = Write(SelfRAGWriter(PROMPTING, answer.trace.decoding))
