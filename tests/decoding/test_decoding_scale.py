@@ -57,7 +57,7 @@ def test_the_trace_as_json(growth) -> None:
     assert growth(lambda size: judged(size).answer.trace, lambda trace: Trace.from_json(trace.to_json()), 200) < LINEAR
 
 
-@pytest.mark.parametrize("piece", ["why ", "a", "[Retrieval]", "<paragraph>", "[Retrieval", "\n", "\u2028", "\ud800"])
+@pytest.mark.parametrize("piece", ["a", "[Retrieval]", "[Retrieval", "\n", "\ud800"])
 def test_text_to_ids_and_back(growth, tiny_llama, tiny_llama_spm, piece) -> None:
     def there_and_back(codec: HFTextCodec) -> float:
         return growth(lambda size: piece * (size // len(piece)), lambda text: codec.decode(codec.encode(text)), 30_000)

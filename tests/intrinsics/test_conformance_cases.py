@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from wire_help import token
 
 from conformance.case import read_cases
 from conformance.check import Verdict, check
@@ -143,11 +143,6 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, content: str | No
 
 
 STATE = State((Message("user", "q"), Message("assistant", "One. Two.")), (Passage("1", "Alpha. Beta."),))
-
-
-def token(*pairs: tuple[str, float]) -> TokenLogprob:
-    top = tuple((text, math.log(p)) for text, p in pairs)
-    return TokenLogprob(*top[0], top)
 
 
 def reasons(intrinsic: str, completion: Completion, theirs: Any) -> set[Deviation]:

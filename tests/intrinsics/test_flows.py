@@ -409,15 +409,3 @@ def test_flows_by_name_with_the_reflectors_at_hand() -> None:
     assert given.text == "No idea."
     own = Flow((Write(SelfRAGWriter(PROMPTING, Decoding(mode="never"))),))
     assert rag().generate("Q", flow=own).citations == ()
-
-
-@pytest.mark.parametrize(
-    ("talk", "message"),
-    [
-        ([*TALK, {"role": "assistant", "content": "x"}], "must end with the user's turn"),
-        ([{"role": "user", "content": " "}], "no question"),
-    ],
-)
-def test_broken_conversations_are_named(talk: Any, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        rag().generate(talk)
