@@ -10,8 +10,6 @@ from selfrag.decoding.requests import Generate
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply
-from selfrag.loading import load_tokenizer
-from selfrag.tokenization import HFTextCodec
 
 LINEAR = 8  # of 4 for linear and 16 for quadratic work
 WIDE = Limits(max_model_len=10_000_000, vocab_size=LIMITS.vocab_size)
@@ -55,15 +53,6 @@ def test_a_passage_of_megabytes(growth) -> None:
 
 def test_the_trace_as_json(growth) -> None:
     assert growth(lambda size: judged(size).answer.trace, lambda trace: Trace.from_json(trace.to_json()), 200) < LINEAR
-
-
-@pytest.mark.parametrize("piece", ["a", "[Retrieval]", "[Retrieval", "\n", "\ud800"])
-def test_text_to_ids_and_back(growth, tiny_llama, tiny_llama_spm, piece) -> None:
-    def there_and_back(codec: HFTextCodec) -> float:
-        return growth(lambda size: piece * (size // len(piece)), lambda text: codec.decode(codec.encode(text)), 30_000)
-
-    for path in (tiny_llama, tiny_llama_spm):
-        assert there_and_back(HFTextCodec(load_tokenizer(path))) < 10
 
 
 @pytest.mark.slow

@@ -6,12 +6,8 @@ from pathlib import Path
 from typing import Any
 
 
-def save_adapter(model_dir: Path, path: Path, *, seed: int = 0, merged: bool = False, **settings: Any) -> Any:
-    """Save a PEFT adapter with random weights for a tiny Llama.
-
-    Returns:
-        `path`, or with `merged` the model with the adapter's weights merged in.
-    """
+def save_adapter(model_dir: Path, path: Path, *, seed: int = 0, **settings: Any) -> Path:
+    """Save a PEFT adapter with random weights for a tiny Llama; returns `path`."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
@@ -26,4 +22,4 @@ def save_adapter(model_dir: Path, path: Path, *, seed: int = 0, merged: bool = F
             if "lora_B" in name:
                 weight.mul_(0.3)
     model.save_pretrained(path)
-    return model.merge_and_unload() if merged else path
+    return path

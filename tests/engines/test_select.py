@@ -39,15 +39,6 @@ def test_unknown_option_names_the_known(engine, known, tmp_path):
         load_engine(engine, tmp_path, max_modle_len=3)
 
 
-def test_importing_the_engines_imports_no_engine():
-    script = (
-        "import sys, selfrag.engines.select, selfrag.engines.vllm, selfrag.engines.http;"
-        "print([m for m in ('torch', 'vllm', 'transformers', 'httpx', 'safetensors') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 def test_an_activated_adapter_takes_the_engine_that_knows_it(tmp_path, monkeypatch):
     taken = []
     monkeypatch.setattr(

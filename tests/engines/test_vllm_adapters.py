@@ -2,34 +2,11 @@
 
 import json
 
-import numpy as np
 import pytest
 from lora_on_the_spot import save_adapter
-from pump import generated, prompt, serve
 
-from selfrag.decoding.requests import Generate
 from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.errors import EngineError
-
-WATCH = (300, 7, 400)
-
-
-@pytest.mark.engine
-def test_lora_by_request_equals_merged_weights(vllm_engine, tiny_llama, tmp_path):
-    import torch
-
-    merged = save_adapter(tiny_llama, tmp_path / "merged", merged=True)  # of the same seed as `extra`
-    requests = [Generate(prompt(40, 50), 8, watch_ids=WATCH, adapter=name) for name in (None, "extra", "extra")]
-    base, one, same = serve(vllm_engine, requests)  # base and adapter in one batch
-    assert base.token_ids != one.token_ids == same.token_ids
-    again = generated(vllm_engine, requests[1])
-    assert again.token_ids == one.token_ids
-    assert again.cached_tokens == 32  # an adapter finds its own prefix again
-    ids = torch.tensor([[*prompt(40, 50), *one.token_ids]])
-    with torch.inference_mode():
-        rows = torch.log_softmax(merged(ids).logits[0, 39:-1], dim=-1).numpy()
-    assert tuple(rows.argmax(axis=1)) == one.token_ids
-    np.testing.assert_allclose(one.watched, rows[:, WATCH], atol=1e-3)
 
 
 @pytest.mark.parametrize(
