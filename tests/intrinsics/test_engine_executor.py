@@ -45,31 +45,13 @@ def adapters(chat_llama, tokenizer, tmp_path_factory):
     }
 
 
-def on_transformers(chat_llama, adapters):
-    from selfrag.engines.transformers import TransformersConfig, TransformersEngine
-
-    return TransformersEngine.load(TransformersConfig(str(chat_llama), adapters=adapters))
-
-
-def on_vllm(chat_llama, adapters):
-    pytest.importorskip("vllm", reason="vllm is not installed")
-    from selfrag.engines.vllm import VLLMConfig, VLLMEngine
-
-    config = VLLMConfig(str(chat_llama), max_model_len=2048, dtype="float32", kv_cache_gib=0.1, adapters=adapters)
-    return VLLMEngine.load(config)
-
-
 @pytest.fixture(scope="module")
 def reference(chat_llama, tokenizer, adapters):
-    executor = EngineExecutor(on_transformers(chat_llama, adapters), tokenizer)
-    yield executor
-    executor.close()
+    from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
-
-@pytest.fixture(scope="module")
-def vllm(chat_llama, tokenizer, adapters):
-    plain = {name: str(path) for name, path in adapters.items() if name != "activated"}
-    executor = EngineExecutor(on_vllm(chat_llama, plain), tokenizer)
+    executor = EngineExecutor(
+        TransformersEngine.load(TransformersConfig(str(chat_llama), adapters=adapters)), tokenizer
+    )
     yield executor
     executor.close()
 
@@ -103,28 +85,26 @@ def test_scores_are_those_of_peft(reference, chat_llama, tokenizer, adapters, ad
         np.testing.assert_allclose(scores, expected, atol=2e-3)
 
 
-def test_several_adapters_share_a_batch_and_keep_their_numbers(reference, vllm):
-    names = (None, "plain", "other")
-    wave = [Request(STATE, CHAT, slots=SLOTS, adapter=name) for name in (*names, *names)]
-    ours, theirs = reference.run(wave), vllm.run(wave)
-    for one, other, again in zip(ours[:3], theirs[:3], theirs[3:], strict=True):
-        for left, right, third in zip(one.scores, other.scores, again.scores, strict=True):
-            np.testing.assert_allclose(left, right, atol=2e-3)
-            np.testing.assert_allclose(right, third, atol=1e-4)
-    assert len({result.scores[0] for result in ours[:3]}) == 3
+def test_several_adapters_share_a_batch_and_keep_their_numbers(reference):
+    names = (None, "plain", "other", "activated")
+    wave = [Request(STATE, CHAT, slots=SLOTS, adapter=name) for name in names]
+    for name, found in zip(names, reference.run([*wave, *wave])[4:], strict=True):
+        [alone] = reference.run([Request(STATE, CHAT, slots=SLOTS, adapter=name)])
+        for left, right in zip(found.scores, alone.scores, strict=True):
+            np.testing.assert_allclose(left, right, atol=1e-4)
+    assert len({result.scores[0] for result in reference.run(wave)}) == 4
 
 
-def test_constrained_text_and_scores_in_one_request(reference, vllm):
+def test_constrained_text_and_scores_in_one_request(reference):
     request = Request(STATE, CHAT, 60, constraint=Constraint.json(SCHEMA), slots=SLOTS, adapter="plain", top_logprobs=5)
-    for executor in (reference, vllm):
-        [result] = executor.run([request])
-        assert all(scores is not None for scores in result.scores)
-        assert "".join(token.token for token in result.tokens) == result.text
-        assert result.finish in ("stop", "length")
-        if result.finish == "stop":
-            assert json.loads(result.text)["q"] in ("yes", "no")
-        for token in result.tokens:
-            assert token.logprob == dict(token.top)[token.token]
+    [result] = reference.run([request])
+    assert all(scores is not None for scores in result.scores)
+    assert "".join(token.token for token in result.tokens) == result.text
+    assert result.finish in ("stop", "length")
+    if result.finish == "stop":
+        assert json.loads(result.text)["q"] in ("yes", "no")
+    for token in result.tokens:
+        assert token.logprob == dict(token.top)[token.token]
 
 
 def test_a_choice_has_its_alternatives(reference):
