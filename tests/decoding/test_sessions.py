@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-import random
 import threading
 import time
 from collections.abc import Sequence
@@ -278,24 +277,3 @@ def test_an_event_loop_streams() -> None:
         rag.astream("q4", treshold=1)
     with pytest.raises(UserError, match="one question"):
         rag.stream(["q4", "q5"])  # type: ignore[arg-type]
-
-
-def test_cancelled_tasks_leave_the_answers_of_the_others_as_they_are() -> None:
-    engine = Watched(TREES, seconds=0.001)
-    rag = SelfRAG(PROMPTING, engine)
-    chance = random.Random(0)
-
-    async def everything() -> list[Any]:
-        tasks = [asyncio.create_task(rag.agenerate(question, mode="never")) for question in TREES]
-        for _ in range(12):
-            await asyncio.sleep(0.0005)
-            chance.choice(tasks).cancel()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    ends = asyncio.run(everything())
-    done = [end for end in ends if isinstance(end, Answer)]
-    assert len(done) >= 20
-    assert all(isinstance(end, Answer | asyncio.CancelledError) for end in ends)
-    assert all(answer.text == TEXTS[answer.question] for answer in done)
-    assert rag.generate("q9", mode="never").text == TEXTS["q9"]
-    assert not engine._waiting  # what was cancelled runs no more
