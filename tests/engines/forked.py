@@ -18,6 +18,12 @@ from importlib import import_module
 from pathlib import Path
 
 PROGRAMS = {"selfrag": "selfrag.cli.main", "critic": "critic.cli.main"}
+PRELOADED = (
+    *PROGRAMS.values(),
+    *("torch", "transformers.models.llama.modeling_llama", "datasets", "spacy", "vllm"),
+    *("selfrag.api", "selfrag.experiments.studies"),
+)
+"""What most commands import, seconds of each."""
 LAUNCHER = """#!{python} -S
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
@@ -44,7 +50,7 @@ def programs(folder: Path) -> Iterator[Path]:
 
 
 def _serve(address: str) -> None:
-    for name in (*PROGRAMS.values(), "torch", "transformers", "vllm"):
+    for name in PRELOADED:
         with contextlib.suppress(ImportError):
             import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
