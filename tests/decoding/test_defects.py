@@ -123,9 +123,6 @@ def test_defect_08_a_missing_id_is_an_error_never_a_number() -> None:
     assert judge(VOCABULARY, ISUSE, row, "here").distribution == pytest.approx([i / 55 for i in range(9, 14)])
     with pytest.raises(ValueError, match="1 log-probabilities for 2 labels"):
         Judgment.from_logprobs(ISREL, [-0.1], site="here")
-    for wrong in ([math.nan, -1.0], [100.0, -1.0]):
-        with pytest.raises(ValueError, match="not log-probabilities"):
-            Judgment.from_logprobs(ISREL, wrong, site="here")
     for request in run({D1: "[Relevant]A.</s>"}, "d1", **ALWAYS).engine.requests:
         assert request.watch_ids == VOCABULARY.watch
 

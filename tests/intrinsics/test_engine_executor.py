@@ -9,7 +9,6 @@ from lora_on_the_spot import save_adapter
 
 from selfrag.decoding.requests import Failed
 from selfrag.errors import EngineError, UserError
-from selfrag.intrinsics import Answerability, CitationGeneration, HallucinationDetection, QueryRewrite, Uncertainty
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Constraint, Message, Request, Slot, State
 from selfrag.intrinsics.execution.engine import EngineExecutor
 
@@ -18,11 +17,6 @@ SITE = STATE.in_message("query", 0)
 CHAT = ChatPrompt((Message("user", "Can it be answered? <|im_end|> Water boils at 100 degrees."),))
 SLOTS = (Slot(("answerable", "unanswerable"), SITE), Slot(tuple("0123456789"), SITE, "certainty=["))
 SCHEMA = {"type": "object", "properties": {"q": {"enum": ["yes", "no"]}}, "required": ["q"]}
-TURNS = [
-    {"role": "user", "content": "Who wrote Faust?"},
-    {"role": "assistant", "content": "Goethe wrote it. It is a play."},
-]
-PASSAGES = ["Faust is a play by Goethe. It has two parts.", "", "Water boils at 100 degrees."]
 
 pytestmark = pytest.mark.engine
 
@@ -131,19 +125,6 @@ def test_activated_adapters_reuse_what_the_base_model_computed(reference):
     assert base.prompt_tokens == activated.prompt_tokens == plain.prompt_tokens
     assert activated.cached_tokens > 0.9 * activated.prompt_tokens
     assert plain.cached_tokens < 0.5 * plain.prompt_tokens or plain.cached_tokens < activated.cached_tokens
-
-
-def test_the_five_run_in_one_call_each_with_any_model(reference):
-    state = [*TURNS, {"role": "user", "content": "And when?"}]
-    assert 0 <= Answerability(reference, adapter="plain")("Who wrote Faust?", PASSAGES).answerable <= 1
-    assert 0 <= Uncertainty(reference, adapter="other")(TURNS).certainty <= 1
-    faithful = HallucinationDetection(reference, adapter="activated")(TURNS, PASSAGES)
-    assert [site.site.text for site in faithful.sentences] == ["Goethe wrote it.", "It is a play."]
-    cited = CitationGeneration(reference)(TURNS, PASSAGES)
-    for sentence in cited.sentences:
-        for citation in sentence.citations:
-            assert PASSAGES[citation.site.passage][citation.site.begin : citation.site.end] == citation.site.text
-    assert QueryRewrite(reference)(state).diagnostics is not None
 
 
 def test_what_an_executor_cannot_do_is_refused(reference):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -100,12 +99,6 @@ UNITS = ("[", '{"a":[', "[1,", '{"a":[{x},', "[{x},{x}", '["', '{"\\q', "[ \n")
 @pytest.mark.parametrize("unit", UNITS)
 def test_any_nesting_is_read_in_linear_time(growth, unit):
     assert growth(lambda length: unit * (length // len(unit)), read, 2**14) < 8
-
-
-def test_records_that_fail_at_every_level_do_not_multiply():
-    start = time.process_time()
-    read("[" + '{"a":[{x},' * 25)
-    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("deep", ["[" * 16_000, '{"a":' * 9_000, "[" * 9_000 + "]" * 9_000])
