@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from critic.agreement import agreements, by_group, compare
+from critic.agreement import compare
 from critic.cases import GROUPS
 
 GRADES = list(GROUPS["IsUse"].names)
@@ -59,14 +59,3 @@ def test_nothing_shared_is_undefined_not_zero() -> None:
     assert found.agreement.n == 0
     assert math.isnan(found.kappa.value)
     assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["kappa"]["value"] is None
-
-
-def test_every_two_teachers_on_every_group() -> None:
-    rows = [("a", "IsRel", "Relevant"), ("b", "IsUse", "5")]
-    teachers = {name: by_group(rows) for name in ("one", "two", "three")}
-    found = agreements(teachers)
-    assert [(one.first, one.second, one.group) for one in found] == [
-        (first, second, group)
-        for first, second in (("one", "two"), ("one", "three"), ("two", "three"))
-        for group in ("IsRel", "IsUse")
-    ]

@@ -7,22 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from student_cases import labelled
 
 from critic.cases import read_labelled
 from selfrag.jsonl import write_jsonl
 
-CASE = {
-    "id": "c1",
-    "dataset": "made",
-    "group": "IsSup",
-    "instruction": "Tell me about Oslo.",
-    "preceding": "",
-    "output": "Oslo is in Norway.",
-    "evidence": {"title": "Oslo", "text": "Oslo is the capital of Norway."},
-    "label": "Fully supported",
-    "label_source": "human",
-    "rule": "made",
-}
+CASE = next(row for row in labelled() if row.label == "Fully supported").as_dict() | {"id": "c1"}
 CLAIM = {
     "id": "p1",
     "dataset": "made",

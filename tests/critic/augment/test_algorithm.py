@@ -57,11 +57,9 @@ def layout(result) -> list[str]:
 
 def test_no_retrieval_asks_for_utility_only() -> None:
     result, critic, retriever = run(lambda case: "No Retrieval" if case.group == "Retrieve" else "4")
-    assert layout(result) == ["[No Retrieval]", "Paris. It lies on the Seine.", "[Utility:4]"]
-    assert [(case.group, case.output) for case in critic.cases] == [
-        ("Retrieve", ""),
-        ("IsUse", "Paris. It lies on the Seine."),
-    ]
+    whole = "Paris. It lies on the Seine."
+    assert layout(result) == ["[No Retrieval]", whole, "[Utility:4]"]
+    assert [(case.group, case.output) for case in critic.cases] == [("Retrieve", ""), ("IsUse", whole)]
     assert retriever.calls == []
 
 
@@ -140,20 +138,6 @@ def test_an_irrelevant_passage_has_no_support_token_and_cannot_be_continued() ->
     assert critic.of("IsSup") == []
 
 
-def test_support_of_irrelevant_passages_is_judged_on_request_and_changes_nothing() -> None:
-    rule = lambda case: "Irrelevant" if case.evidence in FOUND[1:] and case.group == "IsRel" else ...  # noqa: E731
-    plain, few, _ = run(rule)
-    full, many, _ = run(rule, judge_all=True)
-    assert target(plain) == target(full)
-    assert len(many.of("IsSup")) == 3 * len(few.of("IsSup"))
-
-
-def test_among_supporting_passages_the_best_retrieved_is_shown_as_the_paper_says() -> None:
-    rule = lambda c: PARTLY if c.group == "IsSup" and c.evidence == FOUND[0] else ...  # noqa: E731
-    assert layout(run(rule, pair("Paris"))[0])[1:5] == ["<d1>", "[Relevant]", "Paris", "[Partially supported]"]
-    assert layout(run(rule, pair("Paris"), choice="graded")[0])[1] == "<d2>"
-
-
 def test_defect_34_a_sentence_without_retrieval_is_not_searched_for() -> None:
     _, _, retriever = run(lambda case: "No Retrieval" if case.group == "Retrieve" and case.output else ...)
     assert retriever.queries == ["Capital? Paris. It lies on the Seine.", "Capital? Paris."]
@@ -167,13 +151,6 @@ def test_defect_38_searches_and_judgments_of_many_pairs_go_out_together() -> Non
     assert [len(call) for call in critic.calls] == [100, 150, 150]
 
 
-def test_an_undecided_sentence_drops_the_pair_and_no_other() -> None:
-    rule = lambda case: None if case.output == "It lies on the Seine." else ...  # noqa: E731
-    results, *_ = run(rule, [pair(), pair("Bern.", id="q2")])
-    assert results[0] == Dropped("q1", "undecided", "the critic gave no Retrieve label for characters 6 to 28")
-    assert layout(results[1])[3] == "Bern."
-
-
 @pytest.mark.parametrize(("threshold", "retrieves"), [(0.0, True), (0.29, True), (0.31, False), (0.9, False)])
 def test_the_initial_decision_is_the_ratio_of_two_labels(threshold: float, retrieves: bool) -> None:
     shares = {"Retrieval": 0.24, "No Retrieval": 0.56, "Continue to Use Evidence": 0.2}
@@ -183,12 +160,8 @@ def test_the_initial_decision_is_the_ratio_of_two_labels(threshold: float, retri
 
 
 def test_blank_and_repeated_passages_are_no_candidates() -> None:
-    found = [
-        Passage("b", " \n", "T", 9.0),
-        FOUND[0],
-        Passage("again", "text  of d1", "", 0.9),
-        Passage("", "x", "", 0.8),
-    ]
+    blank, again, nameless = Passage("b", " \n", "T", 9.0), Passage("again", "text  of d1"), Passage("", "x", "", 0.8)
+    found = [blank, FOUND[0], again, nameless]
     result, critic, _ = run(pairs=pair("Paris"), find=lambda query: found)
     assert [c.passage.id for c in result.segments[0].candidates] == ["d1"]
     assert len(critic.of("IsRel")) == 1
@@ -214,14 +187,9 @@ def test_gold_passages_join_as_asked(mode: str, expected: list[str]) -> None:
     assert [c.passage.id for c in result.segments[0].candidates] == expected
     assert [c.gold for c in result.segments[0].candidates] == [name == "g" for name in expected]
     assert len(retriever.calls) == (mode != "only")
-
-
-def test_a_gold_passage_that_was_found_counts_once_under_the_name_of_the_corpus() -> None:
-    given = pair("Paris", passages=(Passage("q1/p1", "text  of\nd2"),))
-    result, *_ = run(pairs=given, gold="join")
-    first, *others = result.segments[0].candidates
-    assert (first.passage, first.gold) == (FOUND[1], True)
-    assert [c.passage.id for c in others] == ["d1", "d3"]
+    found, *_ = run(pairs=pair("Paris", passages=(Passage("q1/p1", "text  of\nd2"),)), gold="join")
+    first, *others = found.segments[0].candidates  # what was found too counts once, under the name of the corpus
+    assert (first.passage, first.gold, [c.passage.id for c in others]) == (FOUND[1], True, ["d1", "d3"])
 
 
 @pytest.mark.parametrize("between", ["\n\n## Input:\n\n", "\n\n### Input:\n", "## Input:\n\n"])
@@ -229,10 +197,7 @@ def test_the_task_instruction_is_not_searched_for(between: str) -> None:
     given = pair("true", instruction=f"Is it correct?{between}Bern lies on the Aare.")
     assert run(pairs=given)[2].queries == ["Bern lies on the Aare. true"]
     assert run(pairs=given, query="full")[2].queries == [f"{given.instruction} true"]
-
-
-def test_an_instruction_without_input_is_searched_for() -> None:
-    for instruction in ("What does '## Input:' mean?", "Say x.\n\n## Input:\n\n "):
+    for instruction in ("What does '## Input:' mean?", "Say x.\n\n## Input:\n\n "):  # nothing is left without it
         assert run(pairs=pair("true", instruction=instruction))[2].queries[0].split()[0] == instruction.split()[0]
 
 

@@ -38,14 +38,9 @@ def test_rows_without_retrieval_are_down_sampled(name: str, share: float) -> Non
     kept = [bool(found) for found in many(augmented(unaided), BALANCES[name])]
     assert sum(kept) / len(kept) == pytest.approx(share, abs=0.03)
     assert all(many(augmented(mixed), BALANCES[name]))
-
-
-def test_sampling_is_seeded_and_does_not_depend_on_neighbours() -> None:
-    found = augmented(unaided)
-    once = many(found, BALANCES["paper"], seed=1)
-    assert once == many(found, BALANCES["paper"], seed=1)
-    assert once != many(found, BALANCES["paper"], seed=2)
-    assert once[:50] == many(found, BALANCES["paper"], seed=1, count=50)
+    once = many(augmented(unaided), BALANCES[name], seed=1, count=50)  # seeded, whatever the neighbours
+    assert once == many(augmented(unaided), BALANCES[name], seed=1, count=99)[:50]
+    assert name == "none" or once != many(augmented(unaided), BALANCES[name], seed=2, count=50)
 
 
 def test_an_irrelevant_passage_is_added_as_a_row_of_its_own() -> None:
@@ -57,13 +52,9 @@ def test_an_irrelevant_passage_is_added_as_a_row_of_its_own() -> None:
     tokens = [part.token for part in row(other).target if isinstance(part, Token)]
     assert tokens == ["[Retrieval]", "[Irrelevant]", "[Utility:5]"]
     assert row(other).id == "q1#irrelevant"
-
-
-def test_swapping_changes_the_row_and_keeps_the_count() -> None:
     (only,) = variants(augmented(mixed), Balance(irrelevant=1.0, mode="swap"), 0)
-    assert row(only).id == "q1"
+    assert (row(only).id, "swapped in" in only.why) == ("q1", True)
     assert only.augmented.segments[0].candidate.passage.id in {"d2", "d3"}
-    assert "swapped in" in only.why
 
 
 @pytest.mark.parametrize(

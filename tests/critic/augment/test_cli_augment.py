@@ -10,6 +10,7 @@ import pytest
 import small_run
 
 from critic.cli.main import main
+from selfrag.jsonl import write_jsonl
 from selfrag.training.rows import read_rows
 
 
@@ -17,18 +18,17 @@ from selfrag.training.rows import read_rows
 def pairs(tmp_path: Path) -> Path:
     """Pairs that all bring a passage, so that no index is needed."""
     path = tmp_path / "pairs.jsonl"
-    rows = [
-        {
-            "id": f"p{n}",
-            "dataset": "made\x1b[31m",
-            "kind": "short_qa",
-            "instruction": f"What is the river of {place}?",
-            "output": f"{place}ina",
-            "gold_passages": [{"title": place, "text": f"The river of {place} is called {place}ina."}],
-        }
-        for n, place in enumerate(small_run.PLACES)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(
+        path,
+        (
+            {
+                **{"id": f"p{n}", "dataset": "made\x1b[31m", "kind": "short_qa", "output": f"{place}ina"},
+                "instruction": f"What is the river of {place}?",
+                "gold_passages": [{"title": place, "text": f"The river of {place} is called {place}ina."}],
+            }
+            for n, place in enumerate(small_run.PLACES)
+        ),
+    )
     return path
 
 
@@ -51,13 +51,9 @@ def test_the_whole_command(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFi
     [
         (["--critic", "nowhere"], "no critic 'nowhere'"),
         (["--gold", "off"], "no index: give --index DIR"),
-        (["--index", "nowhere"], "nowhere"),
         (["--column", "output"], "write it as KEY=COLUMN"),
         (["--gol", "only"], "--gol"),
-        (["--choice", "best"], "best"),
         (["--threshold", "1"], "threshold=1: no critic is that sure"),
-        (["--irrelevant", "2"], "irrelevant=2.0"),
-        (["--passages", "0"], "passages=0"),
     ],
 )
 def test_defect_37_what_is_wrong_is_one_line(
@@ -69,16 +65,6 @@ def test_defect_37_what_is_wrong_is_one_line(
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out" / "rows.jsonl").exists()
-
-
-def test_a_dry_run_counts_and_writes_nothing(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["augment", str(pairs), "--critic", "lexical", "-o", str(tmp_path / "out"), "--gold", "only"]
-    assert main([*arguments, "--dry-run"]) == 0
-    assert capsys.readouterr().out == "10 of 10 rows with 10 sentences; at most 40 judgments and 0 searches\n"
-    arguments[3] = "nowhere"
-    assert main([*arguments, "--dry-run"]) == 2
-    assert "no critic 'nowhere': give the folder of a trained one, demo or lexical" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_finished_stream_is_not_taken_for_another_part_of_it(
@@ -119,9 +105,6 @@ def test_a_trained_critic_on_a_real_engine(
     assert counted.endswith("at most 40 judgments and 0 searches")
     assert 40 * 20 < int(priced.split()[3]) < 40 * 200
     assert "GiB of weights" in priced
-    monkeypatch.setattr("critic.demo.critic_path", lambda: model)
-    assert main(["augment", str(pairs), "--critic", "demo", "-o", "x", "--gold", "only", "--dry-run"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split()[3] == priced.split()[3]
     options = ["--critic", str(model), "--engine", "transformers", "--gold", "only", "--balance", "none"]
     for out in ("one", "two"):
         assert main(["augment", str(pairs), *options, "--threshold", "0", "-o", str(tmp_path / out)]) == 0

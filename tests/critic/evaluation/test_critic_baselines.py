@@ -11,6 +11,7 @@ from student_cases import PASSAGE, labelled
 from critic.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, TfidfCritic
 from critic.cases import Case, Labelled
 from critic.student.judge import StudentCritic
+from critic.teacher.forms import OWN
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 
@@ -46,19 +47,6 @@ def test_tfidf_learns_what_words_tell_and_leaves_out_what_it_never_saw():
 SHOWN = f"[Retrieval]<paragraph>{PASSAGE.title}\n{PASSAGE.text}</paragraph>"
 
 
-def codec(max_length=2048):
-    return PromptedCodec.from_tokenizer(tiny.byte_level_tokenizer(reflection=False), max_length)
-
-
-def test_the_base_model_is_asked_with_the_teachers_prompt():
-    from critic.teacher.forms import OWN
-
-    case = Case("IsSup", "Q?", "", "It is Paris.", PASSAGE)
-    made = codec(8192).prompt(case)
-    assert tiny.byte_level_tokenizer(reflection=False).decode(made.ids) == OWN.prompt(case)
-    assert all(made.options)
-
-
 class Words:
     """A tokenizer to count with: one id a word."""
 
@@ -73,14 +61,11 @@ class Words:
     [
         (0, 20, {}),
         (-1, 19, {"evidence": 1}),
-        (-19, 1, {"evidence": 19}),
         (-20, 1, {"evidence": 19, "task": 1}),  # one word of the passage stays, and the beginning goes
         (-30, 1, {"evidence": 19, "task": 11}),
     ],
 )
 def test_what_a_prompt_loses_is_counted_in_tokens(room, kept, dropped):
-    from critic.teacher.forms import OWN
-
     case = Case("IsRel", "Q?", evidence=Passage("p", " ".join(f"{'x' * 100}" for _ in range(20))))
     # BOS, the prompt, the longest label of a word, and EOS
     whole = 1 + len(OWN.prompt(case).split()) + 1 + 1
@@ -88,14 +73,7 @@ def test_what_a_prompt_loses_is_counted_in_tokens(room, kept, dropped):
     assert made.dropped == dropped
     assert made.ids.count(100) == kept
     assert len(made.ids) == whole - 2 + room
-
-
-def test_a_passage_that_the_form_does_not_show_is_not_what_a_prompt_loses():
-    from critic.teacher.forms import OWN
-
-    case = Case("IsUse", "Q?", "", "So it is.", Passage("p", "one two three"))
-    made = PromptedCodec(Words(), 0, 1 + len(OWN.prompt(case).split()) + 1 + 1 - 2).prompt(case)
-    assert made.dropped == {"task": 2}
+    assert room or made.ids == (7, *Words().encode(OWN.prompt(case)))
 
 
 @pytest.mark.engine
@@ -104,7 +82,8 @@ def test_a_label_that_is_not_offered_has_no_probability(tmp_path):
 
     base = tiny.save_llama(tmp_path / "m", reflection=False, context=4096)
     engine = TransformersEngine.load(TransformersConfig(str(base), dtype="float32"))
-    with StudentCritic(engine, codec(), exact=True) as critic:
+    codec = PromptedCodec.from_tokenizer(tiny.byte_level_tokenizer(reflection=False), 2048)
+    with StudentCritic(engine, codec, exact=True) as critic:
         judged = critic.judge([Case("Retrieve", "Add 1 and 1."), Case("Retrieve", "Q?", "So.", "It is.", PASSAGE)])
     assert judged[0].probability("Continue to Use Evidence") == 0
     assert judged[1].probability("Continue to Use Evidence") > 0

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from critic.cases import Case, Labelled
-from critic.evaluation import compare, figures
+from critic.evaluation import figures
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP
@@ -56,12 +56,3 @@ def test_a_label_that_gold_lacks_is_no_part_of_macro_f1():
     rows = [row("Fully supported", case, 0), row("Partially supported", case, 1)]
     right = [judged(0.8, 0.1, 0.1, labels=ISSUP), judged(0.1, 0.8, 0.1, labels=ISSUP)]
     assert figures(rows, right).macro_f1.value == 1.0
-
-
-def test_parts_by_source_and_by_rule():
-    rows = [*ROWS[:3], row("Irrelevant", number=9, source="derived", dataset="e")]
-    found = compare(rows, JUDGMENTS)
-    assert set(found.parts["IsRel"]) == {"human", "derived", "d/r", "e/r"}
-    assert found.parts["IsRel"]["human"].accuracy.n == 3
-    assert found.parts["IsRel"]["e/r"].accuracy.value == 1.0
-    assert set(found.groups) == {"IsRel"}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,31 +39,10 @@ class Kept:
         return Prompt((1,), ((2,), (3,)), {"evidence": 5} if case.instruction in ("Question 1?", "Question 5?") else {})
 
 
-@dataclass(frozen=True)
-class Shifting(StudentCritic):
-    """Its numbers depend on how many cases it is asked at once; `world` hears of every call and may end it."""
-
-    world: World | None = None
-
-    def judge(self, cases):
-        self.world.judge(len(cases))
-        start = 0.6 if len(cases) == 4 else 0.3
-        shares = [start + int(case.instruction.split()[1][:-1]) / 100 for case in cases]
-        judged = [Judgment(case.labels, "case", (p, 1 - p), 0.5) for case, p in zip(cases, shares, strict=True)]
-        return [None if case.instruction == "Question 3?" else one for case, one in zip(cases, judged, strict=True)]
-
-
 class World:
-    """A folder with rows and two models whose critics are `Shifting`.
-
-    Attributes:
-        opened: names of the models, as they were loaded.
-        asked: cases of each call, killed ones included.
-        killed: number of the call, from 1, that does not come back.
-    """
+    """A folder with rows and two models: which were opened, and how many cases each call asked."""
 
     def __init__(self, folder: Path) -> None:
-        self.opened, self.asked, self.killed = [], [], 0
         self.rows, self.out = folder / "rows.jsonl", folder / "out" / "figures.json"
         self.journal = folder / "out" / "figures.json.journal"
         write_jsonl(self.rows, [row.as_dict() for row in ROWS])
@@ -73,41 +51,45 @@ class World:
             (folder / name / "config.json").write_text("{}")
         self.subjects = Subjects(folder / "critic", folder / "base", self.rows, "transformers")
 
-    def load(self, name, folder, engine):
-        self.opened.append(name)
-        return Shifting(ScriptedEngine(None, 0), Kept(), world=self)
+    def load(self, model, *_):
+        self.opened.append(Path(model).name)
+        return StudentCritic(ScriptedEngine(None, 0), Kept())
 
     def judge(self, cases):
-        self.asked.append(cases)
+        """Numbers that depend on how many cases are asked at once."""
+        self.asked.append(len(cases))
         if len(self.asked) == self.killed:
             raise KeyboardInterrupt
+        start = 0.6 if len(cases) == 4 else 0.3
+        shares = [start + int(case.instruction.split()[1][:-1]) / 100 for case in cases]
+        judged = [Judgment(case.labels, "case", (p, 1 - p), 0.5) for case, p in zip(cases, shares, strict=True)]
+        return [None if case.instruction == "Question 3?" else one for case, one in zip(cases, judged, strict=True)]
 
-    def run(self, killed=0, subjects=None):
+    def run(self, killed=0):
+        """Until the call of this number, from 1, which does not come back."""
         self.opened, self.asked, self.killed = [], [], killed
-        return run_evaluation(self.rows, subjects or self.subjects, out=self.out)
-
-    def change(self, **given):
-        self.subjects = replace(self.subjects, **given)
+        return run_evaluation(self.rows, self.subjects, out=self.out)
 
     def kill(self, at):
         with pytest.raises(KeyboardInterrupt):
             self.run(killed=at)
 
 
+class Noon(datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls(2026, 1, 1, 12, tzinfo=UTC)
+
+
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    class Noon(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return cls(2026, 1, 1, 12, tzinfo=UTC)
-
-    world = World(tmp_path)
-    ticks = itertools.count()
+    world, ticks = World(tmp_path), itertools.count()
     monkeypatch.setattr(evaluation, "CHUNK", 4)
     monkeypatch.setattr(evaluation, "datetime", Noon)
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
-    monkeypatch.setattr(evaluation, "load_critic", partial(world.load, "critic"))
-    monkeypatch.setattr(evaluation, "_otherwise", lambda model, engine, _: world.load("base", model, engine))
+    monkeypatch.setattr(evaluation, "load_critic", world.load)
+    monkeypatch.setattr(evaluation, "_otherwise", world.load)
+    monkeypatch.setattr(StudentCritic, "judge", lambda critic, cases: world.judge(cases))
     return world
 
 
@@ -122,7 +104,7 @@ def whole(world):
     return content
 
 
-def test_the_figures_are_those_of_the_chunks(whole):
+def test_the_figures_are_those_of_the_chunks_and_shortened_rows_are_counted(world, whole):
     written = json.loads(whole)
     assert written["judgments"]["critic"]["r2"] == pytest.approx({"Relevant": 0.62, "Irrelevant": 0.38})
     assert written["judgments"]["critic"]["r3"] is None
@@ -131,6 +113,10 @@ def test_the_figures_are_those_of_the_chunks(whole):
     assert written["critics"]["critic"]["groups"]["IsRel"]["accuracy"]["value"] == 0.5
     assert written["critics"]["critic"]["seconds"] == 2.0  # one tick a chunk
     assert written["judgments"][PROMPTED] == written["judgments"]["critic"]
+    assert written["critics"][PROMPTED]["shortened"] == 2
+    assert "shortened" not in written["critics"][MAJORITY]
+    told = f"\nRows with a part shortened to fit the prompt: critic 2 of 6; {PROMPTED} 2 of 6.\n"
+    assert told in report(world.run(), "critic")
 
 
 @pytest.mark.parametrize(
@@ -172,8 +158,6 @@ def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch)
     [
         (lambda world, patch: write_jsonl(world.rows, [row.as_dict() for row in ROWS[:5]]), "rows"),
         (lambda world, patch: (world.subjects.critic / "critic.json").write_text("{}"), "critic"),
-        (lambda world, patch: world.change(engine="vllm"), "engine"),
-        (lambda world, patch: world.change(base=None), "base"),
         (lambda world, patch: patch.setattr("critic.teacher.forms.OWN", replace(OWN, forms={})), "prompt"),
         (lambda world, patch: patch.setattr(evaluation, "CHUNK", 3), "chunk"),
     ],
@@ -185,15 +169,4 @@ def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, change
     said = rf"journal holds judgments of an evaluation with other {named}: give the same settings .* remove it"
     with pytest.raises(UserError, match=said):
         world.run()
-    assert world.opened == []
-    assert world.journal.read_bytes() == before
-
-
-def test_rows_that_were_shortened_are_counted_and_told(world, whole):
-    written = json.loads(whole)["critics"]
-    assert written[PROMPTED]["shortened"] == 2
-    assert "shortened" not in written[MAJORITY]
-    world.kill(4)
-    text = report(world.run(), "critic")
-    assert f"\nRows with a part shortened to fit the prompt: critic 2 of 6; {PROMPTED} 2 of 6.\n" in text
-    assert "shortened" not in report(run_evaluation(world.rows, Subjects(train=world.rows)), MAJORITY)
+    assert (world.opened, world.journal.read_bytes()) == ([], before)

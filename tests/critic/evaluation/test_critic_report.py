@@ -5,7 +5,6 @@ import json
 import pytest
 from student_cases import labelled
 
-from critic.cli.main import main
 from critic.evaluation import MAJORITY, TFIDF, Subjects, report, run_evaluation
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
@@ -35,6 +34,8 @@ def test_baselines_are_written_one_after_the_other_with_a_manifest_and_reported_
     assert "| Llama2-7B (paper) | 0.938 | 0.802 | 0.935 | 0.735 |" in text
     assert f"| {MAJORITY} |" in text
     assert "| set1/rule |" in text
+    assert set(found[TFIDF].parts["IsRel"]) == {"human", "derived", "set0/rule", "set1/rule"}
+    assert found[TFIDF].parts["IsRel"]["human"].accuracy.n == 4
 
 
 def test_what_cannot_be_evaluated_is_named_before_a_model_is_asked(tmp_path, rows):
@@ -61,31 +62,3 @@ def tiny_folder(tmp_path):
     (tmp_path / "model").mkdir(exist_ok=True)
     (tmp_path / "model" / "config.json").write_text("{}")
     return tmp_path / "model"
-
-
-@pytest.mark.engine
-def test_the_train_command_counts_without_training(rows, tiny_llama_plain, tmp_path, capsys):
-    arguments = ["--base", str(tiny_llama_plain), "--out", str(tmp_path / "o"), "--per-label", "IsSup=2", "--dry-run"]
-    assert main(["train", str(rows), *arguments]) == 0
-    shown = capsys.readouterr().out
-    assert "rows        6 of 52 in the file" in shown
-    assert "left out" not in shown
-    assert "2 IsSup/Partially supported" in shown
-    for line in ("tokens", "steps       1,", "parameters", "memory", "time"):
-        assert f"\n{line}" in shown
-    assert not (tmp_path / "o").exists()
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--tra", "x"], "No such option"),  # defect 37: official code takes the beginning of an option for it
-        (["--style", "emoji"], "'emoji' is not one of"),
-        (["--per-label", "IsSup"], "write GROUP=N or GROUP=all"),
-        (["--processes", "2"], "recipe critic/cpu is for one process"),
-    ],
-)
-def test_what_the_train_command_cannot_do_is_one_line(rows, tmp_path, capsys, more, said):
-    assert main(["train", str(rows), "--base", "b", "--out", str(tmp_path / "o"), *more]) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "o").exists()

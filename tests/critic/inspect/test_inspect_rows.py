@@ -6,7 +6,7 @@ import inspected
 import pytest
 
 from critic.cli.main import main
-from critic.inspect import Statistics, Tally, inspect_rows, problems
+from critic.inspect import inspect_rows, problems
 from retrieval.errors import UserError
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfrag.training.rows import Evidence, Text, Token, write_rows
@@ -25,19 +25,6 @@ def file(tmp_path):
     return path
 
 
-def test_counts_of_one_row():
-    tally = Tally()
-    tally.add(inspected.long())
-    assert (tally.rows, tally.retrieving) == (1, 1)
-    assert tally.labels(RETRIEVE) == [2, 0, 1]
-    assert tally.labels(ISREL) == [1, 1]
-    assert tally.labels(ISSUP) == [1, 1, 0]
-    assert tally.labels(ISUSE) == [0, 0, 1, 0, 0]
-    assert tally.segments == {3: 1}
-    assert tally.passages == {2: 1}
-    assert tally.words == {11: 1}  # 4 + 4 + 3 words, passages left out
-
-
 def test_table_3_counts_rows_that_retrieve_at_least_once(file):
     statistics = inspect_rows([file]).statistics
     assert {name: (t.rows, t.retrieving) for name, t in statistics.sources.items()} == {
@@ -45,19 +32,12 @@ def test_table_3_counts_rows_that_retrieve_at_least_once(file):
         "alpaca/instruction": (40, 0),
         "asqa/long_form": (3, 3),
     }
+    long = statistics.sources["asqa/long_form"]  # three of `inspected.long`
+    assert (long.labels(RETRIEVE), long.labels(ISREL), long.labels(ISSUP)) == ([6, 0, 3], [3, 3], [3, 3, 0])
+    assert (long.labels(ISUSE), long.words) == ([0, 0, 3, 0, 0], {11: 3})  # 4 + 4 + 3 words, passages left out
     total = statistics.total
     assert (total.rows, total.retrieving) == (103, 63)
     assert (total.passages, total.segments) == ({0: 40, 1: 60, 2: 3}, {1: 100, 3: 3})
-
-
-def test_the_smaller_sources_share_a_line_and_no_row_is_lost():
-    statistics = Statistics()
-    for n in range(10):
-        for m in range(n + 1):
-            statistics.add(inspected.unaided(f"{n}-{m}", f"s{n}"))
-    largest = statistics.largest(4)
-    assert [(name, tally.rows) for name, tally in largest] == [("s9", 10), ("s8", 9), ("s7", 8), ("7 more sources", 28)]
-    assert len(statistics.largest(10)) == 10
 
 
 def test_the_sample_is_seeded_and_takes_from_every_source(file):
@@ -93,7 +73,7 @@ def test_provenance_is_kept_for_the_sample_and_counted_for_all(file, tmp_path):
 
 
 PASSAGE = Evidence(inspected.HALL)
-USE = Token("[Utility:5]")
+NONE, USE = Token("[No Retrieval]"), Token("[Utility:5]")
 SHOWN = (Token("[Retrieval]"), PASSAGE, Token("[Relevant]"))
 
 
@@ -101,15 +81,11 @@ SHOWN = (Token("[Retrieval]"), PASSAGE, Token("[Relevant]"))
     ("target", "expected"),
     [
         ((*SHOWN, Text("a"), Token("[Fully supported]"), USE), []),
-        ((Token("[Retrieval]"), PASSAGE, Token("[Irrelevant]"), Text("a"), USE), []),
         ((Text("a"), USE), ["does not begin with a Retrieve token"]),
-        ((Token("[No Retrieval]"), Text("a")), ["no Utility token"]),
-        ((Token("[No Retrieval]"), USE, Text("a"), USE), ["more than one Utility token"]),
-        ((Token("[No Retrieval]"), USE, Text("a")), ["the Utility token is not the last"]),
-        (
-            (Token("[No Retrieval]"), PASSAGE, Token("[Relevant]"), Text("a"), USE),
-            ["a passage without [Retrieval] before it"],
-        ),
+        ((NONE, Text("a")), ["no Utility token"]),
+        ((NONE, USE, Text("a"), USE), ["more than one Utility token"]),
+        ((NONE, USE, Text("a")), ["the Utility token is not the last"]),
+        ((NONE, PASSAGE, Token("[Relevant]"), Text("a"), USE), ["a passage without [Retrieval] before it"]),
         ((Token("[Retrieval]"), PASSAGE, Text("a"), USE), ["a passage without an IsRel token after it"]),
         ((Token("[Retrieval]"), Text("a"), USE), ["[Retrieval] without a passage after it"]),
         (
@@ -120,10 +96,7 @@ SHOWN = (Token("[Retrieval]"), PASSAGE, Token("[Relevant]"))
             (Token("[Retrieval]"), PASSAGE, Token("[Irrelevant]"), Text("a"), Token("[Partially supported]"), USE),
             ["an IsSup token after an irrelevant passage"],
         ),
-        (
-            (*SHOWN[:2], Token("[Irrelevant]"), Text("a"), *SHOWN, Text("b"), Token("[Fully supported]"), USE),
-            [],
-        ),
+        ((*SHOWN[:2], Token("[Irrelevant]"), Text("a"), *SHOWN, Text("b"), Token("[Fully supported]"), USE), []),
     ],
 )
 def test_the_form_of_a_target(target, expected):
@@ -152,14 +125,11 @@ def test_the_command_writes_a_page(file, tmp_path, capsys):
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_page(arguments, message, file, tmp_path, capsys):
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text(json.dumps(inspected.unaided().as_dict() | {"target": [{"token": "[Perhaps]"}]}) + "\n")
-    out = tmp_path / "page.html"
-    empty = tmp_path / "empty.jsonl"
-    empty.write_text("")
-    nameless = tmp_path / "nameless.jsonl"
-    nameless.write_text("{}\n")
-    files = {"ROWS": str(file), "BAD": str(bad), "EMPTY": str(empty), "NAMELESS": str(nameless)}
+    bad = json.dumps(inspected.unaided().as_dict() | {"target": [{"token": "[Perhaps]"}]}) + "\n"
+    files, out = {"ROWS": str(file)}, tmp_path / "page.html"
+    for name, content in (("bad", bad), ("empty", ""), ("nameless", "{}\n")):
+        (tmp_path / f"{name}.jsonl").write_text(content)
+        files[name.upper()] = str(tmp_path / f"{name}.jsonl")
     given = [files.get(argument, argument) for argument in arguments]
     assert main(["inspect", *given, "-o", str(out)]) == 2
     error = capsys.readouterr().err

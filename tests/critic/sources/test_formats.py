@@ -64,12 +64,8 @@ def test_alpaca_joins_the_input_and_leaves_out_what_says_that_there_is_none():
     assert without.instruction == 'Give a synonym of "quick".'
     assert skipped("stanford_alpaca") == [(" row 3", "no output")]
     assert [pair.id for pair in pairs("gpt4_alpaca")] == ["gpt4_alpaca-0", "gpt4_alpaca-1", "gpt4_alpaca-3"]
-
-
-def test_flan_loses_the_line_ends_that_only_its_template_needs():
-    first, second = pairs("flan_v2")
-    assert first.instruction.endswith("- no")
-    assert second.output == "She goes home."
+    # The line ends that only the template of FLAN needs are lost.
+    assert (pairs("flan_v2")[0].instruction[-4:], pairs("flan_v2")[1].output) == ("- no", "She goes home.")
 
 
 def test_sharegpt_takes_whole_conversations_of_one_exchange():
@@ -116,13 +112,9 @@ def test_open_instruct_files_a_pair_under_its_own_data_set():
 
 
 def test_kilt_takes_the_first_answer_and_the_words_of_the_paper():
-    first = pairs("kilt_nq")[0]
-    assert (first.id, first.instruction, first.output) == (
-        "nq-6915606477668963399",
-        "when does the river of that town flood",
-        "in spring",
-    )
-    assert pairs("kilt_nq")[1].output == "a local teacher"
+    first, second = pairs("kilt_nq")
+    assert (first.id, first.output) == ("nq-6915606477668963399", "in spring")
+    assert (first.instruction, second.output) == ("when does the river of that town flood", "a local teacher")
     assert skipped("kilt_nq") == [("3", "no output")]
     (pair,) = pairs("kilt_wow")
     dialogue = "I like hiking.\nMe too! Where do you go?\nMostly in the Alps."
@@ -159,9 +151,6 @@ def test_defect_28_numbered_options_become_letters():
     numbered = pairs("arc_easy")[1]
     assert numbered.instruction.endswith("\nA: iron\nB: water\nC: wood\nD: air")
     assert numbered.output == "B"
-
-
-def test_the_choice_instruction_says_how_many_there_are():
     assert choice_instruction("ABCD") == "Given four answer candidates, A, B, C and D, choose the best answer choice."
     three, five = pairs("arc_easy")[2:]
     assert three.instruction.startswith("Given three answer candidates, A, B and C, choose")
@@ -175,11 +164,9 @@ def test_the_choice_instruction_says_how_many_there_are():
     ("record", "message"),
     [
         ({"answerKey": "E"}, "'answerKey' 'E' is none of the labels A, B"),
-        ({"choices": {"text": ["x", "y"], "label": ["A", "A"]}}, "labelled A, A"),
         ({"choices": {"text": ["x"], "label": ["A"]}}, "2 to 26"),
         ({"choices": {"text": ["x", "y"], "label": ["A"]}}, "lists of different lengths"),
         ({"id": None}, "'id' must be a name or a whole number, not None"),
-        ({"question": 3}, "'question' must be text, not 3"),
     ],
 )
 def test_a_malformed_choice_is_named(record, message):

@@ -28,21 +28,12 @@ def written(tmp_path, name):
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        ("a.jsonl", "a.jsonl:2"),
-        ("a.jsonl.gz", "a.jsonl.gz:2"),
-        ("a.json", "a.json: row 2"),
-        ("a.json.gz", "a.json.gz: row 2"),
-        ("a.parquet", "a.parquet: row 2"),
-    ],
-)
-def test_a_file_gives_its_rows_in_order_with_their_places(name, place, tmp_path):
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.json.gz", "a.parquet"])
+def test_a_file_gives_its_rows_in_order_with_their_places(name, tmp_path):
     rows = list(raw_rows(written(tmp_path, name)))
     assert [row.record for row in rows] == ROWS
     assert [row.key for row in rows] == [str(n) for n in range(700)]
-    assert rows[1].place.endswith(place)
+    assert rows[1].place.endswith(f"{name}:2" if "jsonl" in name else f"{name}: row 2")
 
 
 def test_hugging_face_data_sets_give_the_same_pairs_whole_and_streamed():
@@ -57,16 +48,10 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_and_streamed():
     row = {"id": "q", "question": "What floats?", "choices": choices, "answerKey": "B"}
     (pair,) = load(datasets.Dataset.from_list([row]), named("arc_easy"))
     assert pair.instruction.endswith("What floats?\nA: stone\nB: cork")
-
-
-def test_a_split_is_chosen_by_name():
-    datasets = pytest.importorskip("datasets")
-    parts = datasets.DatasetDict(
-        {"train": datasets.Dataset.from_list(ROWS[:2]), "test": datasets.Dataset.from_list(ROWS[2:3])}
-    )
-    assert [pair.output for pair in load(parts, named("gpt4_alpaca"), Reading(split="test"))] == ["2"]
+    parts = datasets.DatasetDict({"train": whole.select([0, 1]), "test": whole.select([2])})
+    assert [pair.output for pair in load(parts, form, Reading(split="test"))] == ["2"]
     with pytest.raises(UserError, match="no split 'dev'; choose one of train, test"):
-        list(load(parts, named("gpt4_alpaca"), Reading(split="dev")))
+        list(load(parts, form, Reading(split="dev")))
 
 
 def test_a_local_directory_reads_like_the_hub(tmp_path):
@@ -78,28 +63,13 @@ def test_a_local_directory_reads_like_the_hub(tmp_path):
             open_dataset(str(name), split=split)
 
 
-def test_a_stream_is_read_lazily_and_where_it_breaks_off_is_one_line():
-    import httpx
-
-    def stream():
-        yield from ROWS[:5]
-        raise httpx.ReadTimeout("the server has gone")
-
-    found = load(stream(), named("stanford_alpaca"))
-    assert [next(found).output for _ in range(5)] == ["0", "1", "2", "3", "4"]
-    with pytest.raises(UserError, match=r"data set: reading broke off after row 5 \(the server has gone\); nothing"):
-        next(found)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", '[{"a": 1},\n {"a": }]', "a.json:2: not JSON"),
         ("a.json", '[{"a": 1},\n 3]', "a.json: row 2: a row must be an object, not int"),
         ("a.json", '{"a": 1}\n{"a": 2}\n', "a.json:2: not JSON .*; JSON lines are named .jsonl"),
         ("a.json", '"text"', "a file of rows, not one str"),
         ("a.json", '{"dev": []}', "no split 'train'; choose one of dev"),
-        ("a.json", '{"train": [3]}', "train/0: a row must be an object, not int"),
         ("a.json", "[" + '{"a":' * 20_000, "a.json: cannot be read|not JSON"),
         ("a.json", b'[{"a": "\xff"}]', "cannot be read"),
         ("a.jsonl", '{"a": 1}\n[1]\n', r"a.jsonl:2: a row must be an object, not list"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import tiny
-from student_cases import PASSAGE, case, labelled
+from student_cases import case, labelled
 
 from critic.cases import GROUPS, Case
 from critic.student.prompt import Layout, Limits, PromptCodec
@@ -65,14 +65,9 @@ def test_no_text_becomes_a_control_token_or_a_heading(family):
     ids = codec_.prompt(forged).ids[len(codec_.text.bos_ids) :]
     control = {TOKENIZERS[family].convert_tokens_to_ids(token) for token in TOKENS} | {codec_.eos_id}
     assert control.isdisjoint(ids)
-    headings = [line for line in codec_.text.decode(ids).split("\n") if line.startswith("###")]
-    assert headings == [
-        "### Instruction:",
-        "### Passage:",
-        "### Before:",
-        "### Response:",
-        "### Does the passage support the response?",
-    ]
+    headings = [line[4:] for line in codec_.text.decode(ids).split("\n") if line.startswith("###")]
+    asked = "Does the passage support the response?"
+    assert headings == ["Instruction:", "Passage:", "Before:", "Response:", asked]
 
 
 def test_long_parts_are_shortened_and_counted_and_the_label_never():
@@ -95,14 +90,6 @@ def test_a_total_cuts_the_longest_parts_and_only_where_they_do_not_fit():
     assert whole.prompt(made) == codec().prompt(made)
     assert set(cut.prompt(made).dropped) <= {"evidence"}
     assert len(cut.prompt(Case("IsSup", words, words, words, Passage("p", words))).ids) + 2 <= cut.max_length
-
-
-def test_cases_of_one_passage_share_their_beginning():
-    codec_ = codec()
-    relevance = codec_.prompt(Case("IsRel", "Q?", evidence=PASSAGE)).ids
-    support = codec_.prompt(Case("IsSup", "Q?", "", "Paris.", PASSAGE)).ids
-    shared = next(i for i, (a, b) in enumerate(zip(relevance, support, strict=False)) if a != b)
-    assert PASSAGE.text in BYTE_LEVEL.decode(relevance[:shared])
 
 
 def test_a_base_model_is_asked_in_words_and_not_in_tokens():

@@ -22,12 +22,6 @@ def engine(tiny_llama):
     engine.close()
 
 
-def tokenizer_of(directory):
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(directory)
-
-
 @pytest.fixture(scope="module")
 def model(tiny_llama):
     from transformers import AutoModelForCausalLM
@@ -37,7 +31,9 @@ def model(tiny_llama):
 
 @pytest.fixture(scope="module")
 def codecs(tiny_llama):
-    tokenizer = tokenizer_of(tiny_llama)
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_llama)
     return {style: PromptCodec.from_tokenizer(tokenizer, Layout(style), SMALL) for style in ("tokens", "words")}
 
 
@@ -81,8 +77,7 @@ def test_defect_31_any_number_of_cases_comes_back_in_order(engine, codecs):
 
 
 def test_equal_prompts_are_asked_once_and_neighbours_share_their_beginning(engine, codecs):
-    asked = []
-    seen = []
+    asked, seen = [], []
     critic = StudentCritic(_Recording(engine, asked), codecs["tokens"], progress=seen.append)
     judged = critic.judge([case("IsRel"), case("IsUse"), case("IsSup"), case("IsRel")])
     assert len(asked) == 3

@@ -19,7 +19,7 @@ from critic.student.training import CRITIC, CriticConfig, balanced, length_weigh
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal
-from selfrag.training.recipes import GENERATOR, read_recipe
+from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Scale
 
 ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
@@ -33,9 +33,8 @@ def config(style="tokens", **changes) -> CriticConfig:
 
 
 def told(row: Labelled) -> Labelled:
-    """The row with its label in what is judged, or in the passage: something that can be learned."""
-    part = replace(row.case, instruction=f"{row.label}?")
-    return replace(row, case=part)
+    """The row with its label in the instruction: something that can be learned."""
+    return replace(row, case=replace(row.case, instruction=f"{row.label}?"))
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +87,7 @@ def test_a_killed_run_goes_on_to_the_same_checkpoint(base, rows, tmp_path, monke
     train_critic(rows, base, tmp_path / "killed", config())
     found = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "killed")]
     assert all((found[0][name] == found[1][name]).all() for name in found[0])
-    again = train_critic(rows, base, tmp_path / "killed", config())
-    assert again == tmp_path / "killed" / "model"
+    assert train_critic(rows, base, tmp_path / "killed", config()) == tmp_path / "killed" / "model"
 
 
 @pytest.mark.engine
@@ -125,12 +123,10 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(b
         train_critic(rows, base, tmp_path / "run", replace(settings, limits=Limits(30, 9, 30, 30)))
 
 
-@pytest.mark.engine
 def test_the_trainer_makes_a_critic_too(base, rows, tmp_path):
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     model = train_critic(rows, base, tmp_path / "run", config(max_steps=2), scale=Scale(micro_tokens=1500))
-    with load_critic(model, "transformers") as critic:
-        assert len(critic.judge([row.case for row in labelled(each=1)])) == 13
+    assert (model / "critic.json").exists()
     assert (tmp_path / "run" / "run" / "loss.png").exists()
 
 
@@ -158,25 +154,11 @@ def test_the_papers_critic_has_its_settings():
         assert (one.step_rows, one.warmup, one.decay, one.max_length) == schedule
 
 
-def test_a_users_recipe_extends_the_critics_own_of_that_name(tmp_path):
-    (tmp_path / "mine.toml").write_text('extends = "gpu"\n[training]\nprecision = "fp32"\n')
-    mine, gpu = read_recipe(tmp_path / "mine.toml", CRITIC), read_recipe("gpu", CRITIC)
-    assert replace(mine.config, precision="auto") == gpu.config != read_recipe("gpu", GENERATOR).config
-    assert (mine.scale, mine.table("critic"), mine.name) == (
-        gpu.scale,
-        gpu.table("critic"),
-        "mine (extends critic/gpu)",
-    )
-    (tmp_path / "mine.toml").write_text('extends = "generator/gpu"\n')
-    assert read_recipe(tmp_path / "mine.toml", CRITIC).config == read_recipe("gpu", GENERATOR).config
-
-
 @pytest.mark.parametrize(
     ("options", "printed"),
     [
         (["--set", "training.precision=fp32"], ["# critic: critic/cpu with --set training.precision", '= "fp32"']),
         (["--method", "full"], ["learning_rate = 2e-05             # recipe critic/cpu-full"]),
-        (["--method", "full", "--learning-rate", "1e-5"], ["learning_rate = 1e-05"]),
         (["--recipe", "gpu", "--step-tokens", "9"], ['step_rows = "none"                # --step-tokens']),
         (["--per-label", "IsSup=all"], ["IsRel = 0", 'IsSup = "none"']),
     ],
@@ -215,42 +197,6 @@ def test_what_cannot_be_trained_or_loaded_is_refused(base, rows, tmp_path, tiny_
         load_critic(tiny_llama, "transformers")
 
 
-def test_every_label_of_a_group_gets_the_same_number():
-    rows = labelled(each=5)
-    chosen = balanced(rows, {"IsSup": 3, "IsUse": None}, seed=1)
-    assert Counter((row.case.group, row.label) for row in chosen) == {
-        ("IsSup", "Fully supported"): 3,
-        ("IsSup", "Partially supported"): 3,
-        ("IsSup", "No support / Contradictory"): 3,
-        **{("IsUse", str(i)): 5 for i in range(1, 6)},
-    }
-
-
-def test_small_sources_stay_whole():
-    rows = [
-        Labelled(f"{name}{i}", labelled(1)[0].case, "Retrieval", name, "", "")
-        for name, count in (("small", 3), ("middle", 8), ("large", 50))
-        for i in range(count)
-    ]
-    chosen = balanced(rows, {"Retrieve": 21}, seed=0)
-    assert Counter(row.dataset for row in chosen) == {"small": 3, "middle": 8, "large": 10}
-    assert [row.id for row in chosen] == [row.id for row in rows if row in chosen]
-
-
-def test_defect_33_the_draw_is_seeded():
-    rows = labelled(each=9)
-    first = balanced(rows, {"IsRel": 4}, seed=1)
-    assert first == balanced(rows, {"IsRel": 4}, seed=1)
-    assert first != balanced(rows, {"IsRel": 4}, seed=2)
-
-
-def test_unknown_groups_and_empty_results_are_refused():
-    with pytest.raises(UserError, match="unknown group 'IsNice'"):
-        balanced(labelled(), {"IsNice": 3}, seed=0)
-    with pytest.raises(UserError, match="no rows"):
-        balanced([], {"IsRel": 3}, seed=0)
-
-
 def test_labels_weigh_alike_within_a_stretch_of_lengths():
     lengths = [100] * 60 + [10] * 30 + [100] * 30 + [10] * 40
     labels = ["a"] * 90 + ["b"] * 70
@@ -261,3 +207,24 @@ def test_labels_weigh_alike_within_a_stretch_of_lengths():
     assert sums[100, "a"] == pytest.approx(sums[100, "b"])
     assert sums[10, "a"] == pytest.approx(sums[10, "b"])
     assert sum(weights) == pytest.approx(160)
+
+
+def test_defect_33_a_draw_is_seeded_every_label_gets_the_same_number_and_small_sources_stay_whole():
+    rows = labelled(each=5)
+    chosen = balanced(rows, {"IsSup": 3, "IsUse": None}, seed=1)
+    assert chosen == balanced(rows, {"IsSup": 3, "IsUse": None}, seed=1)
+    assert chosen != balanced(rows, {"IsSup": 3, "IsUse": None}, seed=2)
+    names = ("Fully supported", "Partially supported", "No support / Contradictory")
+    counts = {("IsSup", name): 3 for name in names} | {("IsUse", str(i)): 5 for i in range(1, 6)}
+    assert Counter((row.case.group, row.label) for row in chosen) == counts
+    rows = [
+        Labelled(f"{name}{i}", labelled(1)[0].case, "Retrieval", name, "", "")
+        for name, count in (("small", 3), ("middle", 8), ("large", 50))
+        for i in range(count)
+    ]
+    chosen = balanced(rows, {"Retrieve": 21}, seed=0)
+    assert Counter(row.dataset for row in chosen) == {"small": 3, "middle": 8, "large": 10}
+    assert chosen == [row for row in rows if row in chosen]
+    for given, wanted, said in ((rows, "IsNice", "unknown group 'IsNice'"), ([], "IsRel", "no rows")):
+        with pytest.raises(UserError, match=said):
+            balanced(given, {wanted: 3}, seed=0)

@@ -29,7 +29,6 @@ class TeachingServer(Loopback):
         self.handler = Handler
         self.knows = {"choice", "schema", "logprobs"}
         self.refuses = True
-        self.new_limit_name = False
         self.counts_tokens = True
         self.key = None
         self.refusal = None
@@ -77,15 +76,10 @@ class Handler(Answering):
 
     def refused(self, sent):
         server = self.server
-        if server.new_limit_name and "max_tokens" in sent:
-            message = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-            self.answer(400, {"error": {"message": message}})
-            return True
-        unknown = constraint_of(sent) not in server.knows | {"free"}
-        if unknown and server.refuses:
-            self.answer(400, {"error": {"message": "Unrecognized request argument"}})
-            return True
-        return False
+        if not server.refuses or constraint_of(sent) in server.knows | {"free"}:
+            return False
+        self.answer(400, {"error": {"message": "Unrecognized request argument"}})
+        return True
 
     def misbehaved(self, item, turn, chat):
         once, always = ONCE.search(item), ALWAYS.search(item)
@@ -95,18 +89,14 @@ class Handler(Answering):
         text = {
             "off_set": "Perhaps.",
             "explained": "[Relevant]\nExplanation: the passage is not [Irrelevant].",
-            "two": "[Relevant] or [Irrelevant]",
-            "control": "\x00\x1b[31m\x9b2J[Relevant]\r\n",
             "empty": "  \n",
             "surrogate": "\ud800 nothing",
             "echo_key": f"my key is {self.headers.get('Authorization', '').removeprefix('Bearer ')}",
         }
         raw = {
-            "garbage": b"<html>\nhello",
             "not_utf8": b'{"choices": [{"message": {"content": "\xff\xfe"}}]}',
             "no_choice": b'{"choices": []}',
             "wrong_types": b'{"choices": [{"message": {"content": 7}}], "usage": {"prompt_tokens": "many"}}',
-            "array": b"[1, 2]",
             "deep": b"[" * 200_000,
             "huge": b'{"choices": [{"message": {"content": "' + b"x" * (3 << 20) + b'"}}]}',
             "refused": b'{"choices": [{"message": {"content": null, "refusal": "I cannot judge this."}}]}',
@@ -191,9 +181,7 @@ def questions(count, *, group="IsRel", fault=""):
     return [
         Question(
             f"q{number}",
-            Case(
-                group, f"{fault} question {number}".strip(), output="", evidence=Passage(f"p{number}", f"text {number}")
-            ),
+            Case(group, f"{fault} question {number}".strip(), evidence=Passage(f"p{number}", f"text {number}")),
             "set",
             "rule",
         )

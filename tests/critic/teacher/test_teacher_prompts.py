@@ -43,9 +43,8 @@ def test_the_prompt_lists_every_answer_and_ends_with_the_open_field(form, letter
 
 def test_defect_35_empty_fields_are_left_out_and_never_none() -> None:
     """Official code renders a missing field as the word None."""
-    item = OWN.prompt(Case("IsSup", "Do it", output="Done", evidence=Passage("p", "text"))).rpartition(
-        "# Item to judge"
-    )[2]
+    prompt = OWN.prompt(Case("IsSup", "Do it", output="Done", evidence=Passage("p", "text")))
+    item = prompt.rpartition("# Item to judge")[2]
     assert item == "\nInstruction: Do it\nOutput: Done\nEvidence: text\nScore:"
 
 
@@ -61,10 +60,7 @@ def test_no_text_can_pass_for_a_field_an_example_or_a_control_token(
     text.encode("utf-8")
     own = text.rpartition("\n# Item to judge\n")[2].split("\n")
     fields = [line.partition(":")[0] for line in own if not line.startswith("  ") and line]
-    assert fields in (
-        ["Instruction", "Preceding sentences", "Output", "Evidence", "Score"],
-        ["Instruction", "Output", "Evidence", "Score"],
-    )
+    assert [name for name in fields if name != "Preceding sentences"] == ["Instruction", "Output", "Evidence", "Score"]
     assert "<|" not in text
     assert "[INST]" not in text
 
@@ -73,11 +69,9 @@ def test_no_text_can_pass_for_a_field_an_example_or_a_control_token(
     ("case", "reason"),
     [
         (Case("IsRel", "Who?"), "needs 'evidence'"),
-        (Case("IsSup", "Who?", output="He"), "needs 'evidence'"),
         (Case("IsSup", "Who?", evidence=Passage("p", "text")), "needs 'output'"),
         (Case("IsUse", "Who?", output=" \n"), "needs 'output'"),
         (Case("IsRel", "Who?", evidence=Passage("p", " ", "title")), "'evidence' is empty"),
-        (Case("Retrieve", "Who?", evidence=Passage("p", "")), "'evidence' is empty"),
     ],
 )
 def test_a_case_that_cannot_be_judged_is_one_line(case, reason) -> None:
@@ -129,10 +123,8 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path) -> None:
     ("old", "new", "message"),
     [
         ("[[form]]", "[[form", "paper.toml: no TOML"),
-        ('name = "isrel"', 'name = "isfun"', "form 'isfun': name='isfun': choose one of retrieve/instruction"),
         ('task = "Say', 'tusk = "Say', "form 'isrel': key 'task' is missing"),
         ('"Evidence"]', '"Proof"]', "form 'isrel': field='Proof'"),
-        ('passage = "bees"', 'passage = "wasps"', "form 'isrel': 'wasps' is missing"),
         (
             ', { surface = "[Irrelevant]", name = "Irrelevant" }',
             "",
@@ -141,7 +133,6 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path) -> None:
         ('question = "Rating:"', "question = 3", "form 'isrel': 'question' must be text that is not empty, not 3"),
         ("temperature = 1.0", "temperature = 7", "paper.toml: temperature=7: give a number from 0 to 2"),
         (FILE, "", "paper.toml: 'form' is missing"),
-        (FILE, "form = 3", "paper.toml: "),
         (FILE, "[[form]]\nname = [[]]", r"form \[\[\]\]"),
     ],
 )
