@@ -7,7 +7,7 @@ import tiny
 
 import make_baseline_rows as script
 from critic.pairs import Pair
-from make_baseline_rows import evidence_row, evidence_rows, question_of, text_row
+from make_baseline_rows import evidence_row, text_row
 from retrieval.passage import Passage
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
@@ -25,20 +25,6 @@ def test_a_row_has_the_output_after_one_passage_or_none_and_no_token():
     assert text_row(CLAIM).source == "pairs"
     assert evidence_row(PAIR, PASSAGE).target == (Evidence(Passage("p", "Ann wrote the book.", "Book")), Text("Ann"))
     assert evidence_row(PAIR, None) == evidence_row(PAIR, Passage("p", " ")) == row
-
-
-def test_the_question_is_searched_without_the_task_s_wording_in_batches():
-    batches = []
-
-    def search(queries, k):
-        batches.append(list(queries))
-        assert k == 1
-        return [[PASSAGE] if "Ann" in query else [] for query in queries]
-
-    rows = list(evidence_rows([PAIR, CLAIM, PAIR], search, batch=2))
-    assert batches == [["who wrote it?", "Ann wrote it."], ["who wrote it?"]]
-    assert [len(row.target) for row in rows] == [1, 2, 1]
-    assert question_of("Say x.\n\n## Input:\n\n ") == "Say x.\n\n## Input:\n\n "
 
 
 def test_the_trainer_learns_output_and_end_and_no_passage_body():

@@ -17,12 +17,6 @@ def test_the_threshold_by_hand(most, threshold):
     assert threshold_for([0.0, 4.0, -1.0, 2.0], most) == threshold
 
 
-@pytest.mark.parametrize(("negatives", "most"), [([], 0.5), ([1.0], 1.0), ([1.0], -0.1)])
-def test_no_threshold_without_values_or_with_a_wrong_share(negatives, most):
-    with pytest.raises(ValueError, match="needs values"):
-        threshold_for(negatives, most)
-
-
 def judged(label, text, number):
     return row("[Retrieval]", passage(text), label, "Yes.", "[Utility:5]", instruction="What is it?", id=f"h{number}")
 

@@ -6,12 +6,11 @@ import pytest
 from families import save_base
 from trained import config, log, train
 
-from selfrag.errors import UserError
-from selfrag.training.estimate import Estimate, estimate, measured_rate, read_shape, summary
+from selfrag.training.estimate import Estimate, estimate, read_shape, summary
 from selfrag.training.expansion import expanded_tokenizer
 from selfrag.training.model import load_trainee
 from selfrag.training.run import rows_of
-from selfrag.training.settings import Lora, Reach, Scale
+from selfrag.training.settings import Lora, Scale
 
 
 def prepared(base, rows, settings):
@@ -62,7 +61,6 @@ def test_what_is_calculated_goes_the_right_way(base_dir, rows, monkeypatch):
     ("layers", "scale", "changes"),
     [
         (12, None, {"method": "full", "precision": "fp32"}),
-        (12, None, {"reach": Reach(last_layers=3), "precision": "fp32"}),
         (2, Scale(checkpointing=True, micro_tokens=100), {"method": "full", "precision": "bf16"}),
     ],
 )
@@ -82,12 +80,6 @@ def test_real_steps_of_few_layers_tell_time_and_memory_of_all(tmp_path, rows, la
     assert 0.001 < found.seconds < 60
 
 
-def test_the_rate_says_what_the_machine_could_do_and_what_it_does():
-    found = measured_rate(2, seconds=0.05)
-    assert found.alone > 0
-    assert 0 < found.share <= 1
-
-
 def test_the_summary_tells_the_time_alone_and_beside_other_work():
     quiet = Estimate(3, 900, 300, 450, 10**6, 10**5, 2.0**30, 7200.0, 0.9, None)
     lines = summary(quiet, 1)
@@ -100,8 +92,3 @@ def test_the_summary_tells_the_time_alone_and_beside_other_work():
     assert busy[4].endswith(
         "4 processes; other work takes 75% of the machine now, and beside that it would be 8.0 hours"
     )
-
-
-def test_a_directory_without_model_is_refused(tmp_path):
-    with pytest.raises(UserError, match="holds no causal language model"):
-        read_shape(tmp_path, config())

@@ -47,17 +47,14 @@ def test_an_epoch_is_a_function_of_seed_and_number():
 
     assert order(1, 0) == order(1, 0)
     assert len({str(order(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}) == 4
+    with pytest.raises(UserError, match="no training rows"):
+        plan_epoch([], [], seed=0, epoch=0, step_tokens=10, workers=1)
 
 
 def test_every_stretch_holds_all_kinds_in_proportion():
     kinds = ["common"] * 80 + ["rare"] * 20
     steps = plan_epoch([10] * 100, kinds, seed=0, epoch=0, step_tokens=100, workers=2)
     assert all(1 <= sum(kinds[row] == "rare" for row in members) <= 3 for members in rows_in(steps))
-
-
-def test_no_rows_are_refused():
-    with pytest.raises(UserError, match="no training rows"):
-        plan_epoch([], [], seed=0, epoch=0, step_tokens=10, workers=1)
 
 
 def test_a_bound_on_loads_makes_more_of_them_and_changes_no_step():
@@ -100,6 +97,8 @@ def test_two_rows_end_to_end():
     load = pack([first, second], WEIGHTING)
 
     assert load.row_lengths == [11, 13]
+    alone = Example(ids=(5, 6), labels=(5, 6), groups=(0, 0))  # a first token is not predicted from the row before
+    assert pack([alone, alone], WEIGHTING).predictors.tolist() == [0, 2]
     assert load.ids[0].tolist() == [*first.ids, *second.ids]
     assert load.positions[0].tolist() == [*range(11), *range(13)]
     assert load.targets.tolist() == [
@@ -120,11 +119,6 @@ def test_the_rows_of_a_pack_come_apart_as_they_went_in():
         assert one.row_lengths == alone.row_lengths
         for name in ("ids", "positions", "predictors", "targets", "groups", "weights"):
             torch.testing.assert_close(getattr(one, name), getattr(alone, name))
-
-
-def test_a_first_token_is_never_predicted_from_the_row_before():
-    alone = Example(ids=(5, 6), labels=(5, 6), groups=(0, 0))
-    assert pack([alone, alone], WEIGHTING).predictors.tolist() == [0, 2]
 
 
 def test_tallies_add_up_by_group_and_label():

@@ -39,16 +39,6 @@ def test_a_job_leaves_product_plot_and_card(job):
     assert {path: path.read_bytes() for path in job.product.iterdir()} == before
 
 
-def test_a_group_has_the_same_colour_in_both_panels(job, tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr("selfrag.training.card.save", lambda figure, out: figures.append(figure) or out)
-    plot_log(job.run_dir / "log.jsonl", tmp_path / "loss.png")
-    left, right = ({line.get_label(): line.get_color() for line in axes.lines} for axes in figures[0].axes)
-    assert right.keys() == {"retrieve", "isrel", "issup", "isuse"}
-    assert right.items() <= left.items()
-    assert len(set(left.values())) == len(left)
-
-
 def test_a_product_can_go_to_the_hub_as_it_is(job):
     from huggingface_hub import CommitOperationAdd, ModelCard
     from safetensors import safe_open

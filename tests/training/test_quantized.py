@@ -1,6 +1,7 @@
 """A base in 4 bits under an adapter (QLoRA), on a CPU: what is in 4 bits, learned, written and refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -25,8 +26,8 @@ def base(tmp_path_factory):
 def test_it_learns_as_without_quantisation_and_merges_into_the_base_as_it_is(base, rows, tmp_path, precision):
     from bitsandbytes.nn import Linear4bit
 
-    settings = config(epochs=6, learning_rate=3e-3, row_learning_rate=3e-3, precision=precision, quantize="nf4")
     plain = config(epochs=6, learning_rate=3e-3, row_learning_rate=3e-3, precision=precision)
+    settings = replace(plain, quantize="nf4")
     scale = Scale(micro_tokens=90, checkpointing=True)
     found = fit_scaled(rows_of(rows, settings), base, tmp_path / "nf4", settings, scale)
     again = fit_scaled(rows_of(rows, settings), base, tmp_path / "nf4", settings, scale)

@@ -40,11 +40,9 @@ def test_a_file_extends_a_recipe_and_tables_merge(tmp_path):
     [
         ("[training]\nepoch = 3\n", "unknown epoch; known: seed, method"),
         ("[training]\nepochs = 'three'\n", "epochs = 'three': wrong kind"),
-        ("[training]\nlearn_markers = 1\n", "learn_markers = 1: wrong kind"),
         ("[training]\nmethod = 'qlora'\n", "method = 'qlora': wrong kind"),
         ("[training.lora]\nsize = 3\n", "unknown size; known: rank, alpha"),
         ("[scale]\nsharding = 'zero2'\n", "sharding = 'zero2'"),
-        ("[scale]\nmicro_tokens = 0\n", "micro_tokens=0"),
         ("[train]\n", "unknown train"),
         ("scale = 3\n", "must be a table"),
         ("epochs = \n", "recipe .*mine.toml: "),
@@ -70,38 +68,13 @@ def test_accelerate_reads_every_launch_file(sharding, gpu):
     assert loaded.distributed_type == expected
 
 
-def test_accelerate_makes_an_fsdp2_plugin_of_the_launch_file(monkeypatch):
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
-    import yaml
-    from accelerate.utils import FullyShardedDataParallelPlugin
-
-    settings = yaml.safe_load(launch_file(Scale(sharding="fsdp"), gpu=True).read_text())["fsdp_config"]
-    known = {name.removeprefix("fsdp_"): value for name, value in settings.items()}
-    plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=known["version"],
-        auto_wrap_policy=known["auto_wrap_policy"].lower(),
-        reshard_after_forward=known["reshard_after_forward"],
-        cpu_ram_efficient_loading=known["cpu_ram_efficient_loading"],
-        state_dict_type=known["state_dict_type"],
-    )
-    assert plugin.fsdp_version == 2
-
-
-def test_zero3_leaves_to_the_trainer_what_the_recipe_decides_and_deepspeed_accepts_its_file():
+def test_zero3_leaves_to_the_trainer_what_the_recipe_decides():
     path = launch_file(Scale(sharding="zero3"), gpu=True).with_name("zero3.json")
     settings = json.loads(path.read_text())
     assert settings["zero_optimization"]["stage"] == 3
     decided = ("gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     assert {settings[name] for name in decided} == {"auto"}
     assert not {"optimizer", "scheduler"} & set(settings)
-
-    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
-    from deepspeed.runtime.config import DeepSpeedConfig
-
-    filled = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0}
-    zero = {key: value for key, value in settings["zero_optimization"].items() if value != "auto"}
-    filled |= {"train_batch_size": 2, "bf16": {"enabled": True}, "zero_optimization": zero}
-    assert DeepSpeedConfig(settings | filled).zero_optimization_stage == 3
 
 
 def test_a_set_value_is_toml_or_a_word():
@@ -119,12 +92,10 @@ def test_a_set_value_is_toml_or_a_word():
     [
         ("training.epoch=3", r"^--set training\.epoch: \[training\] has unknown epoch; known: seed"),
         ("training.epochs=two", "^--set training.epochs: training.epochs = 'two': wrong kind; expected int"),
-        ("training.precision=fp16", "wrong kind; expected auto or bf16 or fp32"),
         ("training.lora=3", r"^--set training\.lora: training\.lora must be a table, not 3"),
         ("training.epochs=0", "^epochs=0"),
         ("epochs=3", "write TABLE.NAME=VALUE, such as training.epochs=3; tables: training, scale"),
         ("critic.style=words", "tables: training, scale"),
-        ("training..=3", "write TABLE.NAME=VALUE"),
         ("training.epochs", "write TABLE.NAME=VALUE"),
     ],
 )
@@ -142,16 +113,6 @@ def test_a_printed_recipe_is_read_as_the_same_with_the_source_of_each_value(tmp_
     assert "epochs = 7                        # --epochs\n" in text
     assert "clip = 1.0                        # " in text
     assert text.startswith(f"# generator: generator/{name} with --epochs\n")
-
-
-def test_sources_follow_the_chain_of_recipes():
-    lines = dict(line.split("# ") for line in read_recipe("paper-13b").text().splitlines() if "  # " in line)
-    sources = {line.split(" =")[0]: source for line, source in lines.items()}
-    assert (sources["max_length"], sources["epochs"], sources["seed"]) == (
-        "recipe generator/paper-13b",
-        "recipe generator/paper",
-        "default",
-    )
 
 
 def test_a_recipe_may_extend_a_file_beside_it(tmp_path):

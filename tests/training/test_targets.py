@@ -13,7 +13,7 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
-from selfrag.training.rows import MASKED, Evidence, Group, TargetLayout, Text, Token
+from selfrag.training.rows import MASKED, Evidence, TargetLayout, Text, Token
 
 M = MASKED
 LAYOUT = TargetLayout(PROMPTING)
@@ -44,13 +44,6 @@ def test_defect_24_a_passage_too_long_is_shortened_closed_and_counted():
         1, ord("q"), IDS["[Retrieval]"], OPEN, *letters("\nab"), CLOSE, IDS["[Relevant]"], *letters("XY"), IDS["[Utility:5]"], EOS,  # noqa: E501
     ]  # fmt: skip
     assert [label for label in short.labels if label != M] == [label for label in whole.labels if label != M]
-
-
-def test_groups_name_what_each_label_teaches():
-    target = ("[Retrieval]", passage("a"), "[Relevant]", "X", "[Fully supported]", "[Utility:5]")
-    example = LAYOUT.example(row(*target))
-    taught = [Group(g).name for g, label in zip(example.groups, example.labels, strict=True) if label != M]
-    assert taught == ["RETRIEVE", "MARKER", "MARKER", "ISREL", "TEXT", "ISSUP", "ISUSE", "EOS"]
 
 
 def test_a_short_passage_stays_whole_and_long_ones_share_the_room():

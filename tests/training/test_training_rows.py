@@ -38,19 +38,15 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     ("change", "named"),
     [
         ({"id": ""}, "'id'"),
-        ({"instruction": "  "}, "'instruction'"),
+        ({"id": "a"}, "id 'a' occurs twice"),
         ({"source": 3}, "'source'"),
         ({"extra": 1}, "unknown extra"),
         ({"target": []}, "'target'"),
-        ({"target": "x"}, "'target'"),
         ({"target": [{"token": "[relevant]"}]}, "[relevant]"),
-        ({"target": [{"token": "<paragraph>"}]}, "<paragraph>"),
         ({"target": [{"text": "a", "token": "[Relevant]"}]}, "exactly one"),
-        ({"target": [{"note": "a"}]}, "note"),
         ({"target": [{"passage": {"id": "p", "text": "T"}}]}, "lacks title"),
         ({"target": [{"passage": {"id": "p", "title": "", "text": ""}}]}, "'text'"),
         ({"weight": 0}, "'weight'"),
-        ({"weight": True}, "'weight'"),
         ({"weight": float("nan")}, "'weight'"),
     ],
 )
@@ -61,19 +57,6 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, named) -> None:
         list(read_rows(path))
     assert f"{path}:2: " in str(caught.value)
     assert named in str(caught.value)
-
-
-def test_missing_key_broken_json_double_id_and_missing_file(tmp_path) -> None:
-    path = tmp_path / "rows.jsonl"
-    for text, named in [
-        ('{"id": "a"}\n', "rows.jsonl:1: row lacks instruction, source, target"),
-        ("[]\n", "rows.jsonl:1: a row must be an object"),
-        ('{"id"\n', "rows.jsonl:1: "),
-        (json.dumps(GOOD) + "\n" + json.dumps(GOOD) + "\n", "rows.jsonl:2: id 'a' occurs twice"),
-    ]:
-        path.write_text(text)
-        with pytest.raises(UserError) as caught:
-            list(read_rows(path))
-        assert named in str(caught.value)
-    with pytest.raises(UserError, match=r"none\.jsonl: cannot be read"):
-        list(read_rows(tmp_path / "none.jsonl"))
+    path.write_text('{"id": "a"}\n')
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: row lacks instruction, source, target"):
+        list(read_rows(path))

@@ -10,7 +10,7 @@ from lettered import passage, row
 from trained import ROWS, config, write
 
 from selfrag.errors import UserError
-from speed.training import SYSTEMS, Contest, Measured, measure, table
+from speed.training import SYSTEMS, Contest, measure
 
 pytestmark = pytest.mark.slow  # a benchmark: each measurement is a process that loads everything
 
@@ -48,7 +48,11 @@ def test_every_system_sees_the_same_rows_and_has_the_same_losses(contest, plain,
         assert found.speed > 0
 
 
-def test_a_system_whose_process_is_killed_ends_the_measurement(contest):
+def test_a_measurement_that_cannot_be_is_one_line(contest):
+    with pytest.raises(UserError, match="do not go evenly into 8 rows"):
+        measure("plain", replace(contest, rows_per_step=3, steps=3))
+    with pytest.raises(UserError, match="unknown system 'fast'"):
+        measure("fast", contest)
     with ThreadPoolExecutor(1) as pool:
         measuring = pool.submit(measure, "plain", contest)
         while not (children := multiprocessing.active_children()):
@@ -57,17 +61,3 @@ def test_a_system_whose_process_is_killed_ends_the_measurement(contest):
             child.kill()
         with pytest.raises(UserError, match="plain: its process was killed, as when memory runs out"):
             measuring.result()
-
-
-def test_rows_that_do_not_fill_the_batches_are_refused(contest):
-    with pytest.raises(UserError, match="do not go evenly into 8 rows"):
-        measure("plain", replace(contest, rows_per_step=3, steps=3))
-    with pytest.raises(UserError, match="unknown system 'fast'"):
-        measure("fast", contest)
-
-
-def test_the_table_compares_with_the_first():
-    slow = Measured("plain", (2.0, 1.0, 0.5), (10, 10, 10), (9.0, 1.0, 1.0), 1)
-    quick = Measured("ours", (2.0, 1.2, 0.5), (10, 10, 10), (9.0, 0.5, 0.5), 1)
-    assert slow.speed == 10
-    assert "| ours | 20 | 2.00 | 0.50 | 2.0000 | 0.5000 | 0.0667 |" in table([slow, quick])
