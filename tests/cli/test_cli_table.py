@@ -271,21 +271,13 @@ FREE: dict[str, dict[str, list[str]]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One command line.
+    """One command line."""
 
-    Attributes:
-        command: program and command.
-        arguments: after it; `{w}` is the folder of the files.
-        what: option or argument, and what is wrong with it.
-        value: what was put in.
-        wrong: the value is wrong, so the command must end with an error that is not the one of its right line.
-    """
-
-    command: str
-    arguments: tuple[str, ...]
-    what: str
-    wrong: bool = True
-    value: str = "-"
+    command: str  # program and command
+    arguments: tuple[str, ...]  # after it; `{w}` is the folder of the files
+    what: str  # option or argument, and what is wrong with it
+    wrong: bool = True  # the command must end with an error that is not the one of its right line
+    value: str = "-"  # what was put in
 
 
 def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -382,7 +374,6 @@ def files(w: Path) -> None:
     passage = Passage("p1", "Ann wrote the book.", "Book")
     (w / "trace.json").write_text(Trace("Who?", Decoding(), (), (), None).to_json())
     row = {
-        "id": "u1",
         "task": "short_qa",
         "instruction": "Who?",
         "answers": ["Ann"],
@@ -475,7 +466,7 @@ def ran(line: Line, world: Path) -> tuple[int, str, str]:
 
 
 def test_every_command_is_in_the_table() -> None:
-    assert {command for command, _ in commands()} == set(RIGHT)
+    assert {command for command, _ in commands()} == set(RIGHT)  # `selfrag train` has those of the critic, too
     assert len(ALL) >= 600
 
 
@@ -520,10 +511,8 @@ SHORT = [["--help"], ["eval", "tasks", "popqa"]]
 def searchable(world: Path) -> Path:
     """An index whose encoder is there."""
     out = world / "searchable"
-    assert (
-        selfrag(["index", "build", str(world / "passages.jsonl"), "-o", str(out), "--encoder", str(world / "encoder")])
-        == 0
-    )
+    words = ["index", "build", str(world / "passages.jsonl"), "-o", str(out), "--encoder", str(world / "encoder")]
+    assert selfrag(words) == 0
     return out
 
 

@@ -62,7 +62,7 @@ def test_an_adapter_is_trained_once_and_found_again(place, capsys):
     assert "other config (max_steps)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("more", [["adapter", "rows.jsonl"], ["generator", "rows.jsonl"], ["adapter", "answerability"]])
+@pytest.mark.parametrize("more", [["generator", "rows.jsonl"], ["adapter", "answerability"]])
 def test_the_settings_are_printed_with_what_set_them(capsys, more):
     data = ["--data", "d"] if more[1] == "answerability" else []
     given = ["--epochs", "7", "--set", "training.lora.rank=3"]
@@ -130,17 +130,3 @@ def test_other_packages_add_their_commands(tmp_path, monkeypatch, capsys):
     assert "guest_package" in sys.modules
     assert main(["train", "cook", "pasta"]) == 0
     assert "cooked pasta" in capsys.readouterr().out
-
-
-def test_the_critic_package_brings_critic_and_data():
-    """What the built package declares; both exist and are commands."""
-    import importlib
-    import tomllib
-    from pathlib import Path
-
-    settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    declared = settings["project"]["entry-points"]["selfrag.train"]
-    assert set(declared) == {"critic", "data"}
-    for target in declared.values():
-        module, _, name = target.partition(":")
-        assert callable(getattr(importlib.import_module(module), name))
