@@ -8,7 +8,6 @@ import pytest
 import tiny
 
 import bench_critic as bench
-from critic.cases import Case
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 
@@ -24,14 +23,6 @@ def test_a_row_asks_two_labels_and_two_more_a_passage(tmp_path):
     assert all(case.output == "Answer" for case in cases if case.group in ("IsUse", "IsSup"))
     with pytest.raises(UserError, match="holds 3 rows with an answer and 3 passages; 4 are asked for"):
         bench.cases_of(tmp_path / "rows.jsonl", rows=4, passages=3)
-
-
-def test_an_answer_is_the_longest_label_it_begins_with():
-    case = Case("IsSup", "Q?", "", "y")
-    options = [(5,), (5, 6), (7,)]
-    assert bench.named((5, 6, 1), options, case) == "Partially supported"
-    assert bench.named((5, 1), options, case) == "Fully supported"
-    assert bench.named((1, 7), options, case) is None
 
 
 @pytest.mark.engine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from learn_combined import Example, ablation, fit, left_out, main
 from selfrag.errors import UserError
 from selfrag.intrinsics.execution.tokens import FEATURES, Weighing
+from selfrag.jsonl import write_jsonl
 
 
 def examples(count: int = 60) -> list[Example]:
@@ -44,18 +44,15 @@ def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(
     model = tiny.save_llama(tmp_path / "model", context=512)
     rows = [
         {
-            "id": f"{name}{at}",
-            "dataset": name,
+            **{"id": f"{name}{at}", "dataset": name, "label": ("answerable", "unanswerable")[at % 2]},
             "conversation": [{"role": "user", "content": "Q?"}],
             "documents": [{"doc_id": "d", "title": "T", "text": f"Text {at}."}],
-            "label": ("answerable", "unanswerable")[at % 2],
         }
         for name in "ab"
         for at in range(6)
     ]
     rows[0]["documents"] *= 2  # two passages: left out
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(file := tmp_path / "rows.jsonl", rows)
     words = ["answerability", "--model", str(model), "--engine", "transformers", "--rows", str(file)]
     monkeypatch.setattr("sys.argv", ["learn_combined.py", *words, "--out", str(tmp_path / "out")])
     assert main() == 0

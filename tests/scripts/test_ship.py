@@ -61,7 +61,6 @@ def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(tmp_path
 
 def test_an_adapter_that_was_not_measured_is_not_shipped(tmp_path: Path, ship) -> None:
     for more, said in (
-        (["--note", "answerability"], "write NAME=TEXT"),
         (["--note", "uncertainty=Good."], "there is no such adapter"),
         (["--report", str(tmp_path)], "does not measure all of answerability"),
         (["--runs", str(tmp_path)], "holds no adapter"),

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from selfrag.errors import UserError
-from speed.timing import Run, Series, Work, race, ratio
-from speed.workload import FormSizes, Sizes, read_items
+from speed.timing import Run, Work, race
+from speed.workload import read_items
 
 
 def test_ways_run_in_turn_and_every_second_round_backwards():
@@ -24,17 +24,6 @@ def test_ways_run_in_turn_and_every_second_round_backwards():
     series = race({"a": way("a", 1.0), "b": way("b", 2.0)}, 3, lambda: order.append("-"))
     assert "".join(order) == "-a-b-b-a-a-b"
     assert series["b"].seconds == (2.0, 2.0, 2.0)
-
-
-def test_a_ratio_is_per_question_and_compares_rounds():
-    few = Series("few", 2, (8.0, 6.0, 4.0), Work(), ())
-    many = Series("many", 4, (4.0, 4.0, 4.0), Work(), ())
-    found = ratio(few, many)
-    assert (found.median, found.low, found.high) == (3.0, 2.0, 4.0)
-    sizes = Sizes(growth=((3, 7),)).changed(questions=9, rivals=2, ablated=2, repeats=None)
-    assert {form.questions for form in sizes.forms.values()} == {9}
-    assert sizes.forms["short"].repeats == FormSizes().repeats
-    assert sizes.items == (9, 7)
 
 
 def written(path, rows):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "training"))
+
+from lettered import Letters
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
@@ -27,17 +33,7 @@ POLICY = Decoding(mode="always", max_segments=2, segment_tokens=20)
 ITEMS = [Item("q?", (Passage("a", "A text"), Passage("b", "B text"))), Item("r?", (Passage("a", "A text"),))]
 
 
-class Characters:
-    bos_ids = (1,)
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(character) for character in text]
-
-    def decode(self, ids) -> str:
-        return "".join(map(chr, ids))
-
-
-PROMPTING = Prompting(Characters(), VOCABULARY)
+PROMPTING = Prompting(Letters(), VOCABULARY)
 
 
 def write(request: Generate) -> Reply:
