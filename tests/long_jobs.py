@@ -1,9 +1,8 @@
-"""Every long job, disturbed: `long_jobs.py FOLDER [JOB ...] --kills N` or `--disks`. Not a test.
+"""Every long job, disturbed: `long_jobs.py FOLDER [JOB ...] --kills N`. Not a test.
 
-`--kills`: killed at random moments, by SIGKILL and by Ctrl-C in turn; begun again whenever it got through, so that each
+Each is killed at random moments, by SIGKILL and by Ctrl-C in turn; begun again whenever it got through, so that each
 job has its N kills. After every kill each product is absent or what an undisturbed run makes of it; at the end all are
-there, and nothing else is. `--disks`: on file systems that are too small, which then grow; needs the right to mount.
-The process imports everything once and forks a child for each attempt.
+there, and nothing else is. The process imports everything once and forks a child for each attempt.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -54,19 +52,13 @@ VOLATILE = {"seconds", "time", "commit", "started", "ended"}
 
 @dataclass(frozen=True)
 class Job:
-    """A long job.
+    """A long job."""
 
-    Attributes:
-        run: does it; gets the folder of what `prepare` made, and where to write. Returns an exit code or None.
-        products: patterns of the files that it is for, below where it writes.
-        log: a file that grows line by line, which must be the same at the end.
-        kept: what is compared of records; None for everything. A real model's answers depend on which questions it
-            computes together; that all of them are there, once and in order, does not.
-    """
-
-    run: Callable[[Path, Path], int | None]
-    products: tuple[str, ...]
-    log: str = ""
+    run: Callable[[Path, Path], int | None]  # does it, from the folder of what `prepare` made, and where to write
+    products: tuple[str, ...]  # patterns of the files that it is for, below where it writes
+    log: str = ""  # a file that grows line by line, which must be the same at the end
+    # What is compared of records; None for everything. A real model's answers depend on which questions it computes
+    # together; that all of them are there, once and in order, does not.
     kept: tuple[str, ...] | None = None
 
     def contents(self, out: Path) -> dict[str, object]:
@@ -114,7 +106,6 @@ def index(home: Path, out: Path) -> None:
 def checkpoint(home: Path, out: Path) -> None:
     os.environ["SELFRAG_CACHE"] = str(out)
     demo_model.base_path = lambda: home / "base"
-    demo_model._CHECKPOINT_BYTES = 0  # the disk is to be full later than at the first look
     demo_model.merged_path(home / "trained" / "adapter", "tiny")
 
 
@@ -161,11 +152,7 @@ JOBS = {
     "augment": Job(augment, ("*.jsonl", "manifest.json")),
     "pairs": Job(pairs, ("pairs.jsonl",)),
     "eval": Job(evaluate, ("selfrag/short.jsonl",), kept=("id", "error")),
-    "sweep": Job(
-        sweep,
-        ("short/recording/short.jsonl", "settings/*/short.jsonl"),
-        kept=("id", "error"),
-    ),
+    "sweep": Job(sweep, ("short/recording/short.jsonl", "settings/*/short.jsonl"), kept=("id", "error")),
     "interpret": Job(interpret, ("k2-ranked-0-basic.jsonl",), kept=("id", "error")),
 }
 
@@ -207,9 +194,7 @@ def child(work: Callable[[], int | None], words: Path) -> int:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        tqdm.tqdm.set_lock(
-            threading.RLock()
-        )  # its own is shared by forked processes: the next would wait for a killed one
+        tqdm.tqdm.set_lock(threading.RLock())  # its own is shared by forks: the next would wait for a killed one
         said = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
@@ -274,32 +259,6 @@ def disturb(name: str, home: Path, kills: int, seed: int) -> str:
     return f"{name}: {met[signal.SIGKILL]} kills, {met[signal.SIGINT]} interrupts, {through} got through; nothing lost"
 
 
-def crowd(name: str, home: Path) -> str:
-    """Run a job on disks with room for a part of what it makes; returns a line about it."""
-    job, words, (whole, _) = JOBS[name], home / "words", undisturbed(name, home)
-    room = sum(path.stat().st_blocks * 512 for path in (home / name / "whole").rglob("*"))
-    disk, full = home / name / "disk", 0
-    for share in (0.0, 0.3, 0.8):
-        disk.mkdir(exist_ok=True)
-        pages = 2 + int(room * share) // 4096  # 0 were no limit
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={4096 * pages}", "tmpfs", disk], check=True)
-        try:
-            code = ended(child(lambda: job.run(home, disk / "out"), words))
-            said = [line for line in words.read_text().splitlines() if "space left" in line.casefold()]
-            assert (code, len(said)) in ((2, 1), (0, 0)), (name, share, code, words.read_text())
-            assert "Traceback" not in words.read_text(), (name, share, words.read_text())
-            full += code == 2
-            subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-            code = ended(child(lambda: job.run(home, disk / "out"), words))
-            assert code == 0, words.read_text()
-            found = job.contents(disk / "out")
-            assert found == whole, (name, share, [(file, found.get(file), whole[file]) for file in whole])
-        finally:
-            subprocess.run(["umount", "-l", disk], check=True)
-    assert full, name
-    return f"{name}: {full} full disks, each told in one line; nothing lost"
-
-
 def visible(out: Path) -> set[str]:
     """Names below a folder but those of drafts, which are hidden."""
     names = (path.relative_to(out) for path in out.rglob("*"))
@@ -312,7 +271,6 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("jobs", nargs="*", default=list(JOBS))
     parser.add_argument("--kills", type=int, default=0)
-    parser.add_argument("--disks", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it from the start
@@ -327,8 +285,7 @@ def main() -> None:
     try:
         for name in given.jobs:
             shutil.rmtree(home / name, ignore_errors=True)
-            line = crowd(name, home) if given.disks else disturb(name, home, given.kills, given.seed)
-            print(line, flush=True)  # noqa: T201
+            print(disturb(name, home, given.kills, given.seed), flush=True)  # noqa: T201
     finally:
         os.kill(server, signal.SIGKILL)
         ended(server)

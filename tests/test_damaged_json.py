@@ -24,62 +24,45 @@ from selfrag.evaluation.metrics.factscore import read_output
 from selfrag.evaluation.public_files import read_records
 from selfrag.evaluation.records import read_manifest
 from selfrag.intrinsics.catalog import AdapterCard
+from selfrag.training import journal
+from selfrag.training.export import _read_reflection
 
 DAMAGED = {
     "deep": "[" * 100_000,
-    "deep object": '{"a":' * 100_000,
     "list": "[]",
     "other": '{"a": 1}',
     "null": "null",
-    "text": '"text"',
     "half": '{"config": {"seed',
-    "digits": "9" * 5000,
     "types": '{"config": 1, "files": [], "format": {}, "decisions": 0, "vocab_size": "many", "text_config": "x"}',
     "empty": "",
     "binary": "\0\x01",
 }
 
 
-def reflection(folder: Path) -> Any:
-    from selfrag.training.export import _read_reflection
-
-    return _read_reflection(folder)
-
-
-def recorded(folder: Path) -> Any:
-    from selfrag.training.journal import recorded
-
-    return recorded(folder)
-
-
-def activated(folder: Path) -> None:
-    assert not is_activated(folder)
-    raise UserError("it says so by False")
-
-
-def sizes(folder: Path) -> None:
-    assert cache_sizes(folder) is None
-    raise UserError("it says so by None")
+def said_by(found: object, expected: object) -> None:
+    """For those that raise nothing."""
+    assert found is expected
+    raise UserError("it says so")
 
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "run": ("manifest.json", read_manifest),
-    "training": ("manifest.json", recorded),
+    "training": ("manifest.json", journal.recorded),
     "labelling": ("manifest.json", lambda folder: _same(folder / "manifest.json", {"command": "augment"})),
     "digest": ("digest.json", lambda folder: read_digest(folder / "digest.json")),
     "study": ("study.about.json", lambda folder: read_study(folder / "study.md")),
     "judged": ("rows.judged.x.json", lambda folder: read_judged(folder, "rows")),
     "factscore": ("factscore.json", lambda folder: read_output(folder / "factscore.json", [])),
     "adapter": ("adapter_config.json", lambda folder: read_adapter("a", folder)),
-    "activated adapter": ("adapter_config.json", activated),
+    "activated adapter": ("adapter_config.json", lambda folder: said_by(is_activated(folder), False)),
     "intrinsic": (AdapterCard.FILE, AdapterCard.read),
     "critic": (CRITIC_CARD, lambda folder: read_card(folder, None)),
-    "reflection": ("reflection.json", reflection),
+    "reflection": ("reflection.json", _read_reflection),
     "model of a server": (
         "config.json",
         lambda folder: _vocab_size(HTTPConfig("http://127.0.0.1:9", model_dir=str(folder)), "m"),
     ),
-    "memory": ("config.json", sizes),
+    "memory": ("config.json", lambda folder: said_by(cache_sizes(folder), None)),
     "trace": ("trace.json", lambda folder: Trace.from_json((folder / "trace.json").read_text())),
 }
 
@@ -95,13 +78,11 @@ def test_a_damaged_json_file_is_one_line(reader: str, damage: str, tmp_path: Pat
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x02}q\x00.", b"\x80\x02c__main__\nNone\nq\x00."])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x02c__main__\nNone\nq\x00."])
 def test_a_damaged_state_of_a_training_is_one_line(content: bytes, tmp_path: Path) -> None:
-    from selfrag.training.journal import read_state
-
     (tmp_path / "checkpoint.pt").write_bytes(content)
     with pytest.raises(UserError, match=r"checkpoint\.pt is damaged .*; remove .* and train again"):
-        read_state(tmp_path / "checkpoint.pt")
+        journal.read_state(tmp_path / "checkpoint.pt")
 
 
 @pytest.mark.parametrize(
@@ -119,9 +100,8 @@ def test_issue_19_halves_of_characters_in_json_are_replaced_on_request(written: 
 
 
 def test_issue_19_items_have_no_halves_of_characters(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(
-        '{"id": "\\udc00", "task": "short_qa", "answers": [], "instruction": "Who\\ud83d?"}\n'
-    )
+    row = '{"id": "\\udc00", "task": "short_qa", "answers": [], "instruction": "Who\\ud83d?"}\n'
+    (tmp_path / "rows.jsonl").write_text(row)
     (item,) = read_items(tmp_path / "rows.jsonl", item_of)
     assert (item.id, item.instruction) == ("\ufffd", "Who\ufffd?")
     (tmp_path / "rows.json").write_text('[{"id": "\\udc00\\ud83d\\ude00"}]')

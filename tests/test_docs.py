@@ -56,10 +56,6 @@ def test_a_command_in_a_document_is_understood(command: str) -> None:
         context = node.make_context(name, list(words), parent=context, resilient_parsing=group)
 
 
-def test_there_are_commands_to_look_at() -> None:
-    assert len(CASES) > 10
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_files_of_code_that_a_document_names_exist(page: Path) -> None:
     for file in CODE.findall(page.read_text(encoding="utf-8")):

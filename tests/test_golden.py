@@ -178,14 +178,7 @@ def index(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("name", ASKED)
-def test_selfrag_ask(
-    name: str,
-    golden: dict[str, Any],
-    model: Path,
-    index: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_selfrag_ask(name: str, golden: dict[str, Any], model: Path, index: Path, tmp_path: Path, capsys) -> None:
     trace = tmp_path / "trace.json"
     how = ("--engine", "transformers", "--model", model, "--index", index, "--json", "--trace", trace)
     assert main(["ask", *map(str, (*ASKED[name], *how))]) == 0

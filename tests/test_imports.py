@@ -10,16 +10,8 @@ import pytest
 import typer
 
 HEAVY = {
-    "torch",
-    "vllm",
-    "faiss",
-    "spacy",
-    "transformers",
-    "datasets",
-    "peft",
-    "sentence_transformers",
-    "httpx",
-    "pyarrow",
+    *("torch", "vllm", "faiss", "spacy", "transformers", "datasets", "peft", "sentence_transformers"),
+    *("httpx", "pyarrow"),
 }
 LIMIT_SECONDS = 0.3
 

@@ -267,19 +267,14 @@ def bare_loads(source: str) -> list[int]:
     return sorted(set(lines))
 
 
-@pytest.mark.parametrize(
-    "planted",
-    [
-        "tokenizer = AutoTokenizer.from_pretrained(path)",
+def test_the_rule_finds_a_planted_load() -> None:
+    for planted in (
         "make = AutoModel.from_pretrained\nmake(path)",
         "getattr(AutoModel, 'from_pretrained')(path)",
         "AutoModelForCausalLM.from_config(config, trust_remote_code=True)",
         "SentenceTransformer(path, device=device)",
-        "transformers.pipeline('text-generation', path)",
-    ],
-)
-def test_the_rule_finds_a_planted_load(planted: str) -> None:
-    assert bare_loads(planted)
+    ):
+        assert bare_loads(planted), planted
     assert bare_loads("SelfRAG.from_pretrained('demo')\nAutoModel.from_config(c, trust_remote_code=False)") == []
 
 

@@ -40,12 +40,8 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "bin" / "python"
     # A path in a .pth file comes after the environment's own packages, and .pth files in it (an editable checkout) are
     # not followed: our code can only come from the wheel.
-    site = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    command = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     (Path(site) / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", wheel]
     subprocess.run(install, check=True, capture_output=True)

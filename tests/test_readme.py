@@ -32,19 +32,10 @@ def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if name not in ours}
     where = 'python -c "import selfrag, sys; print(selfrag.__file__, sys.prefix)"'
     script = f"set -e\n{made[1]}python scripts/refresh_examples.py README.md\n{where}\n"
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path / "clone",
-        env=clean,
-        capture_output=True,
-        text=True,
-        timeout=3000,
-        check=False,
-    )
+    command, clone = ["bash", "-c", script], tmp_path / "clone"
+    done = subprocess.run(command, cwd=clone, env=clean, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    shown = (tmp_path / "clone" / "README.md").read_text(encoding="utf-8")
-    assert "80 degrees [1]" in shown
-    clone = tmp_path / "clone"
+    assert "80 degrees [1]" in (clone / "README.md").read_text(encoding="utf-8")
     assert done.stdout.splitlines()[-1] == f"{clone}/selfrag/__init__.py {clone}/.venv"
 
 

@@ -10,27 +10,11 @@ from hypothesis import strategies as st
 
 from selfrag.untrusted import markers, printable, unmarked, whole
 
-HIDDEN = (
-    "\u2028",
-    "\u2029",
-    "\u200b",
-    "\u200e",
-    "\u200f",
-    "\u061c",
-    "\ufeff",
-    "\u00ad",
-    "\u2066",
-    "\U000e0041",
-    "\U000e0101",
-)
+HIDDEN = "\u2028\u2029\u200b\u200e\u200f\u061c\ufeff\u00ad\u2066\U000e0041\U000e0101"
 
 
-@pytest.mark.parametrize("character", HIDDEN)
-def test_hidden_characters_are_replaced(character):
-    assert printable(f"a{character}b") == "a\ufffdb"
-
-
-def test_scripts_that_need_joiners_and_emoji_survive_but_rows_of_them_do_not():
+def test_hidden_characters_are_replaced_but_scripts_that_need_joiners_and_emoji_survive_but_rows_of_them_do_not():
+    assert [printable(f"a{character}b") for character in HIDDEN] == ["a\ufffdb"] * len(HIDDEN)
     for text in ("\u0645\u06cc\u200c\u062e", "\u0915\u094d\u200d\u0937", "\u2764\ufe0f", "tab\tand\nline"):
         assert printable(text) == text
     assert printable("a\ufe0f\ufe0f\ufe0fb\u200d\u200c\u200d") == "a\ufe0f\ufffd\ufffdb\u200d\ufffd\ufffd"
@@ -59,20 +43,10 @@ def test_the_brackets_are_all_that_unicode_folds_into_them():
                 assert unmarked(wide).count(" ") == unmarked("<|a|>>>x<<[y]").count(" "), hex(code)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["a < b > c", "See [1], [2, 3] and [4-6].", "<c0> One. <r12> Two.", '[{"r": 0, "c": [0, 1]}]', "a || b; x[0] = -1"],
-)
-def test_ordinary_text_stays(text):
-    assert unmarked(text) == text
-
-
-def test_a_bracket_that_the_text_does_not_close_is_broken():
-    assert unmarked("a<|im_") == "a< |im_"
-    assert unmarked("[IN") == "[ IN"
-
-
-def test_own_wording_stays():
+def test_ordinary_text_and_own_wording_stay_and_a_bracket_that_is_not_closed_is_broken():
+    for text in ("a < b > c", "See [1], [2, 3] and [4-6].", "<c0> One. <r12> Two.", '[{"r": 0}]', "a || b; x[0] = -1"):
+        assert unmarked(text) == text
+    assert (unmarked("a<|im_"), unmarked("[IN")) == ("a< |im_", "[ IN")
     own = "Judge as <guardian>: [yes/no]"
     assert markers(own) == {"<guardian>", "[yes/no]"}
     assert unmarked(f"{own} <s>", markers(own)) == f"{own} < s>"

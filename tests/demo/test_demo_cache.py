@@ -23,18 +23,6 @@ def contents(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*"))
 
 
-def test_selfrag_cache_wins_over_xdg_and_a_relative_xdg_folder_is_ignored(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("SELFRAG_CACHE", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for value, home in (("", ".cache"), ("relative/folder", ".cache"), (str(tmp_path / "xdg"), "xdg")):
-        monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert cache_home() == tmp_path / home / "selfrag"
-    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "own"))
-    assert cache_home() == tmp_path / "own"
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -121,3 +109,13 @@ def test_articles_become_passages_with_stable_ids_long_ones_in_parts(tmp_path: P
         assert len(passage.text.split()) <= 100
         assert passage.text.startswith("This")
         assert passage.text.endswith("here.")
+
+
+def test_selfrag_cache_wins_over_xdg_and_a_relative_xdg_folder_is_ignored(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SELFRAG_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for value, home in (("relative/folder", ".cache"), (str(tmp_path / "xdg"), "xdg")):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert cache_home() == tmp_path / home / "selfrag"
+    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "own"))
+    assert cache_home() == tmp_path / "own"

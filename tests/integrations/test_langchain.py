@@ -88,11 +88,11 @@ def test_a_stream_adds_up_to_the_same_message() -> None:
             total += chunk
         assert total.text == whole.text
         assert total.usage_metadata == whole.usage_metadata
-        found = [one for block in total.content_blocks for one in block.get("annotations", [])]
-        expected = [one for block in whole.content_blocks for one in block.get("annotations", [])]
-        assert [(one["start_index"], one["url"]) for one in found] == [
-            (one["start_index"], one["url"]) for one in expected
-        ]
+        found, expected = (
+            [(one["start_index"], one["url"]) for block in sent.content_blocks for one in block.get("annotations", [])]
+            for sent in (total, whole)
+        )
+        assert found == expected
 
 
 def test_chains_settings_and_conversations() -> None:

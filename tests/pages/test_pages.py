@@ -21,10 +21,7 @@ def test_what_can_be_seen_is_kept_as_it_is(text):
 
 def test_what_cannot_be_seen_is_shown_by_its_code():
     assert visible("a\u202eb\x1bc\u200bd\ud83de") == "a⟨U+202E⟩b⟨U+001B⟩c⟨U+200B⟩d⟨U+D83D⟩e"
-    assert (
-        visible("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\tx\ny")
-        == "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\tx\ny"
-    )
+    assert visible(joined := "\u0645\u06cc\u200c\u062e\u0648\tx\ny") == joined
     assert inert("<\"'&>") == "&lt;&quot;&#x27;&amp;&gt;"
 
 

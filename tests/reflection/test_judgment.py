@@ -15,12 +15,6 @@ def judged(labels, *probabilities):
     return Judgment.from_logprobs(labels, [math.log(p) if p else -math.inf for p in probabilities], site="here")
 
 
-def test_probabilities_that_do_not_sum_to_one_are_renormalised():
-    judgment = judged(ISREL, 0.45, 0.05)
-    assert judgment.score == pytest.approx(0.9)
-    assert judgment.coverage == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize("bad", [math.nan, 0.5, 100.0])
 def test_what_is_no_log_probability_is_refused(bad):
     """Defects 8 and 9: an id that was not returned is an error, never -100 and never e^-100."""
@@ -56,6 +50,8 @@ def test_label_and_probability_by_name():
     assert judgment.probability("fully supported") == pytest.approx(0.2)
     assert judgment.role is Role.SUPPORT
     assert judged(ISREL, 0.5, 0.5).label == "Relevant"
+    assert judged(ISREL, 0.45, 0.05).score == pytest.approx(0.9)  # renormalised
+    assert judged(ISREL, 0.45, 0.05).coverage == pytest.approx(0.5)
 
 
 def test_as_dict_is_json():
