@@ -319,11 +319,3 @@ def test_segments_joined_are_the_text(text: str, cuts: list[int], shortest: int)
     assert all(piece.strip() for piece in pieces)
     if len(pieces) > 1:
         assert all(len(piece.strip()) >= shortest for piece in pieces)
-
-
-def test_white_space_and_short_sentences_join_a_neighbour() -> None:
-    text = "1. Eat well.\n2. Sleep. Ok."
-    found = [text[a:b] for a, b in segments(text, [(0, 2), (3, 12), (13, 15), (16, 22), (23, 26)], 5)]
-    assert found == ["1. Eat well.", "\n2. Sleep. Ok."]
-    text = "  One.\n\n Two. \n"
-    assert [text[a:b] for a, b in segments(text, [(0, 8), (8, 15)])] == ["  One.", "\n\n Two. \n"]

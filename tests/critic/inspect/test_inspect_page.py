@@ -135,27 +135,3 @@ def test_hostile_rows_do_nothing_in_a_browser(browser, tmp_path):
     assert page.locator("script, img, iframe, link, base, form, object, embed").count() == 0
     assert page.locator("h1").all_inner_texts() == ["Training rows"]
     assert page.url == address
-
-
-def test_a_keyboard_is_enough(browser, tmp_path):
-    page, _, address = opened(browser, tmp_path, [inspected.short(), inspected.unaided(), inspected.long()])
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the rows"
-    page.keyboard.press("Enter")
-    assert page.url == f"{address}#rows"
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "show-all"
-    for _ in range(20):  # arrows walk through the choices
-        page.keyboard.press("ArrowDown")
-        if page.evaluate("document.activeElement.id") == "show-irrelevant":
-            break
-    visible = [article.get_attribute("id") for article in page.locator("article").all() if article.is_visible()]
-    assert visible == ["row-3"]
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
-    passage = page.locator("#row-3 details.passage").first
-    assert not passage.locator(".body").is_visible()
-    page.keyboard.press("Enter")
-    assert passage.locator(".body").is_visible()
-    page.keyboard.press("Space")
-    assert not passage.locator(".body").is_visible()
