@@ -124,18 +124,26 @@ def test_the_report_counts_and_shows_examples_without_letting_them_be_markup() -
     assert "> \\# Heading" in text
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Mood=3", "unknown group 'Mood'"),
+        ("IsSup=many", "'many' is no number"),
+        ("IsSup=\u0663", "is no number"),
+        ("IsSup/Maybe=3", "IsSup has the labels Fully supported"),
+    ],
+)
+def test_a_bad_target_is_one_line(text, reason) -> None:
+    with pytest.raises(UserError, match=reason):
+        Targets.parse([text])
+
+
 def test_targets_are_parsed_and_written() -> None:
     texts = ["Retrieve=10", "IsSup/No support / Contradictory=3"]
     targets = Targets.parse(texts)
     assert [f"{name}={count}" for name, count in targets.as_dict().items()] == texts
-    for bad, reason in (
-        (["Retrieve=1", "Retrieve=2"], "'Retrieve' is given twice"),
-        (["Mood=3"], "unknown group 'Mood'"),
-        (["IsSup=\u0663"], "is no number"),
-        (["IsSup/Maybe=3"], "IsSup has the labels Fully supported"),
-    ):
-        with pytest.raises(UserError, match=reason):
-            Targets.parse(bad)
+    with pytest.raises(UserError, match="'Retrieve' is given twice"):
+        Targets.parse(["Retrieve=1", "Retrieve=2"])
     assert PAPER.as_dict() == {"Retrieve": 12_594, "IsSup": 11_181, "IsRel": 19_317, "IsUse": 3_831}
 
 
