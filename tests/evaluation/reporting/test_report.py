@@ -95,6 +95,6 @@ def test_a_damaged_trace_spoils_only_itself(copied: list[Path]) -> None:
     assert first.trace is None
     assert "no trace in JSON" in str(first.damage)
     assert second.trace.question == "Question 1?"
-    path.write_text("".join(json.dumps(one) + "\n" for one in (*records[:2], records[2] | {"read": 3})))
+    path.write_text("".join(json.dumps(one) + "\n" for one in (*records[:2], records[2] | {"read": 3}, *records[3:])))
     with pytest.raises(UserError, match=r"short\.jsonl:3: .*'short_qa-2' is no record of an answer"):
         read_cases(read_runs(copied), 99)
