@@ -20,7 +20,7 @@ from selfrag.evaluation.systems import ROLES
 
 MODELS = ("base", "finetuned", "sail", "selfrag")
 REFERENCE = "selfrag-adaptive"
-VALUES = ("engine", "limit", "index", "seed", "choices")
+VALUES = ("engine", "limit", "index", "seed")
 FLAGS = ("retry-failed", "traces")
 
 

@@ -36,7 +36,7 @@ from selfrag.plotting import save
 from selfrag.untrusted import printable
 
 PLAIN = tuple(field.name for field in fields(FileResult) if field.name != "scores")
-LATER = ("form", "judges")
+LATER = ("judges",)
 """Fields that older digests do not have."""
 
 

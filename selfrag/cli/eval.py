@@ -14,7 +14,6 @@ from retrieval.checks import component
 from selfrag.cli.options import (
     ASKED,
     WHAT,
-    Choices,
     DataFolder,
     EngineName,
     Files,
@@ -74,7 +73,6 @@ def run(
     found: Annotated[int, ASKED(min=1, help="passages per search")] = 10,
     limit: Limit = None,
     seed: Annotated[int, ASKED(help="seed of the sample and of the intervals")] = 0,
-    choices: Choices = "letters",
     traces: Annotated[bool, typer.Option("--traces", help="keep the trace of every answer")] = False,
     retry_failed: RetryFailed = False,
     against: Annotated[str | None, typer.Option(help="run to compare the others with")] = None,
@@ -104,7 +102,7 @@ def run(
 
     quiet()
     settings, engine_settings = parse_settings(changes or []), parse_settings(engine_changes or [], "--engine-set")
-    source = Source([Given.parse(one) for one in files], limit, seed, index, found, choices, retriever)
+    source = Source([Given.parse(one) for one in files], limit, seed, index, found, retriever)
     how = source.settings()  # a missing index is found before files are read
     results = run_systems(
         names,

@@ -69,7 +69,7 @@ def run(
     ] = "gold",
     example_contexts: Annotated[int, ASKED(min=1, help="passages per demonstration")] = 3,
     words: Annotated[int, ASKED(min=0, help="most words of a passage; 0 for all")] = 200,
-    tag: Annotated[str, ASKED(help="most words of a demonstration's passages")] = "(example)",
+    tag: Annotated[str, ASKED(help="opening tag around a demonstration")] = "(example)",
     mention_examples: Annotated[bool, ASKED("--mention-examples", help=MENTION)] = False,
     retry_failed: Retry = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what will be asked, and stop")] = False,

@@ -24,10 +24,6 @@ WHAT, WHEN, SCORE, SEARCH, ASKED = (
 )
 """Options under a heading of the help."""
 
-Choices = Annotated[
-    Literal["letters", "texts"],
-    ASKED(help="how lettered options are asked: letters lists them and scores the letter, texts scores their texts"),
-]
 Files = Annotated[
     list[str], typer.Argument(help="FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task")
 ]

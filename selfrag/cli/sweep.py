@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.options import ASKED, Choices, EngineName, Files, IndexName, Limit, Model, RetryFailed, quiet
+from selfrag.cli.options import ASKED, EngineName, Files, IndexName, Limit, Model, RetryFailed, quiet
 from selfrag.errors import require
 from selfrag.untrusted import printable
 
@@ -49,7 +49,6 @@ def sweep(
     engine: EngineName = None,
     index: IndexName = None,
     limit: Limit = None,
-    choices: Choices = "letters",
     seed: Seed = 0,
     redecode: Redecode = True,
     record_beam: Annotated[int | None, typer.Option(min=1, help="beam of the recorded decode of long answers")] = None,
@@ -78,7 +77,7 @@ def sweep(
     from selfrag.evaluation.runner import Source
 
     quiet()
-    source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
+    source = Source([Given.parse(one) for one in files], limit, seed, index)
     found = run(what, Answering(model, engine), source, out, retry_failed=retry_failed)
     about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
     show(brief(found.comparison), [*sentences(found), "", spared(found.studies)])
@@ -104,7 +103,6 @@ def ablate(
     engine: EngineName = None,
     index: IndexName = None,
     limit: Limit = None,
-    choices: Choices = "letters",
     seed: Seed = 0,
     redecode: Redecode = True,
     retry_failed: RetryFailed = False,
@@ -126,7 +124,7 @@ def ablate(
     from selfrag.experiments.sweeps import brief, sources
 
     quiet()
-    source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
+    source = Source([Given.parse(one) for one in files], limit, seed, index)
     given = {"no-retriever": no_retriever, "no-critic": no_critic}
     trained = {name: checkpoint for name, checkpoint in given.items() if checkpoint is not None}
     options: dict[str, Any] = {"redecode": redecode, "seed": seed, "retry_failed": retry_failed}

@@ -15,7 +15,7 @@ from retrieval.checks import whole
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.driver import Service
-from selfrag.decoding.options import Ids, Length, normalised, option_logprobs, option_requests
+from selfrag.decoding.options import Ids, normalised, option_logprobs, option_requests
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
 from selfrag.decoding.segments import geometric_mean
@@ -65,11 +65,10 @@ def write(prompt: Prompt, codec: TextCodec, max_tokens: int) -> Decoder:
     return _answer(prompt, [node], 0, state.usage, max_tokens)
 
 
-def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int, length: Length = "none") -> Decoder:
+def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int) -> Decoder:
     """The most probable of `options` after the prompt, by exact probability.
 
-    `options` are as the model would write them, `eos_id` ends one that another one continues from, and `length` is
-    what is taken out of the probabilities, see `normalised`.
+    `options` are as the model would write them, and `eos_id` ends one that another one continues from.
 
     Raises:
         DecodingError: the engine refused the prompt.
@@ -80,7 +79,7 @@ def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int
     results = yield from _all(state, requests)
     logprobs = option_logprobs(requests, results, prompt.ids, encoded, (eos_id,))
     nodes: list[Node] = []
-    probabilities = normalised(logprobs, options, encoded, length)
+    probabilities = normalised(logprobs, options, encoded)
     for option, ids, probability in zip(options, encoded, probabilities, strict=True):
         node = _node(prompt, len(nodes), option, ids)
         node.finish, node.likelihood, node.score, node.path_score = "option", probability, probability, probability
@@ -145,11 +144,10 @@ class Untuned:
     def decoder(self, item: Item, task: Task) -> Decoder:
         """One greedy answer, or the most probable option where the task has them scored."""
         found = choices(item) if item.options else None
-        # A question without its options says what is wanted; a list of them would turn it into one with options.
-        hint = "" if item.cloze else task.hint.format(choices=", ".join(found.surfaces if found else ()))
+        hint = task.hint.format(choices=", ".join(found.surfaces if found else ()))
         prompt = self.prompt(item, hint, bare=not task.hint)
-        if found and (item.cloze or not task.written):
-            return (yield from choose(prompt, self.codec, found.surfaces, self.eos_id, found.length))
+        if found and not task.written:
+            return (yield from choose(prompt, self.codec, found.surfaces, self.eos_id))
         return (yield from write(prompt, self.codec, task.new_tokens))
 
     def prompt(self, item: Item, hint: str = "", *, bare: bool = False) -> Prompt:
@@ -191,9 +189,9 @@ class FineTuned:
     def decoder(self, item: Item, task: Task) -> Decoder:
         """One greedy answer, or the most probable option where the task has them scored."""
         prompt = self.prompt(item)
-        if item.options and (item.cloze or not task.written):
-            found, eos_id = choices(item), self.prompting.vocabulary.eos_id
-            return (yield from choose(prompt, self.prompting.codec, found.surfaces, eos_id, found.length))
+        if item.options and not task.written:
+            eos_id = self.prompting.vocabulary.eos_id
+            return (yield from choose(prompt, self.prompting.codec, choices(item).surfaces, eos_id))
         return (yield from write(prompt, self.prompting.codec, task.new_tokens))
 
     def prompt(self, item: Item) -> Prompt:
@@ -243,7 +241,7 @@ class Prompted:
         Raises:
             DecodingError: the task has options scored.
         """
-        if item.options and (item.cloze or not task.written):
+        if item.options and not task.written:
             raise DecodingError("an endpoint scores no options; take a protocol in which they are written: baseline")
         writer = _Worded(self.executor, task.new_tokens, prompt=self.prompt(item, task))
         state = State((Message("user", item.instruction),), item.passages[: self.passages])

@@ -13,7 +13,6 @@ import numpy as np
 
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import ROUNDS, Estimate, Floats, interval
-from selfrag.evaluation.items import Form, recorded_form
 from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.registry import Part, is_count
 from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records
@@ -106,7 +105,6 @@ class FileResult:
     whole: dict[str, tuple[float, int] | None] = field(default_factory=dict)
     # judged metric to the number of items without a verdict, where there are any
     undecided: dict[str, int] = field(default_factory=dict)
-    form: Form = "letters"  # how multiple-choice items were asked
     # judged figure to a mark of who judged: what tells one judge from another of the same name
     judges: dict[str, str] = field(default_factory=dict)
 
@@ -225,7 +223,7 @@ def _file(path: Path, entry: dict[str, Any]) -> FileResult:
             whole[judged.column(metric)] = None if found is None else (float(found["value"]), int(found["texts"]))
         judges |= dict.fromkeys(map(judged.column, (*judged.parts, *judged.whole)), judged.mark)
     # How questions are put, a published task's protocol and policy, is no part of what must agree.
-    apart = ("task", "system", "choices")
+    apart = ("task", "system")
     return FileResult(
         kind=settings["task"]["kind"],
         metrics=tuple(scores),
@@ -238,7 +236,6 @@ def _file(path: Path, entry: dict[str, Any]) -> FileResult:
         judged=tuple(scores)[len(metrics) :],
         whole=whole,
         undecided=undecided,
-        form=recorded_form(settings),
         judges=judges,
     )
 
@@ -377,9 +374,6 @@ def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:
     if first.with_passages < len(first.ids):
         bare = len(first.ids) - first.with_passages
         notes.append(f"{bare} of {len(first.ids)} items came without passages, so that no system could read any")
-    if texts := [name for name, found in results.items() if found.form == "texts"]:
-        whose = "" if len(texts) == len(results) else f"{', '.join(texts)}: "
-        notes.append(f"{whose}questions were asked without their options, whose texts were scored")
     failures = ((name, found.failed) for name, found in results.items() if found.failed)
     notes += [f"{name}: {failed} items failed and count as wrong" for name, failed in failures]
     for name, found in results.items():

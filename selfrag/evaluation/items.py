@@ -6,15 +6,14 @@ What a row does not say is None, and figures that would need it leave the row ou
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from retrieval.passage import Passage
 from retrieval.reading import filled
 from selfrag.decoding.answer import Answer
-from selfrag.decoding.options import Length
 from selfrag.errors import UserError
 from selfrag.evaluation.normalisation import marks
 from selfrag.jsonl import read_jsonl
@@ -49,8 +48,6 @@ class Item:
     topic: str = ""  # name of what the answer is about (biographies); empty where the file does not say
     # names of the metrics that the file wants to be scored by; empty leaves it to the kind of task
     metrics: tuple[str, ...] = ()
-    # a multiple-choice item that is asked without its options, whose texts are scored (`tasks.choices.in_form`)
-    cloze: bool = False
 
 
 def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> list[Item]:
@@ -223,42 +220,12 @@ def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -
     )
 
 
-def unlisted(text: str, options: Sequence[str]) -> str:
-    """`text` without the options listed at its end, as `A: ..`, `A. ..`, `A) ..`, `(A) ..` or with numbers from 1.
-
-    Returns:
-        What stands before the listing; `text` as it is unless every option is listed under its own name, and nothing
-        comes after them.
-    """
-    letters = tuple(string.ascii_uppercase[: len(options)])
-    numbers = tuple(str(number) for number in range(1, len(options) + 1))
-    found = (_before(text, options, names) for names in (letters, numbers) if len(names) == len(options))
-    return next((before for before in found if before is not None), text)
-
-
-def _before(text: str, options: Sequence[str], names: Sequence[str]) -> str | None:
-    for name, option in zip(reversed(names), reversed(options), strict=True):
-        text, listed = text.rstrip(), option.strip()
-        if not listed or not text.endswith(listed):
-            return None
-        text, _, line = text.removesuffix(listed).rstrip().rpartition("\n")
-        if line.strip() not in (f"{name}:", f"{name}.", f"{name})", f"({name})"):
-            return None
-    return text.rstrip()
-
-
-Form: TypeAlias = Literal["letters", "texts"]
-"""How an item whose label is a letter or a number is asked; other multiple-choice items are the same in both."""
-
-
 @dataclass(frozen=True, slots=True)
 class Choices:
     """The options of one item."""
 
     surfaces: tuple[str, ...]  # what can be written, one for each option
     right: str  # the surface of the right option
-    # what is taken out of their probabilities; the field's `acc_norm` for texts of different lengths
-    length: Length = "none"
 
 
 def choices(item: Item) -> Choices:
@@ -277,39 +244,7 @@ def choices(item: Item) -> Choices:
         raise UserError(f"{len(options)} options, and letters name {len(surfaces)}; give the label as a number or text")
     if label not in surfaces:
         raise UserError(f"label {label!r} is none of {', '.join(surfaces[:26])}")
-    return Choices(surfaces, label, "characters" if item.cloze else "none")
-
-
-def in_form(item: Item, form: Form) -> Item:
-    """An item as it is asked and scored in a form, its options checked.
-
-    For `texts` the label becomes the text of the option that it names, so that accuracy is the same metric.
-
-    Raises:
-        UserError: as `choices`.
-    """
-    if not item.options:
-        return item
-    found = choices(item)
-    if form == "letters" or item.label in item.options:
-        return item
-    options = tuple(option.strip() for option in item.options)
-    question = _bare(item)
-    label = options[found.surfaces.index(found.right)]
-    asked = replace(item, instruction=question, query=question, options=options, label=label, cloze=True)
-    choices(asked)
-    return asked
-
-
-def recorded_form(settings: Mapping[str, Any]) -> Form:
-    """The form that a run's manifest notes among the settings of a file; runs from before forms note none."""
-    return "texts" if settings.get("choices") == "texts" else "letters"
-
-
-def _bare(item: Item) -> str:
-    """The question alone: the item's own; else, or where only options are its input, what stands before the input."""
-    bare = (unlisted(text, item.options).strip() for text in (item.query, item.instruction.partition(TASK_INPUT)[0]))
-    return next((text for text in bare if text), item.instruction)
+    return Choices(surfaces, label)
 
 
 def _surfaces(label: str, options: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from retrieval.atomic import write_json, writing
 from retrieval.pretrained import fast_format
 from retrieval.reading import read_json
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item, recorded_form
+from selfrag.evaluation.items import Item
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task_files import TaskFile, read_task
 from selfrag.jsonl import RunLog, read_jsonl, write_jsonl
@@ -55,7 +55,6 @@ class RunDirectory:
             "items": len(file.items),
             "with_passages": sum(bool(item.passages) for item in file.items),
             "task": file.task.as_dict(),
-            **file.form,
             **settings,
         }
         self.admit_entry(file.name, file.path, entry)
@@ -285,5 +284,5 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
     settings = entry["settings"]
     given = Given.marked(path, settings["task"].get("preset", ""))
     searched = "index" in settings or "retriever" in settings
-    items = read_task(given, searched=searched, form=recorded_form(settings)).items
+    items = read_task(given, searched=searched).items
     return {item.id: item for item in items}

@@ -26,7 +26,7 @@ from selfrag.decoding.sessions import Serving
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
 from selfrag.evaluation.baselines import NoEngine, Prompted, endpoint_system
-from selfrag.evaluation.items import Form, Item, Output, output_of
+from selfrag.evaluation.items import Item, Output, output_of
 from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.presets import Given
@@ -354,8 +354,6 @@ class Source:
     seed: int = 0  # of the sample
     index: str | None = None  # directory of an index, or `demo`, for items that bring no passages
     found: int = 10  # passages to search for
-    # how multiple-choice items are asked whose labels are letters or numbers; each file says it in the manifest
-    form: Form = "letters"
     retriever: str | None = None  # your own in its place: an entry point of `selfrag.retrievers`, or `module:name`
 
     def __post_init__(self) -> None:
@@ -376,7 +374,7 @@ class Source:
         Raises:
             UserError: as `read_tasks`, a package that a metric needs is missing, or the index cannot be used.
         """
-        files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=self.searches, form=self.form)
+        files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=self.searches)
         for module, extra in {metric.needs for file in files for metric in file.task.metrics if metric.needs}:
             require(module, extra=extra)  # better said before hours of answers
         if not self.searches or all(item.passages for file in files for item in file.items):

@@ -54,15 +54,8 @@ class Reflective:
     def decoder(self, item: Item, task: Task) -> Decoder:
         """Segment beam search, or option scoring with critique."""
         if item.options:
-            found = choices(item)
-            chosen = decode_options(
-                item.instruction,
-                found.surfaces,
-                self.prompting,
-                self.decoding,
-                passages=item.passages,
-                length=found.length,
-            )
+            surfaces = choices(item).surfaces
+            chosen = decode_options(item.instruction, surfaces, self.prompting, self.decoding, passages=item.passages)
             return (yield from chosen)
         policy = self.policy(task)
         written = decode(item.instruction, self.prompting, policy, passages=item.passages, critics=self.critics)

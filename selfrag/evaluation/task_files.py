@@ -6,12 +6,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
-from retrieval.checks import choice, component, whole
+from retrieval.checks import component, whole
 from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Form, Item, in_form, item_of, read_items
+from selfrag.evaluation.items import Item, choices, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.presets import Given, Preset
 from selfrag.evaluation.public_files import Record, passages_of, read_records
@@ -30,16 +29,8 @@ class TaskFile:
     items: tuple[Item, ...]  # in the order of the file
     rows: int  # items of the whole file, before a sample was drawn
 
-    @property
-    def form(self) -> dict[str, str]:
-        """Entry of a manifest: how multiple-choice items are asked; empty for `letters` and where there are none.
 
-        Folders from before there were forms can thus be gone on with.
-        """
-        return {"choices": "texts"} if any(item.cloze for item in self.items) else {}
-
-
-def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool, form: Form) -> list[Item]:
+def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool) -> list[Item]:
     """Items of the public file of a task; the protocol decides the wording and how many passages are kept."""
     how = preset.protocol(protocol)
     seen: dict[str, int] = {}
@@ -53,14 +44,12 @@ def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool
         seen[name] = place
         passages = passages_of(record, needed=not searched)[: how.passages]
         asked = how.wording.worded(replace(item, id=name, passages=passages, task=preset.schema.name))
-        return in_form(asked, form)
+        return _offered(asked)
 
     return read_records(path, parse)
 
 
-def read_task(
-    source: Path | Given, *, limit: int | None = None, seed: int = 0, searched: bool = False, form: Form = "letters"
-) -> TaskFile:
+def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, searched: bool = False) -> TaskFile:
     """Read a file of user rows, or of a published task.
 
     Args:
@@ -69,7 +58,6 @@ def read_task(
         seed: of the sample.
         searched: passages are searched for rows without any; else a row of a published task must have some, and one
             of user rows if others of its file do.
-        form: how multiple-choice items are asked whose labels are letters or numbers.
 
     Raises:
         UserError: a row is bad, an id occurs twice, the file is empty, its rows are of several kinds, or a metric that
@@ -77,13 +65,12 @@ def read_task(
     """
     if limit is not None:
         whole("limit", limit)
-    choice("choices", form, get_args(Form))
     given = source if isinstance(source, Given) else Given(source)
     if given.preset is None:
-        check = _Check(form, searched)
+        check = _Check(searched)
         items, task = read_items(given.path, lambda row: check(item_of(row))), check.task
     else:
-        items = _read_published(given.path, given.preset, given.protocol, searched=searched, form=form)
+        items = _read_published(given.path, given.preset, given.protocol, searched=searched)
         task = given.preset.task(given.protocol)
     rows = len(items)
     if limit is not None and limit < rows:
@@ -93,12 +80,7 @@ def read_task(
 
 
 def read_tasks(
-    sources: Sequence[Path | Given],
-    *,
-    limit: int | None = None,
-    seed: int = 0,
-    searched: bool = False,
-    form: Form = "letters",
+    sources: Sequence[Path | Given], *, limit: int | None = None, seed: int = 0, searched: bool = False
 ) -> list[TaskFile]:
     """Several files; their names must differ.
 
@@ -111,7 +93,14 @@ def read_tasks(
         component("the name of a file", name)
         if names.count(name) > 1:
             raise UserError(f"two files are called {name}; rename one, as a run keeps one result a name")
-    return [read_task(one, limit=limit, seed=seed, searched=searched, form=form) for one in given]
+    return [read_task(one, limit=limit, seed=seed, searched=searched) for one in given]
+
+
+def _offered(item: Item) -> Item:
+    """The same item, whose options can be told apart, if it has any."""
+    if item.options:
+        choices(item)
+    return item
 
 
 def _filled(item: Item) -> None:
@@ -125,8 +114,7 @@ def _filled(item: Item) -> None:
 class _Check:
     """What must hold for each item of a file of user rows, and between them."""
 
-    def __init__(self, form: Form, searched: bool) -> None:
-        self._form: Form = form
+    def __init__(self, searched: bool) -> None:
         self._searched = searched
         self._evidence = False
         self._seen: set[str] = set()
@@ -150,7 +138,7 @@ class _Check:
         if task is not self._first:
             raise UserError(f"kind {task.kind} after rows of kind {self._first.kind}; put each kind into its own file")
         self._wanted(item)
-        item = in_form(item, self._form)
+        _offered(item)
         if len({passage.id for passage in item.passages}) != len(item.passages):
             raise UserError("two passages have one id")
         self._same_evidence(item)

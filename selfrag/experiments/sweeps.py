@@ -421,7 +421,7 @@ def bases(studies: Sequence[FileStudy]) -> str:
 def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
     """The files of a study, for a manifest."""
     return {
-        one.file.name: {"sha256": one.file.sha256, "rows": one.file.rows, "items": len(one.file.items), **one.file.form}
+        one.file.name: {"sha256": one.file.sha256, "rows": one.file.rows, "items": len(one.file.items)}
         for one in studies
     }
 

@@ -89,8 +89,6 @@ def test_a_choice_is_written_where_the_task_says_so(one: System) -> None:
     found, engine = answer(one, item, task, says("False. Tea cures nothing."))
     assert (found.text, engine.requests[0].max_tokens) == ("False. Tea cures nothing.", 50)
     assert scores(item, task, output_of(found))["option_match"] == (1.0, 1.0)
-    cloze, _ = answer(one, replace(item, cloze=True), task, prefers("f"))
-    assert cloze.text == "false"  # the texts of options are compared, whatever the task
 
 
 def test_layouts_of_instruction_tuned_models() -> None:

@@ -22,7 +22,7 @@ def test_all_systems_on_two_kinds_of_files(tiny_llama: Path, tiny_llama_plain: P
     for path in files:
         path.write_text("".join(json.dumps({"id": f"q{i}", **ROWS[path.stem]}) + "\n" for i in range(2)))
     trained = [f"--{role}={tiny_llama}" for role in ("finetuned", "sail", "selfrag")]
-    words = ["all", f"--base={tiny_llama_plain}", *trained, "--engine=transformers", f"--out={out}", "--choices=texts"]
+    words = ["all", f"--base={tiny_llama_plain}", *trained, "--engine=transformers", f"--out={out}"]
     code, _, error = run_script("compare_systems", *words, *files)
     assert code == 0, error
     table = (out / "comparison.md").read_text()
