@@ -87,6 +87,11 @@ def _checked(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
+_PUBLISHING = """\
+## Before you publish it
+
+Measure it on rows that were not trained on, say here what it is good and bad at, and add the licences of the base model
+and of the data: this card knows none of that."""
 _LAST = 10  # the figures of the card are means over the last tenth of the run
 
 
@@ -97,6 +102,8 @@ class Product:
     title: str  # what it is
     use: str  # how to use it, in one line
     loader: str  # what loads it, as hubs call it
+    tag: str = "self-rag"  # its kind, as hubs call it
+    advice: str = _PUBLISHING  # how the card ends
 
 
 ADAPTER = Product(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from selfrag.intrinsics.catalog import AdapterCard
-from selfrag.training.intrinsics.job import render
+from selfrag.training.card import render
+from selfrag.training.intrinsics.job import product
 
 
 @pytest.fixture
@@ -18,11 +19,12 @@ def ship(tmp_path: Path, run_script):
     adapter.mkdir(parents=True)
     report.mkdir()
     facts = {"held_out": 2, "sources": {"squad2/answerable": 8}}
-    run = {"facts": facts, "config": {"reach": {"last_layers": 16}}, "inputs": {"base": "abc"}}
-    validation = {"loss": 1.5, "groups": {"text": {"accuracy": 0.5}}}
-    steps = [{"step": 1, "seconds": 2.0, "tokens": 9, "validation": validation}]
+    run = {"facts": facts, "config": {}, "inputs": {"base": "abc"}}
+    groups = {"text": {"n": 4, "loss": 1.5, "accuracy": 0.5}}
+    validation = {"loss": 1.5, "groups": groups}
+    steps = [{"step": 1, "seconds": 2.0, "tokens": 9, "groups": groups, "validation": validation}]
     card = AdapterCard("answerability", "chat", "0", {}, 8)
-    (adapter / "README.md").write_text(render(card, run, steps, base="the demo model", recipe="demo"))
+    (adapter / "README.md").write_text(render(product(card, 16), "the demo model", "demo", run, steps))
     (adapter / "adapter_config.json").write_text("{}")
     (adapter / "adapter_model.safetensors").write_bytes(b"0" * 1000)
     tables = "### Answerability, all rows (7)\n\n| system | F1 |\n\n### Published: Table 9\n\n| LoRA | 75.2 |\n"
@@ -45,7 +47,7 @@ def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(tmp_path
     assert (folder / "adapter_model.safetensors").read_bytes() == b"0" * 1000
     text = (folder / "README.md").read_text()
     for said in (
-        "best of 1 looks at 2 held-out examples",
+        "2 rows, of which nothing was learned. The parameters are those after step 1, the best of 1 looks",
         "SQuAD 2.0 (CC BY-SA 4.0)",
         "On development rows, all, code at commit `c0ffee`",
         "### Answerability, all rows (7)",

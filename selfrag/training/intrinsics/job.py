@@ -18,12 +18,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retrieval.atomic import write_text
-from retrieval.reading import read_json
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.catalog import AdapterCard, codec_of, find
 from selfrag.intrinsics.contract import DIALECT, Teachable
 from selfrag.intrinsics.rendering import Renderer
+from selfrag.training.card import Product, plot_log, write_card
 from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
 from selfrag.training.intrinsics.examples import invocation_of, make_examples
 from selfrag.training.intrinsics.rows import (
@@ -37,7 +36,6 @@ from selfrag.training.intrinsics.rows import (
 )
 from selfrag.training.recipes import CONFIGS, GENERATOR, Stage
 from selfrag.training.settings import ADAPTER, RUN, TrainingConfig
-from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
     from selfrag.training.run import Prepared
@@ -62,61 +60,16 @@ class RowSelection:
 ADAPTERS = Stage("intrinsics", CONFIGS / "intrinsics", {"training": TrainingConfig, "rows": RowSelection}, (GENERATOR,))
 
 
-def write_card(directory: Path, card: AdapterCard, run_dir: Path, *, base: str, recipe: str) -> None:
-    """Write README.md and training.json (the run's manifest) into the adapter's folder.
-
-    Raises:
-        UserError: the run's manifest or log is missing or bad.
-    """
-    from selfrag.training.card import read_log
-
-    run: dict[str, Any] = read_json(run_dir / "manifest.json", nan=True)
-    write_text(directory / "training.json", json.dumps(run, indent=2) + "\n")
-    write_text(directory / "README.md", render(card, run, read_log(run_dir / "log.jsonl"), base=base, recipe=recipe))
-
-
-def render(card: AdapterCard, run: dict[str, Any], log: list[dict[str, Any]], *, base: str, recipe: str) -> str:
-    """The card as Markdown."""
-    facts, config = run["facts"], run["config"]
-    looks = [(one["step"], one["validation"]) for one in log if "validation" in one]
-    best = min(looks, key=lambda one: (one[1]["loss"], one[0]), default=None)
-    seconds, tokens = sum(one["seconds"] for one in log), sum(one["tokens"] for one in log)
-    held = "nothing was held out"
-    if best is not None:
-        accuracy = best[1]["groups"]["text"]["accuracy"]
-        held = (
-            f"best of {len(looks)} looks at {facts['held_out']} held-out examples after step {best[0]}: loss"
-            f" {best[1]['loss']:.3f}, {accuracy:.1%} of the tokens of the answer most probable"
-        )
-    begun = f"\n- **Begun with** an adapter, SHA-256 `{start}`." if (start := run["inputs"].get("start")) else ""
-    sources = "\n".join(f"| {_cell(name)} | {count} |" for name, count in facts["sources"].items())
-    kind = "activated LoRA (aLoRA)" if card.invocation else "LoRA"
-    layers = config["reach"]["last_layers"]
-    return f"""---
-library_name: peft
-tags: [retrieval-augmented-generation, intrinsic]
----
-# {card.intrinsic}: {kind} for {_cell(base)}
-
-Dialect `{card.dialect}`, rank {card.rank}, {"all layers" if layers is None else f"at most the last {layers} layers"}.
-
-- **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.{begun}
-- **Run**: recipe `{_cell(recipe)}`, {len(log)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
-  ({tokens / max(seconds, 1e-9):.0f} tokens a second); all settings, versions and the commit: `training.json`.
-- **Held out**: {held}.
-
-## Rows
-
-| source | examples |
-|---|---|
-{sources}
-
-What it is good for, `selfrag eval intrinsics` measures on rows that were not trained on.
-"""
-
-
-def _cell(text: str) -> str:
-    return " ".join(printable(text).split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+def product(card: AdapterCard, last_layers: int | None) -> Product:
+    """An adapter in the words of its model card."""
+    layers = "all layers" if last_layers is None else f"at most the last {last_layers} layers"
+    return Product(
+        f"{card.intrinsic}: {'activated LoRA (aLoRA)' if card.invocation else 'LoRA'}",
+        f"Dialect `{card.dialect}`, rank {card.rank}, {layers}.",
+        "peft",
+        tag="intrinsic",
+        advice="What it is good for, `selfrag eval intrinsics` measures on rows that were not trained on.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +112,6 @@ def run(job: AdapterJob) -> Path:
         UserError: rows, base or settings cannot be used, or the folder holds another run.
     """
     from selfrag.loading import load_tokenizer
-    from selfrag.training.card import plot_log
     from selfrag.training.export import save_adapter, shape
     from selfrag.training.run import fit
 
@@ -183,7 +135,8 @@ def run(job: AdapterJob) -> Path:
     if not job.adapter.exists():
         save_adapter(trainee, job.adapter, beside={AdapterCard.FILE: card.as_dict()})
     plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
-    write_card(job.adapter, card, job.run_dir, base=job.base_name or job.base.resolve().name, recipe=job.recipe)
+    base = job.base_name or job.base.resolve().name
+    write_card(job.run_dir, job.adapter, product(card, config.reach.last_layers), base=base, recipe=job.recipe)
     return job.adapter
 
 
