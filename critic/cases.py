@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -269,60 +269,46 @@ def passage_of(record: Mapping[str, Any], id_: str) -> Passage:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """Wanted numbers of rows."""
+def parse_targets(texts: Iterable[str]) -> dict[str, int]:
+    """Wanted numbers of rows: `IsSup=500` for a group, `IsSup/Partially supported=200` for a label.
 
-    groups: Mapping[str, int] = field(default_factory=dict)  # group -> most rows of it
-    labels: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (group, label) -> most rows of it
-
-    @classmethod
-    def parse(cls, texts: Iterable[str]) -> Targets:
-        """Targets as they are written: `IsSup=500` for a group, `IsSup/Partially supported=200` for a label.
-
-        Raises:
-            UserError: an unknown group or label, no number, or the same twice.
-        """
-        groups: dict[str, int] = {}
-        labels: dict[tuple[str, str], int] = {}
-        for text in texts:
-            name, _, number = text.rpartition("=")
-            group, _, label = name.partition("/")
-            if group not in GROUPS:
-                raise UserError(f"target {text!r}: unknown group {group!r}; give one of {', '.join(GROUPS)} as GROUP=N")
-            if not number.isascii() or not number.isdigit() or len(number) > 9:
-                raise UserError(f"target {text!r}: {number!r} is no number of rows; write GROUP=N or GROUP/LABEL=N")
-            if label and label not in GROUPS[group].names:
-                raise UserError(f"target {text!r}: {group} has the labels {', '.join(GROUPS[group].names)}")
-            if (group, label) in labels or (not label and group in groups):
-                raise UserError(f"target {name!r} is given twice; give it once")
-            if label:
-                labels[group, label] = int(number)
-            else:
-                groups[group] = int(number)
-        return cls(groups, labels)
-
-    def as_dict(self) -> dict[str, int]:
-        """As written, name to number."""
-        return {**self.groups, **{f"{group}/{label}": count for (group, label), count in self.labels.items()}}
+    Raises:
+        UserError: an unknown group or label, no number, or the same twice.
+    """
+    targets: dict[str, int] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        group, _, label = name.partition("/")
+        if group not in GROUPS:
+            raise UserError(f"target {text!r}: unknown group {group!r}; give one of {', '.join(GROUPS)} as GROUP=N")
+        if not number.isascii() or not number.isdigit() or len(number) > 9:
+            raise UserError(f"target {text!r}: {number!r} is no number of rows; write GROUP=N or GROUP/LABEL=N")
+        if label and label not in GROUPS[group].names:
+            raise UserError(f"target {text!r}: {group} has the labels {', '.join(GROUPS[group].names)}")
+        name = f"{group}/{label}" if label else group
+        if name in targets:
+            raise UserError(f"target {name!r} is given twice; give it once")
+        targets[name] = int(number)
+    return targets
 
 
-PAPER = Targets({"Retrieve": 12_594, "IsSup": 11_181, "IsRel": 19_317, "IsUse": 3_831})
+PAPER = {"Retrieve": 12_594, "IsSup": 11_181, "IsRel": 19_317, "IsUse": 3_831}
 """Rows of the paper's critic data (appendix A.1)."""
 
 
 class Filling:
-    """Counts rows towards targets."""
+    """Counts rows towards targets, which are named as in `parse_targets`."""
 
-    def __init__(self, targets: Targets) -> None:
+    def __init__(self, targets: Mapping[str, int]) -> None:
         self._targets = targets
-        self._kept: Counter[tuple[str, str]] = Counter()
+        self._kept: Counter[str] = Counter()
 
     def add(self, group: str, label: str) -> bool:
         """Count a row if it is wanted; whether it was."""
-        if not self.open(group) or self._kept[group, label] >= self._most(group, label):
+        name = f"{group}/{label}"
+        if not self.open(group) or self._full(name):
             return False
-        self._kept[group, label] += 1
+        self._kept.update((group, name))
         return True
 
     def open(self, group: str) -> bool:
@@ -331,19 +317,16 @@ class Filling:
         With a target for the group: until it is reached, or every label is full. With targets for labels only: until
         each of those is reached; labels without one are kept meanwhile. Without any: always.
         """
-        names = GROUPS[group].names
-        total = self._targets.groups.get(group)
-        if total is not None:
-            full = all(self._kept[group, name] >= self._most(group, name) for name in names)
-            return sum(self._kept[group, name] for name in names) < total and not full
-        named = [name for name in names if (group, name) in self._targets.labels]
-        return not named or any(self._kept[group, name] < self._most(group, name) for name in named)
+        labels = [f"{group}/{label}" for label in GROUPS[group].names]
+        if group not in self._targets:
+            labels = [name for name in labels if name in self._targets]
+        return not self._full(group) and not (labels and all(map(self._full, labels)))
 
-    def _most(self, group: str, label: str) -> float:
-        return self._targets.labels.get((group, label), float("inf"))
+    def _full(self, name: str) -> bool:
+        return name in self._targets and self._kept[name] >= self._targets[name]
 
 
-def fill(rows: Iterable[tuple[str, str, T]], targets: Targets) -> tuple[list[T], list[T]]:
+def fill(rows: Iterable[tuple[str, str, T]], targets: Mapping[str, int]) -> tuple[list[T], list[T]]:
     """The rows that fill the targets, first come first kept, and the surplus.
 
     A group takes nothing after its targets are reached, so that rows labelled beyond that point, because they were
@@ -357,9 +340,7 @@ def fill(rows: Iterable[tuple[str, str, T]], targets: Targets) -> tuple[list[T],
     return kept, surplus
 
 
-def missing(rows: Sequence[tuple[str, str]], targets: Targets) -> dict[str, int]:
-    """Target as written -> rows still lacking, for those not reached by (group, label) rows."""
-    groups, labels = Counter(group for group, _ in rows), Counter(rows)
-    lacking = {group: count - groups[group] for group, count in targets.groups.items()}
-    lacking |= {f"{group}/{label}": count - labels[group, label] for (group, label), count in targets.labels.items()}
-    return {name: count for name, count in lacking.items() if count > 0}
+def missing(rows: Sequence[tuple[str, str]], targets: Mapping[str, int]) -> dict[str, int]:
+    """Target -> rows still lacking, for those not reached by (group, label) rows."""
+    kept = Counter(name for group, label in rows for name in (group, f"{group}/{label}"))
+    return {name: count - kept[name] for name, count in targets.items() if kept[name] < count}

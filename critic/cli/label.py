@@ -45,7 +45,7 @@ def sample(
     """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
     from rich.console import Console
 
-    from critic.cases import PAPER, Targets
+    from critic.cases import PAPER, parse_targets
     from critic.sampling import draw, report
     from critic.tables import terminal
     from retrieval.atomic import write_json, writing
@@ -53,7 +53,7 @@ def sample(
     from selfrag.jsonl import write_jsonl
     from selfrag.provenance import commit, sha256
 
-    wanted = Targets.parse(target) if target else PAPER
+    wanted = parse_targets(target) if target else PAPER
     if wanted.labels:
         raise UserError(
             "a label is not known before a teacher gave it; give GROUP=N here, GROUP/LABEL=N to `critic label`"
@@ -73,7 +73,7 @@ def sample(
     with writing(out):
         write_jsonl(out, (question.as_dict() for question in drawn.questions))
         out.with_name(f"{out.name}.report.md").write_text(text, encoding="utf-8")
-    settings = {"seed": seed, "targets": wanted.as_dict(), "passages": passages, "sentences": sentences}
+    settings = {"seed": seed, "targets": wanted, "passages": passages, "sentences": sentences}
     searched = None if index is None else {index.name: sha256(index / "manifest.json")}
     data = {"pairs": {file.name: sha256(file) for file in pairs}, "index": searched}
     counts = {"cases": len(drawn.questions), "short": drawn.short(), "left_out": dict(drawn.left_out)}
@@ -199,13 +199,13 @@ def label(
     dry_run: Annotated[bool, _COST("--dry-run", help="Print the estimate and stop.")] = False,
 ) -> None:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
-    from critic.cases import Targets, read_questions
+    from critic.cases import parse_targets, read_questions
     from critic.teacher.base import Api, Constraint, EndpointConfig, GoldTeacher, Teacher
     from critic.teacher.endpoint import EndpointTeacher
     from critic.teacher.run import Limits, by_bytes, by_tokenizer, forecast, label_questions
     from selfrag.provenance import commit, sha256, versions
 
-    limits = Limits(Targets.parse(target or ()), _prices(price_in, price_out, max_cost), max_cost)
+    limits = Limits(parse_targets(target or ()), _prices(price_in, price_out, max_cost), max_cost)
     if bool(gold) == (url is not None):
         raise UserError("no teacher, or two: give either --url with --model, or --gold FILE")
     asked = list(read_questions(questions))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from critic.cases import GROUPS, Case, Filling, Labelled, Question, Targets, digest, fill, missing
+from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, fill, missing
 from critic.tables import counted, markdown, quoted
 from critic.teacher.base import Constraint, EndpointConfig, Outcome, Reply, Teacher, TeacherError
 from retrieval.atomic import locked_directory, write_json, writing
@@ -214,7 +214,7 @@ class Outcomes:
 class Limits:
     """When a run stops asking."""
 
-    targets: Targets = field(default_factory=Targets)  # rows that are wanted; everything without any
+    targets: Mapping[str, int] = field(default_factory=dict)  # rows that are wanted; everything without any
     prices: Prices | None = None  # of tokens, if they cost anything
     most_cost: float | None = None  # of all runs of the directory together, after which nothing more is asked
 
@@ -342,7 +342,7 @@ def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits:
         draft = out / ".report.md.partial"
         draft.write_text(report(outcomes), encoding="utf-8")
         draft.replace(out / "report.md")
-    settings = {"targets": limits.targets.as_dict(), "most_cost": limits.most_cost}
+    settings = {"targets": dict(limits.targets), "most_cost": limits.most_cost}
     write_json(out / "manifest.json", {**manifest, **settings, "counts": outcomes.counts()})
 
 

@@ -9,7 +9,7 @@ import pytest
 from scripted_critic import CountingRetriever
 from scripted_critic import spans as find
 
-from critic.cases import PAPER, Targets, check, digest, fill, read_questions
+from critic.cases import PAPER, check, digest, fill, parse_targets, read_questions
 from critic.pairs import Pair
 from critic.sampling import RULES, WAVE, Rule, draw, report
 from retrieval.errors import UserError
@@ -135,16 +135,16 @@ def test_the_report_counts_and_shows_examples_without_letting_them_be_markup() -
 )
 def test_a_bad_target_is_one_line(text, reason) -> None:
     with pytest.raises(UserError, match=reason):
-        Targets.parse([text])
+        parse_targets([text])
 
 
 def test_targets_are_parsed_and_written() -> None:
     texts = ["Retrieve=10", "IsSup/No support / Contradictory=3"]
-    targets = Targets.parse(texts)
-    assert [f"{name}={count}" for name, count in targets.as_dict().items()] == texts
+    targets = parse_targets(texts)
+    assert [f"{name}={count}" for name, count in targets.items()] == texts
     with pytest.raises(UserError, match="'Retrieve' is given twice"):
-        Targets.parse(["Retrieve=1", "Retrieve=2"])
-    assert PAPER.as_dict() == {"Retrieve": 12_594, "IsSup": 11_181, "IsRel": 19_317, "IsUse": 3_831}
+        parse_targets(["Retrieve=1", "Retrieve=2"])
+    assert PAPER == {"Retrieve": 12_594, "IsSup": 11_181, "IsRel": 19_317, "IsUse": 3_831}
 
 
 def rows(text):
@@ -165,6 +165,6 @@ def rows(text):
     ],
 )
 def test_rows_fill_targets_in_order(wanted, text, kept) -> None:
-    taken, surplus = fill(rows(text), Targets.parse(wanted))
+    taken, surplus = fill(rows(text), parse_targets(wanted))
     assert taken == kept
     assert sorted(taken + surplus) == list(range(len(text)))

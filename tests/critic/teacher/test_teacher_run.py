@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from teaching_server import questions
 
-from critic.cases import Targets, read_labelled, read_questions
+from critic.cases import parse_targets, read_labelled, read_questions
 from critic.teacher.base import Constraint, EndpointConfig, GoldTeacher, TeacherError
 from critic.teacher.endpoint import EndpointTeacher
 from critic.teacher.run import PATIENCE, Journal, Limits, Prices, label_questions
@@ -78,7 +78,7 @@ def test_questions_that_never_get_an_answer_do_not_keep_later_runs_from_the_othe
 
 
 def test_targets_stop_the_asking_and_the_rest_is_surplus(server, tmp_path) -> None:
-    targets = Targets.parse(["IsRel/Relevant=3", "IsRel/Irrelevant=2"])
+    targets = parse_targets(["IsRel/Relevant=3", "IsRel/Irrelevant=2"])
     outcomes = label_questions(questions(60), teacher(server), tmp_path / "out", limits=Limits(targets))
     found = sorted(row.label for row in outcomes.rows)
     assert found == ["Irrelevant"] * 2 + ["Relevant"] * 3
@@ -88,13 +88,13 @@ def test_targets_stop_the_asking_and_the_rest_is_surplus(server, tmp_path) -> No
 
 
 def test_a_target_that_cannot_be_reached_is_reported(server, tmp_path) -> None:
-    outcomes = label_questions(questions(5), teacher(server), tmp_path / "out", limits=Limits(Targets({"IsRel": 9})))
+    outcomes = label_questions(questions(5), teacher(server), tmp_path / "out", limits=Limits({"IsRel": 9}))
     assert outcomes.missing == {"IsRel": 4}
     assert "Targets not reached" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_the_same_rows_whatever_the_order_of_arrival(server, tmp_path) -> None:
-    limits = Limits(Targets.parse(["IsRel/Relevant=4", "IsRel/Irrelevant=4"]))
+    limits = Limits(parse_targets(["IsRel/Relevant=4", "IsRel/Irrelevant=4"]))
     found = []
     for concurrency in (1, 3, 16):
         server.delay = 0.01 * concurrency
@@ -107,7 +107,7 @@ def test_the_same_rows_whatever_the_order_of_arrival(server, tmp_path) -> None:
 
 def test_a_question_lost_under_way_is_asked_again_though_later_ones_filled_the_target(server, tmp_path) -> None:
     """Killed with an early question under way: the rows must be those of a run that was not killed."""
-    limits = Limits(Targets.parse(["IsRel/Relevant=2", "IsRel/Irrelevant=2"]))
+    limits = Limits(parse_targets(["IsRel/Relevant=2", "IsRel/Irrelevant=2"]))
     rows = questions(40)
     whole = label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "whole", limits=limits)
     lost = whole.rows[0].id
