@@ -45,7 +45,7 @@ def sample(
     """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
     from rich.console import Console
 
-    from critic.cases import PAPER, parse_targets
+    from critic.cases import GROUPS, PAPER, parse_targets
     from critic.sampling import draw, report
     from critic.tables import terminal
     from retrieval.atomic import write_json, writing
@@ -54,7 +54,7 @@ def sample(
     from selfrag.provenance import commit, sha256
 
     wanted = parse_targets(target) if target else PAPER
-    if wanted.labels:
+    if not wanted.keys() <= GROUPS.keys():
         raise UserError(
             "a label is not known before a teacher gave it; give GROUP=N here, GROUP/LABEL=N to `critic label`"
         )
@@ -63,7 +63,7 @@ def sample(
     read = _read(pairs)
     drawn = draw(
         read,
-        wanted.groups,
+        wanted,
         sentence_finder(sentences),
         seed=seed,
         retriever=_retriever(index, encoder),
