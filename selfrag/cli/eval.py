@@ -466,6 +466,8 @@ def calibration(
     from selfrag.evaluation.task_files import nothing_searched
     from selfrag.training.rows import read_rows
 
+    for folder in store or ():  # before the model is asked
+        calibrating.settings_file(folder)
     read = [row for path in rows for row in read_rows(path)]
     if not read:
         raise UserError(f"{', '.join(map(str, rows))}: no rows")

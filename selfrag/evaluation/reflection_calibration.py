@@ -190,8 +190,8 @@ def _record(found: Mapping[Role, Figures]) -> dict[str, Any]:
     return as_record({role: one.scaling for role, one in found.items() if one.helps})
 
 
-def store(found: Mapping[Role, Figures], folder: Path) -> Path:
-    """Put the scalings into a checkpoint, or into an adapter, whose merged checkpoint then has them. Returns the file.
+def settings_file(folder: Path) -> Path:
+    """The file of a checkpoint, or of an adapter, that holds scalings.
 
     Raises:
         UserError: `folder` is neither.
@@ -202,8 +202,18 @@ def store(found: Mapping[Role, Figures], folder: Path) -> Path:
         raise UserError(
             f"{folder} holds neither tokenizer_config.json of a checkpoint nor reflection.json of an adapter"
         )
-    before = read_json(file)
-    if not isinstance(before, dict):
+    if not isinstance(read_json(file), dict):
         raise UserError(f"{file} holds no settings")
+    return file
+
+
+def store(found: Mapping[Role, Figures], folder: Path) -> Path:
+    """Put the scalings into a checkpoint, or into an adapter, whose merged checkpoint then has them. Returns the file.
+
+    Raises:
+        UserError: as `settings_file`.
+    """
+    file = settings_file(folder)
+    before = read_json(file)
     write_text(file, json.dumps(before | {STORED: _record(found)}, indent=2, ensure_ascii=False) + "\n")
     return file

@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 from retrieval.passage import Passage
+from selfrag.cli.main import main
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import UserError
@@ -90,3 +91,9 @@ def test_results_are_written_and_stored(tmp_path):
     assert read_scalings(record[STORED]) == {Role.RELEVANCE: found[Role.RELEVANCE].scaling}
     with pytest.raises(UserError, match="neither"):
         store(found, tmp_path / "out")
+
+
+def test_a_folder_that_cannot_hold_the_result_is_refused_before_the_model_loads(tmp_path, capsys):
+    command = ["eval", "calibration", str(tmp_path / "rows"), "--out", str(tmp_path / "out"), "--model", "none"]
+    assert main([*command, "--store", str(tmp_path)]) == 2
+    assert "holds neither tokenizer_config.json" in capsys.readouterr().err
