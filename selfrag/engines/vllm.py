@@ -465,7 +465,8 @@ class VLLMEngine:
         self._live.clear()
         self._ended.clear()
         if engine is not None:
-            engine.engine_core.shutdown()
+            with suppress(ValueError):  # the process's groups are gone: training or another engine took them down
+                engine.engine_core.shutdown()
 
     def _check_open(self) -> None:
         check_process(self._pid)

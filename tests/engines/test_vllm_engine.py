@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -133,3 +134,16 @@ def test_too_small_a_cache_is_one_clear_line(tiny_llama):
     with pytest.raises(EngineError, match=r"vLLM cannot load .*: ValueError: .*KV cache") as caught:
         VLLMEngine.load(VLLMConfig(str(tiny_llama), dtype="float32", kv_cache_gib=0.0001))
     assert "\n" not in str(caught.value)
+
+
+def test_it_closes_after_the_groups_of_the_process_are_gone():
+    """Training, or another engine that was closed, takes down the process groups that all of vLLM shares."""
+    vllm = MagicMock()
+    vllm.vllm_config.model_config.max_model_len = 8
+    vllm.vllm_config.model_config.get_vocab_size.return_value = 8
+    vllm.engine_core.shutdown.side_effect = ValueError("Invalid process group specified")
+    engine = VLLMEngine(vllm)
+    engine.close()
+    vllm.engine_core.shutdown.assert_called_once()
+    with pytest.raises(EngineError, match="closed"):
+        engine.submit(Generate(prompt(5), 1))
