@@ -9,7 +9,6 @@ import pytest
 import refresh_examples
 from conformance.compare import REASONS
 from selfrag.cli.main import main
-from selfrag.engines import select
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.dialects.registry import DIALECTS
 
@@ -51,41 +50,20 @@ def test_every_intrinsic_and_dialect_is_on_the_page():
     assert all(f"library.get({kind.__name__})" in shown for kind in catalog())
 
 
-@pytest.fixture(scope="module")
-def engines():
-    """Those that pages loaded, by model and options; closed after the last page."""
-    loaded = {}
-    yield loaded
-    for engine in loaded.values():
-        engine.close()
-
-
-@pytest.fixture
-def _pages_share_engines(engines, monkeypatch):
-    load = select.load_engine
-
-    def once(name, model_dir, **options):
-        key = repr((name, str(model_dir), options))
-        if key not in engines:
-            engines[key] = load(name, model_dir, **options)
-        monkeypatch.setattr(type(engines[key]), "close", lambda engine: None)
-        return engines[key]
-
-    monkeypatch.setattr(select, "load_engine", once)
-
-
 @pytest.mark.demo
-@pytest.mark.usefixtures("_pages_share_engines")
 @pytest.mark.parametrize("page", ["using", "executors", "reflectors", "flows"])
 def test_pages_run_on_the_demo_model(page, tmp_path, monkeypatch, capsys):
     assert blocks(PAGES[page], "python")
     monkeypatch.chdir(tmp_path)
-    run(PAGES[page])
+    namespace = run(PAGES[page])
     said = capsys.readouterr().out
     assert said.strip()
     if page == "executors":
         assert "of the probability is on the two labels" in said
         assert "It appeared in 1975." in said
+    for name in ("rag", "executor"):
+        if name in namespace:
+            namespace[name].close()
     if page == "using":
         for command in [line for body in blocks(PAGES[page], "console") for line in refresh_examples.commands(body)]:
             assert main(shlex.split(command)[1:]) == 0, command
