@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,15 @@ def _is_demo(item: pytest.Item) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The demo's files are in a folder of the cache that tests have for themselves: see `MAKE_DEMO_FILES`."""
+    """The demo's files are in a folder of the cache for tests, see `MAKE_DEMO_FILES`. Absl closes no captured file."""
     if not hasattr(config, "workerinput"):  # a worker of xdist has the environment of the process that started it
         os.environ["SELFRAG_CACHE"] = str(cache_home() / "tests")
+    with suppress(ImportError):
+        # An engine of vLLM sets logging up anew. Then absl closes the stream that it found on its import, unless that
+        # is standard error: the file in which pytest keeps what is printed.
+        from absl import logging
+
+        logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.hookimpl(optionalhook=True)
