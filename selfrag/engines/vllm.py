@@ -298,9 +298,10 @@ def _matrix(flat: Any, positions: int, columns: int) -> NDArray[np.float32] | No
 
 MAX_WATCH = 128  # vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS
 
+# vLLM's default configuration closes every handler of the process, also those of the user's log files.
+LOGGING = Path(__file__).with_name("vllm_logging.json")
 QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output belongs to answers
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 
@@ -315,7 +316,8 @@ def quiet_import() -> Iterator[None]:
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.ERROR)
     logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)  # pages of settings after a failure
-    with environment(QUIET), warnings.catch_warnings():
+    ours = QUIET | {"VLLM_LOGGING_CONFIG_PATH": os.environ.get("VLLM_LOGGING_CONFIG_PATH", str(LOGGING))}
+    with environment(ours), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 

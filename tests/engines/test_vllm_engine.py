@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from unittest.mock import MagicMock
 
@@ -14,7 +15,7 @@ from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
 
 pytest.importorskip("vllm", reason="vllm is not installed")
-from selfrag.engines.vllm import VLLMEngine
+from selfrag.engines.vllm import VLLMEngine, quiet_import
 
 pytestmark = pytest.mark.engine
 
@@ -98,6 +99,19 @@ def test_ctrl_c_in_a_step_keeps_the_engine_and_forgets_half_computed_blocks(engi
     after = generated(engine, request)
     assert after.cached_tokens == 0
     same(after, expected)
+
+
+def test_a_users_log_file_stays_open(tmp_path):
+    """vLLM's default configuration closes all handlers, and a file that was opened for writing stays closed."""
+    from vllm.config.logging import LoggingConfig
+    from vllm.logger import configure_logging
+
+    handler = logging.FileHandler(tmp_path / "mine.log", mode="w")
+    with quiet_import():
+        configure_logging(LoggingConfig())
+    handler.handle(logging.LogRecord("mine", logging.INFO, "", 0, "still heard", None, None))
+    handler.close()
+    assert (tmp_path / "mine.log").read_text() == "still heard\n"
 
 
 def test_it_runs_in_this_process_restores_the_environment_and_dies_in_one_clear_line(tiny_llama, monkeypatch, capfd):
