@@ -36,11 +36,6 @@ WHERE = partial(typer.Option, rich_help_panel="Where it runs")
 DEFAULT = "selfrag"
 
 
-@app.callback()
-def group() -> None:
-    """Measure a model on held-out data."""
-
-
 @app.command()
 def run(
     files: Files,

@@ -57,11 +57,12 @@ def intrinsic(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more."""
+    from retrieval.readers import read_files
     from selfrag.intrinsics.catalog import catalog, codec_of, dialects, find
     from selfrag.intrinsics.contract import DIALECT
     from selfrag.intrinsics.execution.choose import EXECUTIONS, split_name
     from selfrag.intrinsics.published import PUBLISHED, listed
-    from selfrag.intrinsics.state import Message, read_conversation, read_passage_files, read_passages
+    from selfrag.intrinsics.state import Message, read_conversation, read_passages
 
     if name is None:
         for each in catalog():
@@ -88,7 +89,7 @@ def intrinsic(
         turns.append(Message("user", question or ""))
     if response is not None:
         turns.append(Message("assistant", response))
-    found += read_passage_files(passages or [])
+    found += tuple(row.passage for row in read_files(passages)) if passages else ()
     state = kind.state(turns, found, **_arguments(argument or ()))
 
     adapters = None if adapter is None else {} if adapter == "none" else {kind.name: adapter}

@@ -33,13 +33,16 @@ class Serving(Protocol):
     """The part of `selfrag.engines.base.Engine` that sessions need. Called by one thread at a time."""
 
     def submit(self, request: Generate) -> Ticket:
-        """Queue a request."""
+        """Queue a request and return at once."""
 
     def step(self) -> Sequence[Finished]:
-        """Work, and return what finished."""
+        """Do some work and return what finished since the last call, possibly nothing. Never waits for new requests.
+
+        A request with `report` may come back once before, with `Finish.BEGUN`.
+        """
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
-        """Forget requests."""
+        """Forget requests; unknown or finished tickets are ignored."""
 
 
 class Session:

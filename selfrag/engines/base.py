@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.decoding.sessions import session
+from selfrag.decoding.sessions import Serving, session
+from selfrag.decoding.sessions import Ticket as Ticket
 from selfrag.errors import EngineError
-
-Ticket: TypeAlias = int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Limits:
     activated: frozenset[str] = frozenset()  # those of them that are activated LoRA
 
 
-class Engine(Protocol):
+class Engine(Serving, Protocol):
     """A source of next tokens with continuous batching.
 
     Methods are called by one thread at a time; `selfrag.decoding.sessions` lets any number of threads share an engine.
@@ -38,18 +37,6 @@ class Engine(Protocol):
     @property
     def limits(self) -> Limits:
         """What the engine can take; constant."""
-
-    def submit(self, request: Generate) -> Ticket:
-        """Queue a request and return at once."""
-
-    def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
-        """Do some work and return what finished since the last call, possibly nothing. Never waits for new requests.
-
-        A request with `report` may come back once before, with `Finish.BEGUN`.
-        """
-
-    def abort(self, tickets: Iterable[Ticket]) -> None:
-        """Forget requests; unknown or finished tickets are ignored."""
 
     def close(self) -> None:
         """Free the model and its threads. Further calls raise `EngineError`; closing twice is fine."""

@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -260,6 +261,18 @@ class Client:
 _NEW_LIMIT = "max_completion_tokens"
 
 
+def json_of(content: bytes) -> Any:
+    """The value that a reply holds.
+
+    Raises:
+        BadReplyError: it is not JSON.
+    """
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadReplyError(f"the reply is not JSON: {content[:80]!r}") from None
+
+
 def retry_after(headers: Mapping[str, str]) -> float:
     """Seconds that a `Retry-After` header asks to wait, given in seconds or as a date; 0 where it says nothing."""
     value = headers.get("Retry-After") or ""
@@ -278,10 +291,9 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 def server_message(content: bytes) -> str:
     """The server's own words in the body of an error, in one line. Untrusted."""
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError):
-        data = None
+    data = None
+    with suppress(BadReplyError):
+        data = json_of(content)
     match data:
         case {"error": {"message": str(text)}} | {"error": str(text)} | {"detail": str(text)} | {"message": str(text)}:
             pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import queue
 import threading
@@ -19,7 +18,7 @@ from retrieval.pretrained import load
 from retrieval.reading import read_json, user_path
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, check_process, refusal
-from selfrag.engines.client import BadReplyError, Client, Reply, ServerConfig
+from selfrag.engines.client import BadReplyError, Client, Reply, ServerConfig, json_of
 from selfrag.engines.wire import COMPLETIONS, TOKENS, Wire
 from selfrag.errors import EngineError
 
@@ -188,10 +187,7 @@ class _Server(Client):
 
 
 def _object(content: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        value = None
+    value = json_of(content)
     if not isinstance(value, dict):
         raise BadReplyError("no JSON object")
     return value

@@ -5,7 +5,6 @@ Both take token ids, return the sampled ids, and the log-probability of every wa
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from selfrag.decoding.requests import Generate, Generated
-from selfrag.engines.client import BadReplyError
+from selfrag.engines.client import BadReplyError, json_of
 from selfrag.engines.vllm import finish
 
 NO_VALUE = -9999.0
@@ -112,10 +111,7 @@ class Wire:
         Raises:
             BadReplyError: it is not JSON, or lacks an id, a token or a number; nothing is ever filled in.
         """
-        try:
-            reply = json.loads(content)
-        except (ValueError, RecursionError):
-            raise BadReplyError(f"the reply is not JSON: {content[:80]!r}") from None
+        reply = json_of(content)
         match reply:
             case {"choices": [{"token_ids": [*ids], "finish_reason": str(reason)} as choice]}:
                 rows = self.rows(choice)

@@ -54,8 +54,7 @@ class SelfRAGAnswerer:
         rag = self.warm_up()
         evidence = None if documents is None else [_passage(one) for one in documents]
         answer = rag.generate(query, evidence=evidence, **(self.settings or {}) | (settings or {}))
-        writer = Writer("brackets")
-        writer.rest(answer)
+        writer = Writer.of(answer)
         found = GeneratedAnswer(
             data=writer.text,
             query=query,

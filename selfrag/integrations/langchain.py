@@ -103,8 +103,7 @@ def _about(answer: Answer, writer: Writer) -> dict[str, Any]:
 
 
 def _result(answer: Answer) -> ChatResult:
-    writer = Writer("brackets")
-    writer.rest(answer)
+    writer = Writer.of(answer)
     content: Any = [_block(writer.text, writer.annotations, writer.cited)]
     return ChatResult(generations=[ChatGeneration(message=AIMessage(content, **_about(answer, writer)))])
 

@@ -55,8 +55,7 @@ class SelfRAGRetriever(BaseRetriever):  # type: ignore[misc]
 
 
 def _response(answer: Answer) -> Response:
-    writer = Writer("brackets")
-    writer.rest(answer)
+    writer = Writer.of(answer)
     return Response(
         writer.text,
         source_nodes=_nodes(writer.sources),

@@ -8,80 +8,40 @@ An executor (`selfrag.intrinsics.execution`) runs them on a model; codecs (`self
 formats of published adapters.
 """
 
-from selfrag.intrinsics.answerability import (
-    Answerability,
-    AnswerabilityResult,
-    ContextRelevance,
-    JudgedPassage,
-    RelevanceResult,
-)
-from selfrag.intrinsics.capability import Capability, Result
-from selfrag.intrinsics.guardian import (
-    CorrectionResult,
-    FactualityCorrection,
-    FactualityDetection,
-    Guardian,
-    PolicyGuardrails,
-    PolicyResult,
-    RequirementCheck,
-    RequirementResult,
-    RiskResult,
-)
-from selfrag.intrinsics.model_library import Library
-from selfrag.intrinsics.query_rewrite import ClarificationResult, QueryClarification, QueryRewrite, RewriteResult
-from selfrag.intrinsics.responses import (
-    AnswerRelevanceClassifier,
-    AnswerRelevanceResult,
-    AnswerRelevanceRewriter,
-    AttributionResult,
-    CitationGeneration,
-    CitationResult,
-    CitedSentence,
-    ContextAttribution,
-    HallucinationDetection,
-    HallucinationResult,
-    JudgedSentence,
-    Uncertainty,
-    UncertaintyResult,
-)
-from selfrag.intrinsics.state import Message, Site, State
-
-__all__ = [
-    "AnswerRelevanceClassifier",
-    "AnswerRelevanceResult",
-    "AnswerRelevanceRewriter",
-    "Answerability",
-    "AnswerabilityResult",
-    "AttributionResult",
-    "Capability",
-    "CitationGeneration",
-    "CitationResult",
-    "CitedSentence",
-    "ClarificationResult",
-    "ContextAttribution",
-    "ContextRelevance",
-    "CorrectionResult",
-    "FactualityCorrection",
-    "FactualityDetection",
-    "Guardian",
-    "HallucinationDetection",
-    "HallucinationResult",
-    "JudgedPassage",
-    "JudgedSentence",
-    "Library",
-    "Message",
-    "PolicyGuardrails",
-    "PolicyResult",
-    "QueryClarification",
-    "QueryRewrite",
-    "RelevanceResult",
-    "RequirementCheck",
-    "RequirementResult",
-    "Result",
-    "RewriteResult",
-    "RiskResult",
-    "Site",
-    "State",
-    "Uncertainty",
-    "UncertaintyResult",
-]
+from selfrag.intrinsics.answerability import Answerability as Answerability
+from selfrag.intrinsics.answerability import AnswerabilityResult as AnswerabilityResult
+from selfrag.intrinsics.answerability import ContextRelevance as ContextRelevance
+from selfrag.intrinsics.answerability import JudgedPassage as JudgedPassage
+from selfrag.intrinsics.answerability import RelevanceResult as RelevanceResult
+from selfrag.intrinsics.capability import Capability as Capability
+from selfrag.intrinsics.capability import Result as Result
+from selfrag.intrinsics.guardian import CorrectionResult as CorrectionResult
+from selfrag.intrinsics.guardian import FactualityCorrection as FactualityCorrection
+from selfrag.intrinsics.guardian import FactualityDetection as FactualityDetection
+from selfrag.intrinsics.guardian import Guardian as Guardian
+from selfrag.intrinsics.guardian import PolicyGuardrails as PolicyGuardrails
+from selfrag.intrinsics.guardian import PolicyResult as PolicyResult
+from selfrag.intrinsics.guardian import RequirementCheck as RequirementCheck
+from selfrag.intrinsics.guardian import RequirementResult as RequirementResult
+from selfrag.intrinsics.guardian import RiskResult as RiskResult
+from selfrag.intrinsics.model_library import Library as Library
+from selfrag.intrinsics.query_rewrite import ClarificationResult as ClarificationResult
+from selfrag.intrinsics.query_rewrite import QueryClarification as QueryClarification
+from selfrag.intrinsics.query_rewrite import QueryRewrite as QueryRewrite
+from selfrag.intrinsics.query_rewrite import RewriteResult as RewriteResult
+from selfrag.intrinsics.responses import AnswerRelevanceClassifier as AnswerRelevanceClassifier
+from selfrag.intrinsics.responses import AnswerRelevanceResult as AnswerRelevanceResult
+from selfrag.intrinsics.responses import AnswerRelevanceRewriter as AnswerRelevanceRewriter
+from selfrag.intrinsics.responses import AttributionResult as AttributionResult
+from selfrag.intrinsics.responses import CitationGeneration as CitationGeneration
+from selfrag.intrinsics.responses import CitationResult as CitationResult
+from selfrag.intrinsics.responses import CitedSentence as CitedSentence
+from selfrag.intrinsics.responses import ContextAttribution as ContextAttribution
+from selfrag.intrinsics.responses import HallucinationDetection as HallucinationDetection
+from selfrag.intrinsics.responses import HallucinationResult as HallucinationResult
+from selfrag.intrinsics.responses import JudgedSentence as JudgedSentence
+from selfrag.intrinsics.responses import Uncertainty as Uncertainty
+from selfrag.intrinsics.responses import UncertaintyResult as UncertaintyResult
+from selfrag.intrinsics.state import Message as Message
+from selfrag.intrinsics.state import Site as Site
+from selfrag.intrinsics.state import State as State

@@ -81,16 +81,12 @@ class _SlotCodec:
             UserError: not one label a slot, or an unknown one.
         """
         if len(gold.labels) != len(request.slots):
-            wanted = self._wanted(len(request.slots))
-            raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels {wanted}")
+            raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} places")
         return tuple(
             Target(slot.prefill, slot.surfaces[self.labels.index(name)])
             for slot, label in zip(request.slots, gold.labels, strict=True)
             if label is not None and (name := in_set(self.labels, label)) is not None
         )
-
-    def _wanted(self, slots: int) -> str:
-        return f"for {slots} sentences"
 
     def _per_label(self, scores: Sequence[float] | None) -> Sequence[float] | None:
         return scores
@@ -127,9 +123,6 @@ class LabelCodec(_SlotCodec):
         sources = source_sites(state, self.find) if self.documents else None
         slot = Slot(self.labels.tokens, site, self.prefill, self.labels)
         return _request(state, task, (site,), sources, given_arguments(state.arguments, self.arguments), slots=(slot,))
-
-    def _wanted(self, slots: int) -> str:
-        return "where one is needed"
 
 
 @dataclass(frozen=True)

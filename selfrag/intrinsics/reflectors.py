@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from selfrag.decoding.answer import joint
 from selfrag.decoding.driver import Service
 from selfrag.decoding.reflectors import Asking, Critic, Moment, Verdict
-from selfrag.decoding.requests import Consult, Consulted, Failed, Generated, Request, Result
+from selfrag.decoding.requests import Consult, Consulted, Failed, Result
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability
@@ -88,16 +88,8 @@ def reflections(reflector: Reflector, states: Sequence[State], *, beside: bool) 
 
 
 def among(steps: Steps[T]) -> Asking[T]:
-    """Engine requests of an executor among those of a decoder."""
-    results: list[Generated | Failed] | None = None
-    while True:
-        try:
-            batch = next(steps) if results is None else steps.send(results)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        requests: list[Request] = list[Request](batch)
-        results = [result for result in (yield requests) if isinstance(result, Generated | Failed)]
+    """Engine requests of an executor among those of a decoder, which answers generations alone by generations."""
+    return cast("Asking[T]", steps)
 
 
 def is_beside(reflector: Reflector, engine: Any) -> bool:

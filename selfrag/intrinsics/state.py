@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from retrieval.passage import Passage
-from retrieval.readers import read_files
 from retrieval.reading import read_json
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
@@ -274,15 +273,6 @@ def read_conversation(path: Path) -> tuple[tuple[Message, ...], tuple[Passage, .
         return read_state(given).messages, read_passages(passages)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-
-
-def read_passage_files(paths: list[Path]) -> tuple[Passage, ...]:
-    """Passages of `.jsonl`, `.csv`, `.tsv`, `.parquet`, `.txt` and `.md` files, in order.
-
-    Raises:
-        UserError: see `retrieval.readers.read_files`.
-    """
-    return tuple(row.passage for row in read_files(paths)) if paths else ()
 
 
 def _one_of(given: Mapping[str, Any], *names: str) -> Any:

@@ -332,8 +332,7 @@ class Server:
         changed, exact = rescore(trace, weights, body.threshold)
         text, segments = segments_of(changed, changed.best)
         answer = Answer(changed.question, text, segments, Usage(), changed, exact and final)
-        writer = Writer(body.citation_style or self._service.style)
-        writer.rest(answer)
+        writer = Writer.of(answer, body.citation_style or self._service.style)
         return {"content": writer.text, **selfrag_object(answer, writer, body.answer_id)}
 
     def answer(self, name: str) -> dict[str, Any]:

@@ -61,6 +61,13 @@ class Writer:
     _end: int = 0
     _numbers: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, answer: Answer, style: CitationStyle = "brackets") -> Writer:
+        """One that has written a whole answer."""
+        writer = cls(style)
+        writer.rest(answer)
+        return writer
+
     def add(self, segment: Segment) -> Piece:
         """Write a segment."""
         gap = " " * (segment.start - self._end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from selfrag.decoding.answer import Answer, Segment, Usage
@@ -13,27 +13,6 @@ from selfrag.serving.citations import CitationStyle, Writer, nested, search_resu
 
 Event = Mapping[str, Any]
 """The data of one server-sent event; a `type` in it is also the name of the event."""
-
-
-class Reply(Protocol):
-    """What a route answers; the pieces come first, `finish` last."""
-
-    def start(self) -> Iterator[Event]:
-        """Events before the first segment."""
-
-    def segment(self, segment: Segment) -> Iterator[Event]:
-        """Events of a segment."""
-
-    def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
-        """Events of the end.
-
-        Args:
-            answer: the whole answer.
-            name: under which it is kept.
-        """
-
-    def whole(self, answer: Answer, name: str | None) -> dict[str, Any]:
-        """The reply in one piece, for clients that do not stream; see `finish`."""
 
 
 @dataclass(slots=True)
@@ -205,3 +184,7 @@ class ResponsesReply:
             "usage": counted,
             "selfrag": selfrag_object(answer, self._writer, name),
         }
+
+
+Reply: TypeAlias = ChatReply | ResponsesReply
+"""What a route answers: events by `start`, `segment` and `finish`, or all at once by `whole`."""

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from retrieval.passage import Passage, Retriever
 from retrieval.reading import user_path
@@ -26,6 +26,9 @@ from selfrag.errors import EngineError, UserError
 from selfrag.search_tags import SearchTagModel
 from selfrag.serving.citations import CitationStyle
 from selfrag.serving.requests import Asked, Fault
+
+if TYPE_CHECKING:
+    from selfrag.api import SelfRAG
 
 MOST = 1_000
 """Answers that are kept, unless told otherwise; the oldest go first."""
@@ -135,33 +138,6 @@ class Slot:
                 self._service.turn.release()
 
 
-class Answering(Protocol):
-    """What answers: a `SelfRAG`, or a model that searches by tags."""
-
-    defaults: Decoding
-
-    @property
-    def retriever(self) -> Retriever | None:
-        """What is searched; None if nothing is."""
-
-    def astream(
-        self,
-        question: Any,
-        *,
-        evidence: Sequence[Passage] | None,
-        decoding: Decoding,
-        flow: str | None,
-        rewrite_scope: Any,
-    ) -> AsyncGenerator[Segment | Answer, None]:
-        """The pieces of an answer. Leaving early aborts what is still running."""
-
-    def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """Up to `k` passages for each query, best first."""
-
-    def close(self) -> None:
-        """Free the engine."""
-
-
 BUDGET = {
     "passages": "passages",
     "passage_tokens": "passage_tokens",
@@ -223,6 +199,10 @@ class ServedSearchTags:
     def close(self) -> None:
         """Free the engine."""
         self.model.close()
+
+
+Answering: TypeAlias = "SelfRAG | ServedSearchTags"
+"""What answers."""
 
 
 @dataclass(slots=True)

@@ -106,8 +106,8 @@ def test_targets_of_citations_weigh_one_together():
 @pytest.mark.parametrize(
     ("name", "gold", "said"),
     [
-        ("chat answerability", Gold(), "0 gold labels where one is needed"),
-        ("chat hallucination_detection", Gold(labels=("faithful",)), "1 gold labels for 3 sentences"),
+        ("chat answerability", Gold(), "0 gold labels for 1 places"),
+        ("chat hallucination_detection", Gold(labels=("faithful",)), "1 gold labels for 3 places"),
         ("chat citation_generation", Gold(sources=((0,),)), "1 gold lists for 3 sentences"),
         ("chat citation_generation", Gold(sources=((4,), (), ())), "outside of 4 document sentences"),
         ("chat citation_generation", Gold(sources=((-1,), (), ())), "outside of 4 document sentences"),

@@ -23,7 +23,6 @@ from selfrag.intrinsics.contract import (
     TextPrompt,
 )
 from selfrag.intrinsics.execution.endpoint import (
-    Call,
     ConstraintMode,
     EndpointConfig,
     EndpointExecutor,
@@ -172,7 +171,7 @@ def test_what_is_no_reply_fails_with_a_reason(content):
 @pytest.mark.parametrize("bad", [None, "x", [{"token": 7}], [{"token": "a", "logprob": 2.0}], [{"token": "a"}]])
 def test_log_probabilities_that_are_none_are_left_out(bad):
     reply = {"choices": [{"message": {"content": "a"}, "finish_reason": None, "logprobs": {"content": bad}}]}
-    found = parse(json.dumps(reply).encode(), Call(CHAT, 5))
+    found = parse(json.dumps(reply).encode(), "/chat/completions")
     assert (found.text, found.tokens, found.finish) == ("a", None, None)
 
 

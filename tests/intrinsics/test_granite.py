@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from selfrag.intrinsics import (
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.contract import Completion, Message, State
 from selfrag.intrinsics.dialects.registry import Options, codec, switch_codecs
-from selfrag.intrinsics.execution.endpoint import Call, ConstraintMode, body
+from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
 from selfrag.intrinsics.published import CRITERIA, EMBEDDED, REPOSITORIES, find_published, guardian_arguments
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.rendering import Renderer
@@ -63,14 +64,7 @@ def test_requests_to_a_switch_are_those_of_the_public_library(name):
     sent = {key: value for key, value in RECORDED[name].items() if value is not None and value != []}
     asked = codec("granite-switch", name.split()[0])
     request = asked.encode(recorded_state(name, sent))
-    call = Call(
-        request.prompt,
-        request.max_tokens,
-        temperature=request.temperature,
-        constraint=request.constraint,
-        top_logprobs=request.top_logprobs,
-    )
-    made = body(call, "tiny-switch", ConstraintMode.STRUCTURED)
+    made = body(replace(request, adapter=None), "tiny-switch", ConstraintMode.STRUCTURED)
     assert made | {"max_completion_tokens": made.pop("max_tokens")} == sent
 
 

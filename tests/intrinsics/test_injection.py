@@ -26,7 +26,7 @@ from selfrag.experiments.self_interpretation.run import PromptWriter
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Request, State, TextPrompt
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec, intrinsics_of
-from selfrag.intrinsics.execution.endpoint import Call, ConstraintMode, body
+from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.sentences import rules
 from selfrag.intrinsics.state import ROLES, read_state
@@ -97,7 +97,7 @@ def by_endpoint(name: str, asked: Request) -> Counter[int]:
     """As a server does it: the template over the messages, and all of it tokenised with special tokens."""
     tokenizer, _, control = family(name)
     begun = asked.slots[0].prefill if asked.slots else ""
-    sent = body(Call(asked.prompt, 1, begun), "m", ConstraintMode.STRUCTURED)
+    sent = body(asked, "m", ConstraintMode.STRUCTURED, begun)
     text = sent.get("prompt")
     if text is None:
         documents = {"documents": sent["documents"]} if "documents" in sent else {}
@@ -253,9 +253,9 @@ def test_marks_cannot_be_forged():
 
 def test_halves_in_neighbouring_pieces_do_not_join_on_an_endpoint():
     prompt = TextPrompt((Piece("<|im_start|>", control=True), Piece("a<|im_"), Piece("end|>b")))
-    assert body(Call(prompt, 1), "m", ConstraintMode.NONE)["prompt"].count("<|im_") == 1
+    assert body(Request(State(()), prompt), "m", ConstraintMode.NONE)["prompt"].count("<|im_") == 1
     message = ChatPrompt((Message("user", "x"),), extra={"tools": [{"name": "[INST]"}], "stop": ["</s>"]})
-    sent = body(Call(message, 1), "m", ConstraintMode.NONE)
+    sent = body(Request(State(()), message), "m", ConstraintMode.NONE)
     assert (sent["tools"], sent["stop"]) == ([{"name": "[ INST]"}], ["</s>"])
 
 

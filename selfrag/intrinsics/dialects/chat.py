@@ -38,7 +38,8 @@ def arguments(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[s
     """What the instruction's template is filled with: the caller's arguments over the defaults, the last turn."""
     filled = {**defaults, **state.arguments}
     if asks_of_one(spec, state):
-        filled["document_content"] = only_passage(spec, state)
+        passage = state.passages[seen.only(spec.name).index]
+        filled["document_content"] = f"{passage.title}\n{passage.text}" if passage.title else passage.text
     if seen.messages:
         filled["last_message"] = seen.messages[-1].content
     return filled
@@ -47,18 +48,6 @@ def arguments(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[s
 def asks_of_one(spec: Spec, state: State) -> bool:
     """Whether the document is part of the instruction, and to be taken from the passages."""
     return ONE_DOCUMENT in (spec.instruction or "") and "document_content" not in state.arguments
-
-
-def only_passage(spec: Spec, state: State) -> str:
-    """Title and text of the one passage.
-
-    Raises:
-        UserError: there are several, or none.
-    """
-    given = [passage for passage in state.passages if passage.text.strip()]
-    if len(given) != 1:
-        raise UserError(f"{spec.name} asks about one passage at a time, not {len(given)}; give it one")
-    return f"{given[0].title}\n{given[0].text}" if given[0].title else given[0].text
 
 
 def instruction(spec: Spec, filled: Mapping[str, str]) -> str | None:

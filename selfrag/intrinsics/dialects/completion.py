@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -62,13 +62,6 @@ class CompletionSpec:
     constraint: Constraint | None = None  # form of the reply; None for free text
 
 
-_CONSTRAINTS: Mapping[str, Callable[[Any], Constraint]] = {
-    "json": Constraint.json,
-    "regex": Constraint.regex,
-    "choice": Constraint.choice,
-}
-
-
 @cache
 def completion_specs(dialect: str) -> Mapping[str, CompletionSpec]:
     """The intrinsics of `granite-3.2` or `granite-3.3`, by name."""
@@ -80,10 +73,10 @@ def _spec(raw: Mapping[str, Any]) -> CompletionSpec:
     return CompletionSpec(
         adapter=raw["adapter"],
         documents=raw["documents"],
-        turns=tuple(Turn(turn["role"], turn["text"], turn["end"]) for turn in raw["turns"]),
+        turns=tuple(Turn(**turn) for turn in raw["turns"]),
         max_tokens=raw["max_tokens"],
         tags=MappingProxyType(dict(raw.get("tags", {}))),
-        constraint=next((_CONSTRAINTS[form](value) for form, value in raw.get("constraint", {}).items()), None),
+        constraint=next((getattr(Constraint, form)(value) for form, value in raw.get("constraint", {}).items()), None),
     )
 
 
@@ -227,17 +220,11 @@ class CompletionCodec:
 
     def _turn(self, behind: Turn, state: State, seen: NumberedState) -> Iterator[Piece]:
         if behind.role == "{document}":
-            yield from documents((self._only(seen),), joined=False)
+            yield from documents((seen.only(self.intrinsic),), joined=False)
         elif behind.end == "open":
             yield from opened(behind.role)
         else:
             yield from closed_turn(behind.role, behind.filled(self._values(behind, state)), behind.end == "turn")
-
-    def _only(self, seen: NumberedState) -> Document:
-        given = [document for document in seen.documents if document.text.strip()]
-        if len(given) != 1:
-            raise UserError(f"{self.intrinsic} asks about one passage at a time, not {len(given)}; give it one")
-        return given[0]
 
     def _values(self, behind: Turn, state: State) -> dict[str, str]:
         values = {"query": state.query or state.messages[-1].content, **state.arguments}

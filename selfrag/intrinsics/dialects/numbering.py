@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from retrieval.splitting import SentenceFinder, Span
+from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Message, Scope, Site, State
 
 
@@ -77,6 +78,17 @@ class NumberedState:
     documents: tuple[Document, ...]  # every passage, blank ones too
     sites: tuple[Site, ...]  # sentences that the model calls by number, of the last turn
     sources: tuple[Site, ...]  # sentences that it may cite by number
+
+    def only(self, name: str) -> Document:
+        """The one document that is not blank, for the intrinsic or adapter of this name.
+
+        Raises:
+            UserError: there are several, or none.
+        """
+        given = [document for document in self.documents if document.text.strip()]
+        if len(given) != 1:
+            raise UserError(f"{name} asks about one passage at a time, not {len(given)}; give it one")
+        return given[0]
 
 
 def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder) -> NumberedState:

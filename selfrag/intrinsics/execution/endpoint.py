@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from retrieval.checks import whole
 from selfrag.decoding.requests import Form
-from selfrag.engines.client import BadReplyError, Client, ServerConfig
+from selfrag.engines.client import BadReplyError, Client, ServerConfig, json_of
 from selfrag.errors import EngineError
 from selfrag.intrinsics.contract import (
     ChatPrompt,
@@ -67,39 +67,22 @@ _RENDERED = ("tools", "functions", "chat_template_kwargs")
 """Fields of a caller's request, beside messages and documents, that a chat template shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a server."""
-
-    prompt: TextPrompt | ChatPrompt  # as the codec made it
-    max_tokens: int  # most new tokens
-    begun: str = ""  # text with which the reply begins, written for the model
-    temperature: float | None = 0.0  # None leaves it to the server
-    constraint: Constraint | None = None  # of the text
-    top_logprobs: int = 0  # alternatives a token; 0 for no log-probabilities
-    adapter: str | None = None  # name that takes the model's place
-
-    @property
-    def route(self) -> str:
-        """Where it goes."""
-        return TEXT if isinstance(self.prompt, TextPrompt) else CHAT
-
-
-def body(call: Call, model: str, constraint_mode: ConstraintMode) -> dict[str, Any]:
-    """The JSON of a call."""
-    content: dict[str, Any] = {"model": call.adapter or model, "max_tokens": call.max_tokens}
-    if call.temperature is not None:
-        content["temperature"] = call.temperature
-    if isinstance(call.prompt, TextPrompt):
-        content["prompt"] = _text(call.prompt) + _begun(call.begun)
-        if call.top_logprobs:
-            content["logprobs"] = call.top_logprobs
+def body(request: Request, model: str, constraint_mode: ConstraintMode, begun: str = "") -> dict[str, Any]:
+    """The JSON that asks for the text of a request; `begun` is how the reply begins, written for the model."""
+    prompt, most = request.prompt, request.top_logprobs
+    content: dict[str, Any] = {"model": request.adapter or model, "max_tokens": request.max_tokens}
+    if request.temperature is not None:
+        content["temperature"] = request.temperature
+    if isinstance(prompt, TextPrompt):
+        content["prompt"] = _text(prompt) + _begun(begun)
+        if most:
+            content["logprobs"] = most
     else:
-        rendered = {key: _broken(value) for key, value in call.prompt.extra.items() if key in _RENDERED}
-        content = {**call.prompt.extra, **rendered, **content, **_chat(call.prompt, call.begun, constraint_mode)}
-        if call.top_logprobs:
-            content |= {"logprobs": True, "top_logprobs": call.top_logprobs}
-    return content | _constraint_fields(call.constraint, constraint_mode)
+        rendered = {key: _broken(value) for key, value in prompt.extra.items() if key in _RENDERED}
+        content = {**prompt.extra, **rendered, **content, **_chat(prompt, begun, constraint_mode)}
+        if most:
+            content |= {"logprobs": True, "top_logprobs": most}
+    return content | _constraint_fields(request.constraint, constraint_mode)
 
 
 def _chat(prompt: ChatPrompt, begun: str, constraint_mode: ConstraintMode) -> dict[str, Any]:
@@ -147,20 +130,17 @@ def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> d
     return {"response_format": form} if constraint.form is Form.JSON else {}
 
 
-def parse(content: bytes, call: Call) -> Completion:
-    """The completion in a reply.
+def parse(content: bytes, route: str) -> Completion:
+    """The completion in a reply of a route.
 
     Raises:
         BadReplyError: it is not JSON, or has no text; nothing is ever filled in.
     """
-    try:
-        reply = json.loads(content)
-    except (ValueError, RecursionError):
-        raise BadReplyError(f"the reply is not JSON: {content[:80]!r}") from None
+    reply = json_of(content)
     match reply:
-        case {"choices": [{"message": {"content": str() | None as text}} as choice, *_]} if call.route == CHAT:
+        case {"choices": [{"message": {"content": str() | None as text}} as choice, *_]} if route == CHAT:
             pass
-        case {"choices": [{"text": str(text)} as choice, *_]} if call.route == TEXT:
+        case {"choices": [{"text": str(text)} as choice, *_]} if route == TEXT:
             pass
         case _:
             raise BadReplyError("the reply lacks choices[0] with its text")
@@ -231,17 +211,16 @@ def _sound(value: float) -> bool:
 _FIELD = "label"
 
 
-def slot_call(request: Request, slot: Slot, top_logprobs: int, constraint_mode: ConstraintMode) -> Call:
-    """The call that has a slot's label written."""
+def asked_for(slot: Slot, request: Request, most: int, constraint_mode: ConstraintMode) -> Request:
+    """The request that has a slot's label written after its prefill, with up to `most` alternatives a token."""
     words = [surface.strip() for surface in slot.surfaces]
     longest = max(map(len, slot.surfaces))
-    made = Call(
-        request.prompt,
-        longest + 8,  # a token is a character at least
-        slot.prefill,
+    made = replace(
+        request,
+        max_tokens=longest + 8,  # a token is a character at least
+        temperature=0.0,
         constraint=Constraint.choice(slot.surfaces),
-        top_logprobs=top_logprobs,
-        adapter=request.adapter,
+        top_logprobs=most,
     )
     if constraint_mode is not ConstraintMode.SCHEMA:
         return made
@@ -345,17 +324,10 @@ class _Connection:
 
     async def request(self, request: Request) -> Completion | Failed:
         most = self._owner.config.top_logprobs
-        jobs = [self._call(partial(slot_call, request, slot, most)) for slot in request.slots]
+        jobs = [self._call(partial(asked_for, slot, request, most), slot.prefill) for slot in request.slots]
         if request.max_tokens > 0:
-            text = Call(
-                request.prompt,
-                request.max_tokens,
-                temperature=request.temperature,
-                constraint=request.constraint,
-                top_logprobs=min(request.top_logprobs, most),
-                adapter=request.adapter,
-            )
-            jobs.append(self._call(lambda h: text))
+            text = replace(request, top_logprobs=min(request.top_logprobs, most))
+            jobs.append(self._call(lambda _: text))
         results = await asyncio.gather(*jobs)
         served = [result for result in results if isinstance(result, Completion)]
         failures = [result for result in results if isinstance(result, Failed)]
@@ -371,49 +343,51 @@ class _Connection:
             generated_tokens=sum(result.generated_tokens for result in served),
         )
 
-    async def _call(self, make: Callable[[ConstraintMode], Call]) -> Completion | Failed:
+    async def _call(self, make: Callable[[ConstraintMode], Request], begun: str = "") -> Completion | Failed:
         if (
             self._owner.constraint_mode is ConstraintMode.AUTO
             and make(ConstraintMode.STRUCTURED).constraint is not None
         ):
             async with self._settling:
                 if self._owner.constraint_mode is ConstraintMode.AUTO:
-                    return await self._settle(make)
+                    return await self._settle(make, begun)
         constraint_mode = self._owner.constraint_mode
-        return (await self._send(make(constraint_mode), constraint_mode))[0]
+        return (await self._send(make(constraint_mode), constraint_mode, begun))[0]
 
-    async def _settle(self, make: Callable[[ConstraintMode], Call]) -> Completion | Failed:
+    async def _settle(self, make: Callable[[ConstraintMode], Request], begun: str) -> Completion | Failed:
         """Find the strictest way that the server takes and obeys, by the first constrained call.
 
         A server that does not know a way refuses the call, or ignores the constraint and says nothing.
         """
         for constraint_mode in _DESCENT:
             call = make(constraint_mode)
-            result, status = await self._send(call, constraint_mode)
+            result, status = await self._send(call, constraint_mode, begun)
             taken = isinstance(result, Completion)
             if constraint_mode is ConstraintMode.NONE or (not taken and status not in REFUSED):
                 if taken:
                     self._owner.constraint_mode = constraint_mode
                 return result
-            if isinstance(result, Completion) and _followed(result, call, constraint_mode):
+            if isinstance(result, Completion) and _followed(result, call.constraint, constraint_mode):
                 self._owner.constraint_mode = constraint_mode
                 return result
         raise AssertionError("unreachable: the last way returns")
 
-    async def _send(self, call: Call, constraint_mode: ConstraintMode) -> tuple[Completion | Failed, int]:
+    async def _send(
+        self, request: Request, constraint_mode: ConstraintMode, begun: str
+    ) -> tuple[Completion | Failed, int]:
         """What came back, and the status; 0 for none."""
         config = self._owner.config
-        content = body(call, config.model, constraint_mode)
+        content = body(request, config.model, constraint_mode, begun)
+        route = TEXT if isinstance(request.prompt, TextPrompt) else CHAT
         async with self._slots:
             reply = await self._client.send(
-                "POST", f"{config.base}{call.route}", lambda: content, lambda received: parse(received, call)
+                "POST", f"{config.base}{route}", lambda: content, lambda received: parse(received, route)
             )
         return reply.value or Failed(f"{config.url}: {reply.reason}"), reply.status
 
 
-def _followed(completion: Completion, call: Call, constraint_mode: ConstraintMode) -> bool:
+def _followed(completion: Completion, constraint: Constraint | None, constraint_mode: ConstraintMode) -> bool:
     """Whether a reply follows its constraint, as far as it was sent and the reply is whole."""
-    constraint = call.constraint
     if constraint is None or (constraint_mode is ConstraintMode.SCHEMA and constraint.form is not Form.JSON):
         return True
     if completion.finish == "length" and constraint.form is not Form.CHOICE:
