@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -82,6 +83,45 @@ def refusal(request: Generate, limits: Limits) -> str | None:
         bad = next(i for i in every if not 0 <= i < limits.vocab_size)
         return f"token id {bad} is outside the vocabulary of {limits.vocab_size}"
     return None
+
+
+class BaseEngine(ABC):
+    """What the engines of this package have in common: tickets, refusals, and an end after which they take nothing."""
+
+    limits: Limits  # what the engine can take
+
+    def __init__(self) -> None:
+        self._refused: list[tuple[Ticket, Generated | Failed]] = []  # for the next step
+        self._next: Ticket = 0
+        self._gone: str | None = None  # why it takes nothing any more
+        self._pid = os.getpid()
+
+    def submit(self, request: Generate) -> Ticket:
+        """Queue a request; one that cannot be served comes back as `Failed` from the next step.
+
+        Raises:
+            EngineError: the engine is closed, has died, or was loaded in another process.
+        """
+        self._check_open()
+        ticket, self._next = self._next, self._next + 1
+        reason = refusal(request, self.limits) or self._queue(ticket, request)
+        if reason is not None:
+            self._refused.append((ticket, Failed(reason)))
+        return ticket
+
+    @abstractmethod
+    def _queue(self, ticket: Ticket, request: Generate) -> str | None:
+        """Take a request that is within the limits; one line on why it cannot be served, or None."""
+
+    def _refusals(self, without: Collection[Ticket] = ()) -> list[tuple[Ticket, Generated | Failed]]:
+        """What was refused since the last call, but for these tickets."""
+        found, self._refused = self._refused, []
+        return [item for item in found if item[0] not in without]
+
+    def _check_open(self) -> None:
+        check_process(self._pid)
+        if self._gone is not None:
+            raise EngineError(self._gone)
 
 
 T = TypeVar("T")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import threading
 import uuid
@@ -17,7 +16,7 @@ from retrieval.checks import whole
 from retrieval.pretrained import load
 from retrieval.reading import read_json, user_path
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.base import Limits, Ticket, check_process, refusal
+from selfrag.engines.base import BaseEngine, Limits, Ticket
 from selfrag.engines.client import BadReplyError, Client, Reply, ServerConfig, json_of
 from selfrag.engines.wire import COMPLETIONS, TOKENS, Wire
 from selfrag.errors import EngineError
@@ -197,7 +196,7 @@ WAIT = 0.01
 """Seconds that `step` waits for a first result; short, so that new requests of other threads are noticed."""
 
 
-class HTTPEngine:
+class HTTPEngine(BaseEngine):
     """An `Engine` on a remote `vllm serve`. Make one with `HTTPEngine.load`.
 
     A request that fails comes back as `Failed`; a server that is gone raises `EngineError` from `step` and drops what
@@ -206,14 +205,12 @@ class HTTPEngine:
 
     def __init__(self, config: HTTPConfig) -> None:
         config.key()  # refused before the thread is there
+        super().__init__()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="selfrag-http", daemon=True)
         self._thread.start()
         self._results: queue.SimpleQueue[tuple[Ticket, Generated | Failed | BaseException]] = queue.SimpleQueue()
         self._live: set[Ticket] = set()
-        self._next: Ticket = 0
-        self._closed = False
-        self._pid = os.getpid()
         self._session = uuid.uuid4().hex
         # Touched by the loop's thread only:
         self._tasks: dict[Ticket, asyncio.Task[None]] = {}
@@ -229,32 +226,21 @@ class HTTPEngine:
         self = cls(config)
         try:
             self._run(self._client.discover())
+            self.limits = self._client.limits
         except BaseException:
             self.close()
             raise
         return self
 
-    @property
-    def limits(self) -> Limits:
-        """What the served model can take."""
-        return self._client.limits
-
-    def submit(self, request: Generate) -> Ticket:
-        """Send a request as soon as a slot is free. One that cannot be served comes back as `Failed`."""
-        self._check_open()
-        ticket, self._next = self._next, self._next + 1
+    def _queue(self, ticket: Ticket, request: Generate) -> None:
+        """Send it as soon as a slot is free."""
         self._live.add(ticket)
-        reason = refusal(request, self.limits)
-        if reason is None:
-            self._loop.call_soon_threadsafe(self._start, ticket, request)
-        else:
-            self._results.put((ticket, Failed(reason)))
-        return ticket
+        self._loop.call_soon_threadsafe(self._start, ticket, request)
 
     def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
         """Return what arrived; waits a hundredth of a second for a first answer while any is due."""
         self._check_open()
-        done: list[tuple[Ticket, Generated | Failed]] = []
+        done = self._refusals()
         while self._live:
             try:
                 ticket, result = self._results.get(block=not done, timeout=WAIT)
@@ -271,26 +257,23 @@ class HTTPEngine:
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Drop requests here and at the server."""
-        known = [ticket for ticket in tickets if ticket in self._live]
-        self._live.difference_update(known)
-        if known and not self._closed:
+        gone = set(tickets)
+        known = sorted(self._live & gone)
+        self._live -= gone
+        self._refused = self._refusals(gone)
+        if known and self._gone is None:
             self._loop.call_soon_threadsafe(self._cancel, known)
 
     def close(self) -> None:
         """Abort what is under way, close the connections and stop the thread."""
-        if self._closed:
+        if self._gone is not None:
             return
-        self._closed = True
+        self._gone = "the HTTP engine is closed; load it again"
         self._live.clear()
         self._run(self._shut())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10.0)
         self._loop.close()
-
-    def _check_open(self) -> None:
-        check_process(self._pid)
-        if self._closed:
-            raise EngineError("the HTTP engine is closed; load it again")
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from torch import Tensor
 from retrieval.checks import choice, whole
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.engines.adapters import BASE, Scope, dormant, invocation_start
-from selfrag.engines.base import Limits, Ticket, check_process, refusal
+from selfrag.engines.base import BaseEngine, Limits, Ticket
 from selfrag.engines.prefixes import PrefixCache, shared_prefixes
 from selfrag.engines.transformers_model import LoadedModel, Matcher, Prefix, Slab, padded_cache, row_of
 from selfrag.errors import EngineError, UserError
@@ -49,23 +48,20 @@ class TransformersConfig:
                 whole(name, value, least)
 
 
-class TransformersEngine:
+class TransformersEngine(BaseEngine):
     """An `Engine` on a transformers model in this process."""
 
     def __init__(self, model: LoadedModel, config: TransformersConfig) -> None:
+        super().__init__()
         self._model: LoadedModel | None = model
         self._config = replace(config, max_batch=1) if model.alone else config
-        self._limits = Limits(
+        self.limits = Limits(
             model.max_model_len, model.vocab_size, adapters=model.adapters, activated=frozenset(model.invocations)
         )
         self._prefixes: PrefixCache[Prefix] = PrefixCache(config.prefix_cache_mib << 20)
         self._waiting: deque[tuple[Ticket, Generate]] = deque()
-        self._refused: list[tuple[Ticket, Generated | Failed]] = []
         self._batches: dict[str | None, Batch] = {}
         self._started: set[Ticket] = set()
-        self._next: Ticket = 0
-        self._death: str | None = None
-        self._pid = os.getpid()
 
     @classmethod
     def load(cls, config: TransformersConfig) -> TransformersEngine:
@@ -86,24 +82,12 @@ class TransformersEngine:
         )
         return cls(model, config)
 
-    @property
-    def limits(self) -> Limits:
-        """What the engine can take."""
-        return self._limits
-
-    def submit(self, request: Generate) -> Ticket:
-        """Queue a request; one that cannot be served comes back as `Failed` from the next step.
-
-        Raises:
-            EngineError: the engine is closed or has died.
-        """
-        self._require_alive()
-        ticket, self._next = self._next, self._next + 1
-        if problem := refusal(request, self._limits) or self._dormant(request):
-            self._refused.append((ticket, Failed(problem)))
-        else:
+    def _queue(self, ticket: Ticket, request: Generate) -> str | None:
+        name, invocations = request.adapter or "", self._live_model.invocations
+        problem = dormant(name, request.prompt_ids, invocations[name]) if name in invocations else None
+        if problem is None:
             self._waiting.append((ticket, request))
-        return ticket
+        return problem
 
     def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
         """Start what waits if there is room, generate one token for everything that runs, return what finished.
@@ -111,11 +95,9 @@ class TransformersEngine:
         Raises:
             EngineError: the model failed, for example for lack of memory; the engine is dead then.
         """
-        self._require_alive()
-        done = list(self._refused)
-        if self._waiting or self._batches:
-            done += self._work()
-        self._refused.clear()
+        self._check_open()
+        done = self._work() if self._waiting or self._batches else []
+        done = self._refusals() + done
         self._started.difference_update(ticket for ticket, result in done if has_ended(result))
         return done
 
@@ -130,7 +112,7 @@ class TransformersEngine:
             raise
         except (MemoryError, torch.OutOfMemoryError) as error:
             self._die(f"out of memory ({type(error).__name__}); lower max_batch or prefix_cache_mib")
-            raise EngineError(str(self._death)) from error
+            raise EngineError(str(self._gone)) from error
         except BaseException:
             self._interrupted()
             raise
@@ -142,7 +124,7 @@ class TransformersEngine:
         """Forget requests; nothing comes back for them."""
         gone = frozenset(tickets)
         self._waiting = deque(item for item in self._waiting if item[0] not in gone)
-        self._refused = [item for item in self._refused if item[0] not in gone]
+        self._refused = self._refusals(gone)
         self._started -= gone
         if not self._batches:
             return
@@ -152,14 +134,8 @@ class TransformersEngine:
 
     def close(self) -> None:
         """Free the model. Further calls of `submit` and `step` raise `EngineError`."""
-        if self._death is None:
+        if self._gone is None:
             self._die("the engine is closed")
-
-    def _dormant(self, request: Generate) -> str | None:
-        invocation = self._live_model.invocations.get(request.adapter or "")
-        if invocation is None or request.adapter is None:
-            return None
-        return dormant(request.adapter, request.prompt_ids, invocation)
 
     def _admit(self) -> list[tuple[Ticket, Generated | Failed]]:
         """Start waiting requests in waves: a pass over many prompts is cheaper than many passes over one."""
@@ -189,17 +165,12 @@ class TransformersEngine:
 
     @property
     def _live_model(self) -> LoadedModel:
-        self._require_alive()
+        self._check_open()
         assert self._model is not None  # noqa: S101 - only `_die` clears it
         return self._model
 
-    def _require_alive(self) -> None:
-        check_process(self._pid)
-        if self._death is not None:
-            raise EngineError(self._death)
-
     def _die(self, why: str) -> None:
-        self._death = " ".join(why.split())
+        self._gone = " ".join(why.split())
         self._model = None
         self._waiting.clear()
         self._refused.clear()

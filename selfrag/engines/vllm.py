@@ -23,7 +23,7 @@ from retrieval.pretrained import number_format, own_code_refused, wants_own_code
 from retrieval.reading import user_path
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.adapters import Adapter, max_lora_rank, read_adapter
-from selfrag.engines.base import Limits, Ticket, check_process, refusal
+from selfrag.engines.base import BaseEngine, Limits, Ticket
 from selfrag.errors import EngineError, require
 
 
@@ -322,17 +322,18 @@ def quiet_import() -> Iterator[None]:
         yield
 
 
-class VLLMEngine:
+class VLLMEngine(BaseEngine):
     """An `Engine` on vLLM. Make one with `VLLMEngine.load`."""
 
     def __init__(self, engine: Any, adapters: Sequence[Adapter] = ()) -> None:
         """Take over a vLLM `LLMEngine` that nobody else submits to."""
         from vllm.lora.request import LoRARequest
 
+        super().__init__()
         self._engine = engine
         self._loras = {a.name: LoRARequest(a.name, number, str(a.path)) for number, a in enumerate(adapters, start=1)}
         model = engine.vllm_config.model_config
-        self._limits = Limits(
+        self.limits = Limits(
             max_model_len=model.max_model_len,
             vocab_size=model.get_vocab_size(),
             max_watch=MAX_WATCH,
@@ -340,10 +341,6 @@ class VLLMEngine:
         )
         self._live: dict[str, Generate] = {}
         self._begun: dict[str, Generated] = {}  # what was reported of live ones
-        self._ended: list[tuple[Ticket, Failed]] = []
-        self._next: Ticket = 0
-        self._gone: str | None = None
-        self._pid = os.getpid()
 
     @classmethod
     def load(cls, config: VLLMConfig) -> VLLMEngine:
@@ -390,21 +387,7 @@ class VLLMEngine:
                 self.close()
                 raise EngineError(f"vLLM cannot load adapter {name!r}: {_one_line(error)}") from error
 
-    @property
-    def limits(self) -> Limits:
-        """What the loaded model can take."""
-        return self._limits
-
-    def submit(self, request: Generate) -> Ticket:
-        """Queue a request. One that cannot be served comes back as `Failed` from the next `step`."""
-        self._check_open()
-        ticket, self._next = self._next, self._next + 1
-        reason = refusal(request, self._limits) or self._add(ticket, request)
-        if reason is not None:
-            self._ended.append((ticket, Failed(reason)))
-        return ticket
-
-    def _add(self, ticket: Ticket, request: Generate) -> str | None:
+    def _queue(self, ticket: Ticket, request: Generate) -> str | None:
         from vllm.exceptions import VLLMValidationError
         from vllm.inputs import tokens_input
 
@@ -412,7 +395,7 @@ class VLLMEngine:
             self._engine.add_request(
                 str(ticket),
                 tokens_input(list(request.prompt_ids)),
-                sampling_params(request, self._limits.max_model_len),
+                sampling_params(request, self.limits.max_model_len),
                 lora_request=None if request.adapter is None else self._loras[request.adapter],
             )
         except VLLMValidationError as error:
@@ -425,8 +408,7 @@ class VLLMEngine:
     def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
         """Compute one step of every running sequence; returns at once when nothing runs."""
         self._check_open()
-        done: list[tuple[Ticket, Generated | Failed]] = list(self._ended)
-        self._ended.clear()
+        done = self._refusals()
         if not self._live:
             return done
         try:
@@ -453,7 +435,7 @@ class VLLMEngine:
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Stop these requests; vLLM reports nothing for them, so they are forgotten here."""
         closed = set(tickets)
-        self._ended = [(ticket, failed) for ticket, failed in self._ended if ticket not in closed]
+        self._refused = self._refusals(closed)
         names = [name for name in map(str, closed) if self._live.pop(name, None) is not None]
         for name in names:
             self._begun.pop(name, None)
@@ -465,15 +447,10 @@ class VLLMEngine:
         engine, self._engine = self._engine, None
         self._gone = self._gone or "the vLLM engine is closed; load it again"
         self._live.clear()
-        self._ended.clear()
+        self._refused.clear()
         if engine is not None:
             with suppress(ValueError):  # the process's groups are gone: training or another engine took them down
                 engine.engine_core.shutdown()
-
-    def _check_open(self) -> None:
-        check_process(self._pid)
-        if self._gone is not None:
-            raise EngineError(self._gone)
 
     def _die(self, error: Exception) -> EngineError:
         self._gone = f"the vLLM engine stopped working ({_one_line(error)}); load it again"
@@ -490,7 +467,7 @@ class VLLMEngine:
         lost = list(self._live)
         self._live.clear()
         self._begun.clear()
-        self._ended += [(int(name), Failed("interrupted")) for name in lost]
+        self._refused += [(int(name), Failed("interrupted")) for name in lost]
         emptied = False
         with suppress(Exception):  # worker processes may have been interrupted for good
             self._engine.abort_request(lost)

@@ -121,7 +121,7 @@ class LabelCodec(_SlotCodec):
         site = self.place(state)
         task = self.task if isinstance(self.task, str) else self.task(state)
         sources = source_sites(state, self.find) if self.documents else None
-        slot = Slot(self.labels.tokens, site, self.prefill, self.labels)
+        slot = Slot(self.labels.tokens, site, self.prefill)
         return _request(state, task, (site,), sources, given_arguments(state.arguments, self.arguments), slots=(slot,))
 
 
@@ -144,15 +144,13 @@ class SentenceCodec(_SlotCodec):
         """
         sites = response_sites(state, last_index(state), self.find)
         surfaces = tuple(f" {label.token}" for label in self.labels)
-        slots = _sentence_slots(sites, surfaces, self.asking, self.labels)
+        slots = _sentence_slots(sites, surfaces, self.asking)
         return _request(state, self.task, sites, source_sites(state, self.find), slots=slots)
 
 
-def _sentence_slots(
-    sites: Sequence[Site], surfaces: tuple[str, ...], asking: str, labels: LabelSet | None = None
-) -> tuple[Slot, ...]:
+def _sentence_slots(sites: Sequence[Site], surfaces: tuple[str, ...], asking: str) -> tuple[Slot, ...]:
     return tuple(
-        Slot(surfaces, site, f"Sentence {number}: {one_line(site.text)}\n{asking}", labels)
+        Slot(surfaces, site, f"Sentence {number}: {one_line(site.text)}\n{asking}")
         for number, site in enumerate(sites, 1)
     )
 

@@ -24,7 +24,7 @@ from selfrag.intrinsics.state import Scope as Scope
 from selfrag.intrinsics.state import Site as Site
 from selfrag.intrinsics.state import State as State
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import LabelSet, Role
+from selfrag.reflection.labels import Role
 
 DIALECT = "chat"
 """Name of the default dialect, which any chat model understands (`selfrag.intrinsics.chat`)."""
@@ -138,7 +138,6 @@ class Slot:
     surfaces: tuple[str, ...]  # one string a label, in label order, as the model would write it after `prefill`
     site: Site  # what is judged
     prefill: str = ""  # text of the reply before the label
-    labels: LabelSet | None = None  # what is judged; None where the surfaces are places, such as numbers of sentences
 
     def __post_init__(self) -> None:
         if not self.surfaces or not all(self.surfaces):
@@ -146,8 +145,6 @@ class Slot:
         ordered = sorted(self.surfaces)
         if any(b.startswith(a) for a, b in pairwise(ordered)):
             raise ValueError(f"a surface is a prefix of another: {ordered[:8]}")
-        if self.labels is not None and len(self.labels) != len(self.surfaces):
-            raise ValueError(f"{len(self.surfaces)} surfaces for {len(self.labels)} labels")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import AdapterCard, check_cards, codec_of, find
 from selfrag.intrinsics.contract import DIALECT, Codec, Executor
-from selfrag.intrinsics.execution.choose import capability, checked, prompting_of, split_name
+from selfrag.intrinsics.execution.choose import by_default, checked, method, prompting_of, split_name
 from selfrag.intrinsics.published import PUBLISHED, find_published
 from selfrag.loading import DEMO, resolve_adapter, shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting
@@ -125,21 +125,25 @@ class Library:
         Args:
             kind: the intrinsic.
             execution: what judges, a name of `selfrag.intrinsics.execution.choose.EXECUTIONS`. None is the one chosen
-                for this library, else the default (`selfrag.intrinsics.execution.choose.capability`).
+                for this library, else the default (`selfrag.intrinsics.execution.choose.by_default`).
 
         Raises:
             UserError: the dialect has no such intrinsic, or the model no such execution.
         """
-        return capability(
-            kind,
-            execution or self.executions.get(kind.name),
-            self.executor,
-            codec_of(kind, self.dialect),
-            own=self.codecs.get(kind.name),
-            adapter=self.adapters.get(kind.name),
-            prompting=self.prompting if self.dialect == DIALECT else None,
-            weights=self.weights.get(kind.name),
-        )
+        name, codec = kind.name, codec_of(kind, self.dialect)
+        own, adapter, weights = self.codecs.get(name), self.adapters.get(name), self.weights.get(name)
+        prompting = self.prompting if self.dialect == DIALECT else None
+        adapted = adapter is not None or own is not None
+        chosen = execution or self.executions.get(name)
+        if chosen is None:
+            chosen = by_default(name, tokens=prompting is not None, adapter=adapted, learned=weights is not None)
+        if checked(chosen) == "prompt":
+            return kind(self.executor, codec)
+        if chosen == "adapter":
+            if not adapted:
+                raise UserError(f"{name}: the model has no adapter for it; ask for prompt or give adapters=")
+            return kind(self.executor, own or codec, adapter)
+        return kind(self.executor, codec, method=method(name, chosen, prompting, weights))
 
     def __getitem__(self, name: str) -> Capability[Any]:
         kind, execution = split_name(name)

@@ -37,7 +37,6 @@ class Scope(StrEnum):
     QUERY = "query"  # the last user turn
     RESPONSE = "response"  # the last assistant turn
     SENTENCE = "sentence"  # of the response
-    SEGMENT = "segment"  # of an answer while it is decoded
     PASSAGE = "passage"
     SOURCE = "source"  # a sentence of a passage, or of an earlier turn
 

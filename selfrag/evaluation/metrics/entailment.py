@@ -28,7 +28,8 @@ from selfrag.evaluation.metrics.citations import Pair
 from selfrag.evaluation.metrics.grading import LEAST, Grader, judgments
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
-from selfrag.intrinsics.execution.choose import capability, prompting_of
+from selfrag.intrinsics.execution.choose import prompting_of
+from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.responses import HallucinationDetection, HallucinationResult
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import Message, State
@@ -383,16 +384,10 @@ def executor_of(spec: str) -> tuple[Executor, str, dict[str, Any]]:
 def _intrinsic(model: str) -> Entailment:
     path, kind = resolve_model(model), HallucinationDetection
     files, name = model_files(path), kind.name
-    shipped, weights = shipped_adapters(model).get(name), shipped_weights(model).get(name)
-    judge = capability(
-        kind,
-        None,
-        _LateExecutor(partial(_library, model)),
-        kind.default_codec(),
-        adapter=None if shipped is None else name,
-        prompting=prompting_of(load_tokenizer(path)),
-        weights=weights,
-    )
+    shipped, learned = shipped_adapters(model).get(name), shipped_weights(model)
+    adapters, prompting = {} if shipped is None else {name: name}, prompting_of(load_tokenizer(path))
+    judge = Library(_LateExecutor(partial(_library, model)), adapters, prompting=prompting, weights=learned).get(kind)
+    weights = learned.get(name)
     if judge.adapter is not None and shipped is not None:
         files |= {f"{name}/{file}": checksum for file, checksum in model_files(shipped).items()}
     elif judge.method is not None and weights is not None:
@@ -401,8 +396,6 @@ def _intrinsic(model: str) -> Entailment:
 
 
 def _library(model: str, **options: Any) -> Executor:
-    from selfrag.intrinsics.model_library import Library
-
     return Library.from_pretrained(model, **options).executor
 
 

@@ -277,7 +277,7 @@ def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: Req
 def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot | None:
     """The slot of a reply whose first free choice is the label; None if something else is written before it."""
     if binding.shape is Shape.WORD:
-        return Slot(tuple(map(str, binding.written)), site, "", binding.labels)
+        return Slot(tuple(map(str, binding.written)), site)
     if binding.shape is not Shape.LABEL or len(binding.path) > 1 or binding.note is not None:
         return None
     prefill = ""
@@ -289,8 +289,8 @@ def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot
             prefill = f"```json\n{{\n    {json.dumps(binding.path[0])}: "
     forms = [json.dumps(form, ensure_ascii=False) for form in binding.written]
     if all(isinstance(form, str) for form in binding.written):
-        return Slot(tuple(form[1:] for form in forms), site, f'{prefill}"', binding.labels)
-    return Slot(tuple(forms), site, prefill, binding.labels)
+        return Slot(tuple(form[1:] for form in forms), site, f'{prefill}"')
+    return Slot(tuple(forms), site, prefill)
 
 
 def reply(binding: Binding, index: int) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from selfrag.errors import UserError, VocabularyError
-from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import find
-from selfrag.intrinsics.contract import Codec, Execution, Executor
+from selfrag.intrinsics.contract import Execution
 from selfrag.intrinsics.execution.critiques import BM25, VIEWS, Overlap
 from selfrag.intrinsics.execution.tokens import Combined, ScoreCalibrator, Tokens, TraceCertainty, Weighing
 from selfrag.prompting import Prompting
@@ -41,8 +40,6 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """What judges on a model with reflection tokens if nothing else is asked for, as far as it is there; the best measured
 (`docs/results/intrinsics.md`)."""
 _LEARNED = frozenset({("hallucination_detection", "combined"), ("uncertainty", "tokens")})  # need a file of the model
-
-C = TypeVar("C", bound=Capability[Any])
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -91,50 +88,18 @@ def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) ->
     return "adapter" if adapter else "prompt"
 
 
-def capability(
-    kind: type[C],
-    execution: str | None,
-    executor: Executor,
-    codec: Codec,
-    *,
-    own: Codec | None = None,
-    adapter: str | None = None,
-    prompting: Prompting | None = None,
-    weights: Path | None = None,
-) -> C:
-    """An intrinsic by an execution.
+def method(intrinsic: str, execution: str, prompting: Prompting | None, weights: Path | None) -> Execution:
+    """What judges an intrinsic without a codec.
 
     Args:
-        kind: the intrinsic.
-        execution: a name of `EXECUTIONS`; None for the default, see `by_default`.
-        executor: where requests run.
-        codec: of adapter and prompt.
-        own: of the adapter, where that brings an `io.yaml`; without `adapter` one inside the checkpoint.
-        adapter: its name on the executor.
+        intrinsic: its name.
+        execution: `tokens`, `combined`, `overlap` or `bm25`.
         prompting: of a model with reflection tokens.
         weights: file of what was learned about tokens and words for this model.
 
     Raises:
-        UserError: an unknown execution, or one that this model or this intrinsic does not have.
+        UserError: this model or this intrinsic does not have it.
     """
-    if execution is None:
-        execution = by_default(
-            kind.name,
-            tokens=prompting is not None,
-            adapter=adapter is not None or own is not None,
-            learned=weights is not None,
-        )
-    checked(execution)
-    if execution == "prompt":
-        return kind(executor, codec)
-    if execution == "adapter":
-        if adapter is None and own is None:
-            raise UserError(f"{kind.name}: the model has no adapter for it; ask for prompt or give adapters=")
-        return kind(executor, own or codec, adapter)
-    return kind(executor, codec, None, _method(kind.name, execution, prompting, weights))
-
-
-def _method(intrinsic: str, execution: str, prompting: Prompting | None, weights: Path | None) -> Execution:
     if intrinsic == "uncertainty" and execution == "tokens":
         if weights is None:
             raise UserError("uncertainty.tokens: no calibrator was fitted for this model; ask for prompt")

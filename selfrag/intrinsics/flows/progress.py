@@ -161,8 +161,7 @@ class SelfRAGWriter:
 
     prompting: Prompting  # codec, vocabulary and layout of the model
     decoding: Decoding = field(default_factory=Decoding)  # the policy
-    critics: tuple[Critic, ...] = ()  # reflectors that the policy names
-    beside: Mapping[str, Service] = field(default_factory=dict)  # services of these
+    critics: tuple[Critic, ...] = ()  # reflectors that the policy names; whoever made them has their services
 
     def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
         """The best finished hypotheses; several samples cost no more than one."""
@@ -180,8 +179,8 @@ class SelfRAGWriter:
         return finished(answer, samples)
 
     def services(self, engine: Any) -> Mapping[str, Service]:
-        """Those of its critics."""
-        return self.beside
+        """Nothing of its own."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
