@@ -16,7 +16,6 @@ from selfrag.intrinsics.dialects.io_yaml import Spec, read_spec
 from selfrag.intrinsics.dialects.registry import (
     BINDINGS,
     DialectCodec,
-    Options,
     chat_specs,
     codec,
     codec_of_spec,
@@ -76,23 +75,23 @@ class Case:
         code = str(self.raw["intrinsic"])
         return INTRINSIC.get(code, code)
 
-    def codec(self, options: Options) -> DialectCodec:
-        """The codec that the case is about; its contract wins over what is shipped.
+    def codec(self) -> DialectCodec:
+        """The codec that the case is about, exactly as published; its contract wins over what is shipped.
 
         Raises:
             UserError: nobody knows the contract or the intrinsic.
         """
         dialect = DIALECT[self.raw["dialect"]]
         if not self.chat:
-            return codec(dialect, self.intrinsic, options)
+            return codec(dialect, self.intrinsic, exact=False)
         name = self.raw.get("contract")
         if name is None:
             suffix = "-gpt-oss" if str(self.raw.get("name", "")).startswith("gpt_oss") else ""
-            return codec(f"{dialect}{suffix}", self.intrinsic, options)
+            return codec(f"{dialect}{suffix}", self.intrinsic, exact=False)
         known = {**chat_specs(dialect), **self.contracts}
         if name not in known:
             raise UserError(f"{self.path}: no contract {name!r}; known: {', '.join(sorted(known))}")
-        return codec_of_spec(known[name], self.intrinsic if self.intrinsic in BINDINGS else None, options)
+        return codec_of_spec(known[name], self.intrinsic if self.intrinsic in BINDINGS else None, exact=False)
 
     def state(self, codec: DialectCodec | None = None) -> State:
         """The caller's input.

@@ -34,7 +34,6 @@ from selfrag.intrinsics.contract import Completion, Message, Reflection, Request
 from selfrag.intrinsics.dialects.chat import ChatCodec
 from selfrag.intrinsics.dialects.completion import CompletionCodec
 from selfrag.intrinsics.dialects.lenient_json import read
-from selfrag.intrinsics.dialects.registry import Options, finder
 from selfrag.intrinsics.dialects.replies import Shape
 
 
@@ -245,7 +244,7 @@ def check(case: Case) -> Outcome:
     checked: list[str] = []
     before = copy.deepcopy(dict(case.raw))
     try:
-        codec = case.codec(Options(exact=False, find=finder()))
+        codec = case.codec()
         if isinstance(codec, CompletionCodec):
             check_completion(case, codec, found, checked)
         else:

@@ -3,49 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from retrieval.checks import choice, whole
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.engines.adapters import BASE, Scope, dormant, invocation_start
 from selfrag.engines.base import BaseEngine, Limits, Ticket
 from selfrag.engines.prefixes import PrefixCache, shared_prefixes
-from selfrag.engines.transformers_model import LoadedModel, Matcher, Prefix, Slab, padded_cache, row_of
+from selfrag.engines.transformers_model import LoadedModel, Matcher, Prefix, Slab, load, padded_cache, row_of
+from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
 from selfrag.errors import EngineError, UserError
-
-
-@dataclass(frozen=True, slots=True)
-class TransformersConfig:
-    """How to run a checkpoint under transformers."""
-
-    model: str  # directory or hub name of a causal language model
-    # number format of the weights; `auto` is what the checkpoint was saved in, or float32 on a CPU without instructions
-    # for that
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device: str = "auto"  # `auto` (CUDA where there is one), or a torch device
-    max_batch: int = 32  # sequences that run together
-    max_model_len: int | None = None  # prompt and new tokens together; None is what the model was made for
-    max_prefill_tokens: int = 8192  # prompt tokens computed in one pass, padding included; bounds the memory of a pass
-    prefix_cache_mib: int = 512  # memory for keys and values of earlier prompts; 0 shares only among waiting requests
-    # name to directory of LoRA adapters, plain or activated, that requests may ask for
-    adapters: Mapping[str, str | Path] = field(default_factory=dict)
-    # let Python code that a checkpoint brings run, with all your rights. Read it first.
-    trust_remote_code: bool = False
-
-    def __post_init__(self) -> None:
-        choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
-        for name, least in (("max_batch", 1), ("max_model_len", 2), ("max_prefill_tokens", 1), ("prefix_cache_mib", 0)):
-            if (value := getattr(self, name)) is not None:
-                whole(name, value, least)
 
 
 class TransformersEngine(BaseEngine):
@@ -70,17 +43,7 @@ class TransformersEngine(BaseEngine):
         Raises:
             EngineError: the checkpoint, an adapter or a setting is unusable; one line says why.
         """
-        from selfrag.engines import transformers_model
-
-        model = transformers_model.load(
-            config.model,
-            dtype=config.dtype,
-            device=config.device,
-            max_model_len=config.max_model_len,
-            adapters=config.adapters,
-            trust_remote_code=config.trust_remote_code,
-        )
-        return cls(model, config)
+        return cls(load(config), config)
 
     def _queue(self, ticket: Ticket, request: Generate) -> str | None:
         name, invocations = request.adapter or "", self._live_model.invocations

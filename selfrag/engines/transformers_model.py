@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -17,11 +17,37 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from retrieval import pretrained
+from retrieval.checks import choice, whole
 from retrieval.reading import read_json
 from selfrag.decoding.requests import Constraint, Form, Generate
 from selfrag.engines.adapters import read_config
 from selfrag.engines.vllm import check_model
 from selfrag.errors import EngineError, UserError, require
+
+
+@dataclass(frozen=True, slots=True)
+class TransformersConfig:
+    """How to run a checkpoint under transformers."""
+
+    model: str  # directory or hub name of a causal language model
+    # number format of the weights; `auto` is what the checkpoint was saved in, or float32 on a CPU without instructions
+    # for that
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"  # `auto` (CUDA where there is one), or a torch device
+    max_batch: int = 32  # sequences that run together
+    max_model_len: int | None = None  # prompt and new tokens together; None is what the model was made for
+    max_prefill_tokens: int = 8192  # prompt tokens computed in one pass, padding included; bounds the memory of a pass
+    prefix_cache_mib: int = 512  # memory for keys and values of earlier prompts; 0 shares only among waiting requests
+    # name to directory of LoRA adapters, plain or activated, that requests may ask for
+    adapters: Mapping[str, str | Path] = field(default_factory=dict)
+    # let Python code that a checkpoint brings run, with all your rights. Read it first.
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        for name, least in (("max_batch", 1), ("max_model_len", 2), ("max_prefill_tokens", 1), ("prefix_cache_mib", 0)):
+            if (value := getattr(self, name)) is not None:
+                whole(name, value, least)
 
 
 class Matcher:
@@ -180,41 +206,26 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def load(
-    name: str,
-    *,
-    dtype: str,
-    device: str,
-    max_model_len: int | None,
-    adapters: Mapping[str, str | Path],
-    trust_remote_code: bool = False,
-) -> LoadedModel:
+def load(settings: TransformersConfig) -> LoadedModel:
     """Load a checkpoint and its adapters.
-
-    Args:
-        name: directory or hub name.
-        dtype: `float32`, `bfloat16`, `float16`, or `auto`, see `retrieval.pretrained.number_format`.
-        device: `auto` or a torch device.
-        max_model_len: None for what the model was made for.
-        adapters: name to directory of LoRA adapters, plain or activated.
-        trust_remote_code: let code of the checkpoint run.
 
     Raises:
         EngineError: the checkpoint, an adapter or a setting is unusable; one line says why.
     """
+    name, trust_remote_code = settings.model, settings.trust_remote_code
     check_model(name)
-    place = _device(device)
+    place = _device(settings.device)
     try:
         with _quiet():
             _learn(name)
             config = pretrained.load("AutoConfig", name, trust_remote_code=trust_remote_code)
-            length = _context(config, name, max_model_len)
+            length = _context(config, name, settings.max_model_len)
             module, found = pretrained.load(
                 "AutoModelForCausalLM",
                 name,
                 trust_remote_code=trust_remote_code,
                 config=config,
-                dtype=pretrained.number_format(dtype, name, place.type).name,
+                dtype=pretrained.number_format(settings.dtype, name, place.type).name,
                 output_loading_info=True,
             )
             if lacking := sorted(found["missing_keys"]):  # transformers would continue with random values
@@ -231,8 +242,9 @@ def load(
         raise EngineError(f"model {name!r} ({type(module).__name__}) keeps no key-value cache; use the vllm engine")
     vocabulary = int(module.get_input_embeddings().weight.shape[0])
     eos = _eos(module, name, trust_remote_code=trust_remote_code)
-    model = LoadedModel(module, place, length, vocabulary, eos, frozenset(adapters), {}, trust_remote_code, alone, name)
-    for adapter, path in adapters.items():
+    names = frozenset(settings.adapters)
+    model = LoadedModel(module, place, length, vocabulary, eos, names, {}, trust_remote_code, alone, name)
+    for adapter, path in settings.adapters.items():
         _add_adapter(model, adapter, Path(path))
     return model
 

@@ -323,7 +323,7 @@ class Capability(Generic[R]):
     ) -> list[Reflection]:
         """What came back; a request that failed is a reflection without findings and with the reason."""
         found = [
-            Reflection(request.state, diagnostics=(Diagnostic(Code.FAILED, printable(result.reason)),))
+            Reflection.failed(request.state, result.reason)
             if isinstance(result, Failed)
             else self.codec.decode(request, result)
             for request, result in zip(requests, results, strict=True)

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.contract import DIALECT, ChatPrompt, Codec, Message, State
 from selfrag.loading import resolve_adapter
-from selfrag.plugins import registered
+from selfrag.plugins import names, registered
 
 PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation")
 """The five of the paper (Table 1 of arXiv 2504.11704)."""
@@ -64,7 +63,7 @@ def dialects() -> tuple[str, ...]:
 
 
 def _with_plugins(own: Iterable[str], group: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*own, *sorted(point.name for point in entry_points(group=group)))))
+    return tuple(dict.fromkeys((*own, *names(group))))
 
 
 def _registered(group: str, name: str) -> Any:

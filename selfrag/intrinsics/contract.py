@@ -25,6 +25,7 @@ from selfrag.intrinsics.state import Site as Site
 from selfrag.intrinsics.state import State as State
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
+from selfrag.untrusted import printable
 
 DIALECT = "chat"
 """Name of the default dialect, which any chat model understands (`selfrag.intrinsics.chat`)."""
@@ -84,6 +85,11 @@ class Reflection:
     text: str | None = None
     raw: str = ""  # the model's output as it came
     diagnostics: tuple[Diagnostic, ...] = ()  # what was wrong with it
+
+    @classmethod
+    def failed(cls, state: State, reason: str) -> Reflection:
+        """What is found where a request was not served."""
+        return cls(state, diagnostics=(Diagnostic(Code.FAILED, printable(reason)),))
 
     @property
     def judgments(self) -> tuple[Judgment, ...]:

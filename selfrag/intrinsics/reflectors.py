@@ -41,7 +41,6 @@ from selfrag.loading import shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import LabelSet, Role
-from selfrag.untrusted import printable
 
 T = TypeVar("T")
 
@@ -84,7 +83,9 @@ def reflections(reflector: Reflector, states: Sequence[State], *, beside: bool) 
     if not beside:
         return (yield from among(reflector.reflect(states)))
     results = yield [Consult(reflector.name, state) for state in states]
-    return [_consulted(state, result) for state, result in zip(states, results, strict=True)]
+    found = [consulted(result, Reflection) for result in results]
+    pairs = zip(states, found, strict=True)
+    return [Reflection.failed(state, one.reason) if isinstance(one, Failed) else one for state, one in pairs]
 
 
 def among(steps: Steps[T]) -> Asking[T]:
@@ -130,11 +131,11 @@ def _service(reflector: Reflector) -> Service:
     return lambda states: run(list(states))
 
 
-def _consulted(state: State, result: Result) -> Reflection:
-    if isinstance(result, Consulted) and isinstance(result.value, Reflection):
+def consulted(result: Result, kind: type[T]) -> T | Failed:
+    """The value of this kind that a service gave, or why there is none."""
+    if isinstance(result, Consulted) and isinstance(result.value, kind):
         return result.value
-    reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
-    return Reflection(state, diagnostics=(Diagnostic(Code.FAILED, printable(reason)),))
+    return result if isinstance(result, Failed) else Failed(f"got {type(result).__name__}")
 
 
 def _state(moment: Moment, *, whole: bool) -> tuple[State, int]:

@@ -237,23 +237,15 @@ class Service:
     def __post_init__(self) -> None:
         self.turn = asyncio.Semaphore(self.capacity.live)
 
-    def check(self) -> None:
-        """Refuse work while the engine is down.
-
-        Raises:
-            Fault: it is.
-        """
-        if self.state != "ok":
-            again = 5 if self.state == "recovering" else None
-            raise Fault(503, "the engine has stopped and is not answering; try again later", "engine_down", again)
-
     def admit(self) -> Slot:
         """A place for one question, which its owner releases.
 
         Raises:
             Fault: the engine is down, or too many questions wait.
         """
-        self.check()
+        if self.state != "ok":
+            again = 5 if self.state == "recovering" else None
+            raise Fault(503, "the engine has stopped and is not answering; try again later", "engine_down", again)
         most = self.capacity.live + self.capacity.queue
         if self.open >= most:
             raise Fault(429, f"{most:,} questions run or wait already; try again later", "queue_full", 1)

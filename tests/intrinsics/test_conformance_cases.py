@@ -16,7 +16,7 @@ from conformance.compare import REASONS, Deviation, MismatchError, Rejoined, com
 from conformance.recorded import explained
 from retrieval.passage import Passage
 from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
-from selfrag.intrinsics.dialects.registry import Options, codec
+from selfrag.intrinsics.dialects.registry import codec
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT.parent / "shared" / "conformance" / "intrinsics"
@@ -146,7 +146,7 @@ STATE = State((Message("user", "q"), Message("assistant", "One. Two.")), (Passag
 
 
 def reasons(intrinsic: str, completion: Completion, theirs: Any) -> set[Deviation]:
-    made = codec("granite-common", intrinsic, Options(exact=False, find=_halves))
+    made = codec("granite-common", intrinsic, exact=False, find=_halves)
     request = made.encode(STATE)
     return explained(made, request, completion, made.decode(request, completion), theirs)  # type: ignore[arg-type]
 

@@ -19,7 +19,7 @@ from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.contract import ChatPrompt, Code, Completion, Gold, Message, Reflection, State
 from selfrag.intrinsics.dialects.io_yaml import read_spec
 from selfrag.intrinsics.dialects.output import likelihood
-from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spec, intrinsics_of
+from selfrag.intrinsics.dialects.registry import DIALECTS, codec_of_spec, intrinsics_of
 from selfrag.intrinsics.responses import CitationGeneration
 from selfrag.reflection.judgment import Source
 
@@ -146,7 +146,7 @@ def test_10_a_quote_or_a_space_may_be_part_of_the_token(first: str):
 @pytest.mark.parametrize(("key", "literal", "labels"), [("a1", "true", (True, False)), ("a", "null", (None, True))])
 def test_11_digits_in_a_key_and_a_null_are_json(key: str, literal: str, labels: tuple[object, ...]):
     rule = {"type": "likelihood", "input_path": [key], "categories_to_values": [[labels[0], 1.0], [labels[1], 0.0]]}
-    codec = codec_of_spec(read_spec("any", {"transformations": [rule]}), options=Options(exact=False, find=find))
+    codec = codec_of_spec(read_spec("any", {"transformations": [rule]}), exact=False, find=find)
     other = json.dumps(labels[1])
     tokens = (*plain(f'{{"{key}":'), token((f" {literal}", 0.75), (f" {other}", 0.25)), *plain("}"))
     completion = Completion(f'{{"{key}": {literal}}}', tokens=tokens)

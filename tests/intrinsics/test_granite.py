@@ -27,7 +27,7 @@ from selfrag.intrinsics import (
 )
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.contract import Completion, Message, State
-from selfrag.intrinsics.dialects.registry import Options, codec, switch_codecs
+from selfrag.intrinsics.dialects.registry import codec, switch_codecs
 from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
 from selfrag.intrinsics.published import CRITERIA, EMBEDDED, REPOSITORIES, find_published, guardian_arguments
 from selfrag.intrinsics.reflectors import IntrinsicReflector
@@ -95,7 +95,7 @@ REWRITER = {key: str(value) for key, value in RELEVANCE.items() if "judgment" no
     ],
 )
 def test_what_an_adapter_writes_as_a_typed_result(kind, arguments, reply, expected):
-    published = codec("mellea", kind.name, Options(exact=False))
+    published = codec("mellea", kind.name, exact=False)
     result = kind(writing(json.dumps(reply)), published)(TALK, DOCUMENTS, **arguments)
     assert expected.items() <= result.as_dict().items()
     if kind is AnswerRelevanceClassifier:
@@ -109,7 +109,7 @@ def test_what_an_adapter_writes_as_a_typed_result(kind, arguments, reply, expect
 
 def test_attributions_are_in_passages_and_earlier_turns_the_most_important_first():
     reply = json.dumps([{"r": 0, "c": [3, 0]}, {"r": 1, "c": []}])
-    published = codec("mellea", "context_attribution", Options(exact=False))
+    published = codec("mellea", "context_attribution", exact=False)
     first, second = ContextAttribution(writing(reply), published)(TALK, DOCUMENTS).sentences
     assert [one.site.text for one in first.citations] == ["Let us talk about plays.", "Faust is a play by Goethe."]
     assert second.is_cited is False

@@ -25,7 +25,7 @@ from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
 from selfrag.experiments.self_interpretation.run import PromptWriter
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Request, State, TextPrompt
-from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec, intrinsics_of
+from selfrag.intrinsics.dialects.registry import DIALECTS, codec, intrinsics_of
 from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.sentences import rules
@@ -47,7 +47,7 @@ def subjects() -> dict[str, Callable[[State], Request]]:
         found[f"chat {kind.name}"] = kind.default_codec().encode
     for dialect in set(DIALECTS) - {"granite-switch"}:  # needs a template that knows adapters: test_granite.py
         for name in intrinsics_of(dialect):
-            found[f"{dialect} {name}"] = codec(dialect, name, Options(find=rules)).encode
+            found[f"{dialect} {name}"] = codec(dialect, name, find=rules).encode
     return found
 
 

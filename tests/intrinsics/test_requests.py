@@ -12,7 +12,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Message, State, TextPrompt
 from selfrag.intrinsics.dialects.completion import System
 from selfrag.intrinsics.dialects.io_yaml import read_spec
-from selfrag.intrinsics.dialects.registry import Options, codec, codec_of_file, codec_of_spec
+from selfrag.intrinsics.dialects.registry import codec, codec_of_file, codec_of_spec
 
 BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>certainty<|end_of_role|>"
 
@@ -43,7 +43,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_documents_as_turns(form: str):
-    made = codec_of_spec(read_spec("any", {"docs_as_message": form}), options=Options(exact=False, find=find))
+    made = codec_of_spec(read_spec("any", {"docs_as_message": form}), exact=False, find=find)
     wire = made.wire(state("q", documents=("a", "b")))
     assert [(m["role"], m["content"]) for m in wire["messages"]] == [*FORMS[form], ("user", "q")]
     assert "extra_body" not in wire
@@ -53,7 +53,7 @@ def test_documents_as_turns(form: str):
 def test_the_contract_wins_and_unknown_fields_stay():
     parameters = {"temperature": 0.0, "max_completion_tokens": 9, "extra_body": {"top_k": 1}}
     spec = read_spec("any", {"parameters": parameters, "model": "adapter"})
-    made = codec_of_spec(spec, options=Options(exact=False, find=find))
+    made = codec_of_spec(spec, exact=False, find=find)
     extra = {"temperature": 1.0, "seed": 3, "model": "base", "extra_body": {"priority": 1}}
     given = State((Message("user", "q"),), extra=extra)
     wire = made.wire(given)
@@ -84,7 +84,7 @@ def test_names_that_are_none():
 
 @pytest.mark.parametrize("limit", ["many", "6", 0, -1, 2.5, True, [6]])
 def test_a_limit_that_is_no_number_of_tokens_is_one_line(limit):
-    made = codec_of_spec(read_spec("any", {}), options=Options(exact=False, find=find))
+    made = codec_of_spec(read_spec("any", {}), exact=False, find=find)
     with pytest.raises(UserError, match=r"max_completion_tokens=.*: give a whole number of at least 1"):
         made.encode(State((Message("user", "q"),), extra={"max_completion_tokens": limit}))
 
@@ -98,7 +98,7 @@ def test_an_io_yaml(tmp_path: Path):
         "    input_path: []\n  - type: nest\n    input_path: []\n    field_name: p\n"
         "instruction: ~\nparameters: {max_completion_tokens: 6}\nsentence_boundaries: ~\n"
     )
-    made = codec_of_file(folder / "io.yaml", "answerability", Options(exact=False, find=find))
+    made = codec_of_file(folder / "io.yaml", "answerability", exact=False, find=find)
     wire = made.wire(state("q", documents=("d",)))
     assert wire["extra_body"]["structured_outputs"]["json"]["enum"] == ["answerable", "unanswerable"]
     assert (wire["logprobs"], wire["top_logprobs"], wire["max_completion_tokens"]) == (True, 10, 6)
@@ -144,4 +144,4 @@ def test_a_bad_file_is_one_line(tmp_path: Path):
 def test_schema_with_other_labels_is_refused():
     spec = read_spec("any", {"response_format": {"type": "string", "enum": ["yes", "no"]}})
     with pytest.raises(UserError, match="has no label 'answerable'"):
-        codec_of_spec(spec, "answerability", Options(find=find))
+        codec_of_spec(spec, "answerability", find=find)

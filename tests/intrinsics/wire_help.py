@@ -8,7 +8,7 @@ import re
 from retrieval.passage import Passage
 from retrieval.splitting import Span
 from selfrag.intrinsics.contract import Message, State, TokenLogprob
-from selfrag.intrinsics.dialects.registry import DialectCodec, Options, codec
+from selfrag.intrinsics.dialects.registry import DialectCodec, codec
 
 ARGUMENTS = {
     "requirement": "short",
@@ -27,12 +27,12 @@ def find(text: str) -> list[Span]:
 
 def published(dialect: str, intrinsic: str) -> DialectCodec:
     """The codec whose requests are exactly those that were published, with the splitter above."""
-    return codec(dialect, intrinsic, Options(exact=False, find=find))
+    return codec(dialect, intrinsic, exact=False, find=find)
 
 
 def exact(dialect: str, intrinsic: str) -> DialectCodec:
     """The codec that scores labels as slots."""
-    return codec(dialect, intrinsic, Options(find=find))
+    return codec(dialect, intrinsic, find=find)
 
 
 def state(*turns: str, documents: tuple[str, ...] = (), **arguments: str) -> State:

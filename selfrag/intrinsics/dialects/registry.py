@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -20,7 +20,7 @@ from selfrag.errors import UserError, require
 from selfrag.intrinsics.catalog import DIALECTS, SWITCH
 from selfrag.intrinsics.contract import Scope
 from selfrag.intrinsics.dialects.chat import ChatCodec
-from selfrag.intrinsics.dialects.completion import DATE, CompletionCodec, System, completion_specs
+from selfrag.intrinsics.dialects.completion import CompletionCodec, completion_specs
 from selfrag.intrinsics.dialects.io_yaml import Spec, load_spec, read_spec
 from selfrag.intrinsics.dialects.replies import Binding, Shape
 from selfrag.intrinsics.labels import (
@@ -205,17 +205,6 @@ _PUBLISHED = {
 """What an intrinsic is called where its adapter is published, if not by its own name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a codec can be told."""
-
-    exact: bool = True  # score labels as slots where that is possible; False sends requests exactly as published
-    adapter: str | None = ""  # name of the adapter on the server; empty for its published name, None for the base model
-    find: SentenceFinder | None = None  # sentence splitter; None for the one that the adapters were trained with
-    date: str = DATE  # what the system turn of Granite 3.x calls today
-    system: System = System.DEFAULT  # what stands in that turn
-
-
 def intrinsics_of(dialect: str) -> tuple[str, ...]:
     """Names of the intrinsics that a dialect has.
 
@@ -229,58 +218,52 @@ def intrinsics_of(dialect: str) -> tuple[str, ...]:
     return tuple(name for name in there if _file(dialect, name) in specs)
 
 
-def codec(dialect: str, intrinsic: str, options: Options | None = None) -> DialectCodec:
+def codec(dialect: str, intrinsic: str, **changes: Any) -> DialectCodec:
     """The codec of an intrinsic in a dialect.
 
     Args:
         dialect: one of `DIALECTS`.
         intrinsic: such as `answerability`; see `intrinsics_of`.
-        options: see `Options`.
+        changes: fields of the codec, such as `exact`, `find` or `adapter`, whose default is its published name.
 
     Raises:
         UserError: no such dialect, or it has no such intrinsic.
     """
-    given = options or Options()
     known = intrinsics_of(dialect)
     if intrinsic not in known:
         raise UserError(f"{dialect} has no {intrinsic!r}; it has: {', '.join(known)}")
-    find = given.find or finder()
     if dialect in _COMPLETION:
         spec, binding = completion_specs(dialect)[intrinsic], _COMPLETION[dialect][intrinsic]
-        adapter = spec.adapter if given.adapter == "" else given.adapter
         joined = dialect == "granite-3.2"
-        return CompletionCodec(dialect, spec, binding, joined, find, given.exact, adapter, given.date, given.system)
+        return replace(CompletionCodec(dialect, spec, binding, joined, finder(), adapter=spec.adapter), **changes)
     newest = EMBEDDED if dialect in ("mellea", SWITCH) else {}
     published = newest.get(intrinsic) or _PUBLISHED.get(intrinsic, intrinsic)
-    adapter = published if given.adapter == "" else given.adapter
     chat = chat_specs(dialect)[_file(dialect, intrinsic)]
-    made = ChatCodec(dialect, chat, bind(intrinsic, chat.schema), find, given.exact, adapter)
-    if dialect != SWITCH:
-        return made
-    # As published: a server that begins the reply with a label's prefill has the control token behind it.
-    return replace(embedded(made, published, activated=intrinsic not in _PLAIN), exact=False)
+    made = ChatCodec(dialect, chat, bind(intrinsic, chat.schema), finder(), adapter=published)
+    if dialect == SWITCH:
+        # As published: a server that begins the reply with a label's prefill has the control token behind it.
+        made = replace(embedded(made, published, activated=intrinsic not in _PLAIN), exact=False)
+    return replace(made, **changes)
 
 
-def codec_of_file(path: Path, intrinsic: str | None = None, options: Options | None = None) -> ChatCodec:
+def codec_of_file(path: Path, intrinsic: str | None = None, **changes: Any) -> ChatCodec:
     """The codec of an adapter by its own `io.yaml`.
 
     Args:
         path: the file.
         intrinsic: what its reply means; None for a configuration that is only sent.
-        options: see `Options`.
+        changes: as of `codec`.
 
     Raises:
         UserError: the file is no such configuration, or its labels are not those of the intrinsic.
     """
-    return codec_of_spec(load_spec(path), intrinsic, options)
+    return codec_of_spec(load_spec(path), intrinsic, **changes)
 
 
-def codec_of_spec(spec: Spec, intrinsic: str | None = None, options: Options | None = None) -> ChatCodec:
+def codec_of_spec(spec: Spec, intrinsic: str | None = None, **changes: Any) -> ChatCodec:
     """The codec of a configuration that was read already; see `codec_of_file`."""
-    given = options or Options()
     binding = None if intrinsic is None else bind(intrinsic, spec.schema)
-    adapter = spec.name if given.adapter == "" else given.adapter
-    return ChatCodec("io.yaml", spec, binding, given.find or finder(), given.exact, adapter)
+    return replace(ChatCodec("io.yaml", spec, binding, finder(), adapter=spec.name), **changes)
 
 
 _PLAIN = frozenset({"citation_generation", "hallucination_detection", "context_attribution"})

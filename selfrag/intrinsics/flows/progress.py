@@ -13,7 +13,7 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Service
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reflectors import Asking, Critic
-from selfrag.decoding.requests import Consult, Consulted, Result
+from selfrag.decoding.requests import Consult, Result
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Yielded, counted
 from selfrag.errors import DecodingError, UserError
@@ -29,7 +29,7 @@ from selfrag.intrinsics.contract import (
     Request,
     State,
 )
-from selfrag.intrinsics.reflectors import among, is_beside, reflections, services
+from selfrag.intrinsics.reflectors import among, consulted, is_beside, reflections, services
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
@@ -235,7 +235,7 @@ class ChatWriter:
             executor: Any = self.executor
             return (yield from among(executor.steps(requests)))
         results = yield [Consult(self.name, request) for request in requests]
-        return [_completion(result) for result in results]
+        return [consulted(result, Completion) for result in results]
 
 
 def finished(answer: Answer, most: int) -> list[Answer]:
@@ -279,9 +279,3 @@ def _spent(results: Sequence[Completion | Failed]) -> Usage:
     done = [one for one in results if isinstance(one, Completion)]
     counts = ([one.prompt_tokens, one.cached_tokens, one.generated_tokens] for one in done)
     return Usage(len(results), *map(sum, zip(*counts, strict=True)))
-
-
-def _completion(result: Any) -> Completion | Failed:
-    if isinstance(result, Consulted) and isinstance(result.value, Completion):
-        return result.value
-    return result if isinstance(result, Failed) else Failed(f"got {type(result).__name__}")
