@@ -36,7 +36,7 @@ COMMANDS = {
     "index": ("index:app", "Build and search an index of your own documents."),
     "train": ("train:app", "Train a generator, an adapter or a critic, and make training data."),
     "eval": ("eval:app", "Measure a model on held-out data."),
-    "data": ("data:app", "Make the public development files that figures are measured on."),
+    "data": ("eval:data_app", "Make the public development files that figures are measured on."),
     "interpret": ("interpret:app", "Ask a model why it answered so, and test what it says."),
 }
 """In the order of `--help`: module and attribute of each command or group of commands, and its line there."""

@@ -65,7 +65,7 @@ def serve(
     for module in ("fastapi", "prometheus_client"):
         require(module, extra="serve")
     uvicorn = require("uvicorn", extra="serve")
-    from selfrag.serving.cluster import Replicas, Served, run_on_ray
+    from selfrag.serving.app import Replicas, Served, run_on_ray
     from selfrag.serving.service import Capacity
 
     changes = {"mode": mode, "threshold": threshold, "beam": beam, "passages": passages, "max_segments": segments}

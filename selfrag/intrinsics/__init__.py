@@ -8,11 +8,6 @@ An executor (`selfrag.intrinsics.execution`) runs them on a model; codecs (`self
 formats of published adapters.
 """
 
-from selfrag.intrinsics.answerability import Answerability as Answerability
-from selfrag.intrinsics.answerability import AnswerabilityResult as AnswerabilityResult
-from selfrag.intrinsics.answerability import ContextRelevance as ContextRelevance
-from selfrag.intrinsics.answerability import JudgedPassage as JudgedPassage
-from selfrag.intrinsics.answerability import RelevanceResult as RelevanceResult
 from selfrag.intrinsics.capability import Capability as Capability
 from selfrag.intrinsics.capability import Result as Result
 from selfrag.intrinsics.guardian import CorrectionResult as CorrectionResult
@@ -25,10 +20,15 @@ from selfrag.intrinsics.guardian import RequirementCheck as RequirementCheck
 from selfrag.intrinsics.guardian import RequirementResult as RequirementResult
 from selfrag.intrinsics.guardian import RiskResult as RiskResult
 from selfrag.intrinsics.model_library import Library as Library
-from selfrag.intrinsics.query_rewrite import ClarificationResult as ClarificationResult
-from selfrag.intrinsics.query_rewrite import QueryClarification as QueryClarification
-from selfrag.intrinsics.query_rewrite import QueryRewrite as QueryRewrite
-from selfrag.intrinsics.query_rewrite import RewriteResult as RewriteResult
+from selfrag.intrinsics.questions import Answerability as Answerability
+from selfrag.intrinsics.questions import AnswerabilityResult as AnswerabilityResult
+from selfrag.intrinsics.questions import ClarificationResult as ClarificationResult
+from selfrag.intrinsics.questions import ContextRelevance as ContextRelevance
+from selfrag.intrinsics.questions import JudgedPassage as JudgedPassage
+from selfrag.intrinsics.questions import QueryClarification as QueryClarification
+from selfrag.intrinsics.questions import QueryRewrite as QueryRewrite
+from selfrag.intrinsics.questions import RelevanceResult as RelevanceResult
+from selfrag.intrinsics.questions import RewriteResult as RewriteResult
 from selfrag.intrinsics.responses import AnswerRelevanceClassifier as AnswerRelevanceClassifier
 from selfrag.intrinsics.responses import AnswerRelevanceResult as AnswerRelevanceResult
 from selfrag.intrinsics.responses import AnswerRelevanceRewriter as AnswerRelevanceRewriter

@@ -26,13 +26,13 @@ PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerabili
 """The five of the paper (Table 1 of arXiv 2504.11704)."""
 
 _INTRINSICS = {
-    "query_rewrite": "selfrag.intrinsics.query_rewrite:QueryRewrite",
+    "query_rewrite": "selfrag.intrinsics.questions:QueryRewrite",
     "uncertainty": "selfrag.intrinsics.responses:Uncertainty",
     "hallucination_detection": "selfrag.intrinsics.responses:HallucinationDetection",
-    "answerability": "selfrag.intrinsics.answerability:Answerability",
+    "answerability": "selfrag.intrinsics.questions:Answerability",
     "citation_generation": "selfrag.intrinsics.responses:CitationGeneration",
-    "context_relevance": "selfrag.intrinsics.answerability:ContextRelevance",
-    "query_clarification": "selfrag.intrinsics.query_rewrite:QueryClarification",
+    "context_relevance": "selfrag.intrinsics.questions:ContextRelevance",
+    "query_clarification": "selfrag.intrinsics.questions:QueryClarification",
     "requirement_check": "selfrag.intrinsics.guardian:RequirementCheck",
     "context_attribution": "selfrag.intrinsics.responses:ContextAttribution",
     "guardian": "selfrag.intrinsics.guardian:Guardian",

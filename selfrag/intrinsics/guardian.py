@@ -11,7 +11,7 @@ from selfrag.intrinsics.contract import Reflection
 from selfrag.intrinsics.labels import COMPLIANCE, CORRECTED, POLICY, RISK
 from selfrag.intrinsics.layout import is_word, one_line
 from selfrag.intrinsics.published import CRITERIA, guardian_arguments, named
-from selfrag.intrinsics.query_rewrite import RewriteResult
+from selfrag.intrinsics.questions import RewriteResult
 from selfrag.intrinsics.sentences import judged_turn, last_turn
 from selfrag.intrinsics.state import State
 

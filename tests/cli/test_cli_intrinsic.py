@@ -86,7 +86,7 @@ def test_without_a_name_they_are_listed(capsys):
 
 GUEST = """
 from dataclasses import replace
-from selfrag.intrinsics.answerability import Answerability
+from selfrag.intrinsics.questions import Answerability
 
 class Politeness(Answerability):
     name, summary = "politeness", "is the question polite?"

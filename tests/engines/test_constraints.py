@@ -10,7 +10,7 @@ from pump import FORMS, LABELS, SCHEMA
 
 from selfrag.decoding.requests import Constraint, Generate
 from selfrag.engines.base import Limits, refusal
-from selfrag.engines.wire import TOKENS, BadReplyError
+from selfrag.engines.http import TOKENS, BadReplyError
 
 
 def test_a_constraint_is_a_value():

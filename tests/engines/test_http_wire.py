@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfrag.decoding.requests import Finish, Generate, Generated
-from selfrag.engines.wire import TOKENS, BadReplyError
+from selfrag.engines.http import TOKENS, BadReplyError
 
 REQUEST = Generate((5, 6, 7), 3, stop_ids=(9,), watch_ids=(0, 2, 11))
 

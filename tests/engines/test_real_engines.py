@@ -19,8 +19,8 @@ from selfrag import SelfRAG
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
 from selfrag.engines.select import load_engine
-from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.execution.engine import EngineExecutor
+from selfrag.intrinsics.questions import Answerability
 from selfrag.loading import load_tokenizer
 
 pytestmark = pytest.mark.engine

@@ -26,8 +26,7 @@ from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.cli.main import app
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
-from selfrag.engines.http import HTTPConfig, HTTPEngine
-from selfrag.engines.wire import COMPLETIONS, TOKENS
+from selfrag.engines.http import COMPLETIONS, TOKENS, HTTPConfig, HTTPEngine
 from selfrag.errors import EngineError
 from selfrag.evaluation.records import read_records
 from selfrag.evaluation.runner import Model, Source, run_systems

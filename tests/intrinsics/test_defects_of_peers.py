@@ -15,11 +15,11 @@ from wire_help import ARGUMENTS, exact, find, plain, published, state, token
 from conformance.records import plain_result
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.contract import ChatPrompt, Code, Completion, Gold, Message, Reflection, State
 from selfrag.intrinsics.dialects.io_yaml import read_spec
 from selfrag.intrinsics.dialects.output import likelihood
 from selfrag.intrinsics.dialects.registry import DIALECTS, codec_of_spec, intrinsics_of
+from selfrag.intrinsics.questions import Answerability
 from selfrag.intrinsics.responses import CitationGeneration
 from selfrag.reflection.judgment import Source
 

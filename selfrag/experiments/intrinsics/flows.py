@@ -27,10 +27,9 @@ from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.normalisation import abstains
 from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
 from selfrag.experiments.report_tables import Section, Table, given, percent
-from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
 from selfrag.intrinsics.flows.progress import Writer
-from selfrag.intrinsics.query_rewrite import QueryRewrite
+from selfrag.intrinsics.questions import Answerability, QueryRewrite
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.state import Message, State, same_question
 from selfrag.jsonl import read_jsonl
