@@ -25,9 +25,9 @@ from command import command
 from retrieval.atomic import write_text
 from selfrag.errors import UserError, require
 from selfrag.evaluation.intervals import bracketed, pooled_auc
-from selfrag.intrinsics.execution.choose import prompting_of
 from selfrag.intrinsics.execution.critiques import VIEWS
 from selfrag.intrinsics.execution.tokens import FEATURES, Tokens, Weighing, features
+from selfrag.intrinsics.model_library import prompting_of
 from selfrag.jsonl import json_line, read_jsonl
 from selfrag.loading import WEIGHTS, load_tokenizer, resolve_model
 from selfrag.reflection.judgment import Judgment

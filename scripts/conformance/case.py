@@ -12,7 +12,7 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
-from selfrag.intrinsics.dialects.io_yaml import Spec, read_spec
+from selfrag.intrinsics.dialects.chat import Spec, read_spec
 from selfrag.intrinsics.dialects.registry import (
     BINDINGS,
     DialectCodec,

@@ -18,9 +18,8 @@ from retrieval.passage import Passage
 from retrieval.splitting import SentenceFinder, Span
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Code, Completion, Gold, Message, Reflection, Request, Site, State, TokenLogprob
-from selfrag.intrinsics.dialects.chat import ChatCodec
+from selfrag.intrinsics.dialects.chat import ChatCodec, Spec
 from selfrag.intrinsics.dialects.completion import CompletionCodec, System
-from selfrag.intrinsics.dialects.io_yaml import Spec
 from selfrag.intrinsics.dialects.replies import Shape, reply
 
 _TAG = re.compile(r"<[rci]\d+> ")

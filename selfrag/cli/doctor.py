@@ -197,6 +197,7 @@ def check_engine() -> Iterator[Finding]:
 def check_start(name: str) -> Iterator[Finding]:
     """Load a model and generate one token with it."""
     from selfrag.decoding.requests import Generate, Generated
+    from selfrag.engines.base import serve
     from selfrag.engines.select import load_engine
     from selfrag.loading import resolve_model
 
@@ -208,13 +209,10 @@ def check_start(name: str) -> Iterator[Finding]:
         return
     loaded = time.monotonic()
     try:
-        engine.submit(Generate((1,), max_tokens=1))
-        results: list[object] = []
-        while not results:
-            results = [result for _, result in engine.step()]
+        (result,) = serve(engine, [Generate((1,), max_tokens=1)])
         detail = f"loads in {loaded - start:.1f} s, one token in {time.monotonic() - loaded:.2f} s"
-        good = isinstance(results[0], Generated)
-        yield Finding("start", detail if good else str(results[0]), "ok" if good else "broken")
+        good = isinstance(result, Generated)
+        yield Finding("start", detail if good else str(result), "ok" if good else "broken")
     finally:
         engine.close()
 

@@ -60,7 +60,7 @@ def intrinsic(
     from retrieval.readers import read_files
     from selfrag.intrinsics.catalog import catalog, codec_of, dialects, find
     from selfrag.intrinsics.contract import DIALECT
-    from selfrag.intrinsics.execution.choose import EXECUTIONS, split_name
+    from selfrag.intrinsics.model_library import EXECUTIONS, split_name
     from selfrag.intrinsics.published import PUBLISHED, listed
     from selfrag.intrinsics.state import Message, read_conversation, read_passages
 

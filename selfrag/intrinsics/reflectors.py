@@ -32,10 +32,9 @@ from selfrag.intrinsics.contract import (
     State,
     Steps,
 )
-from selfrag.intrinsics.execution.choose import EXECUTIONS, by_default, prompting_of, split_name
 from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.execution.tokens import TraceCertainty
-from selfrag.intrinsics.model_library import Library
+from selfrag.intrinsics.model_library import EXECUTIONS, Library, by_default, prompting_of, split_name
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.loading import shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting

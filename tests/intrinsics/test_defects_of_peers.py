@@ -16,7 +16,7 @@ from conformance.records import plain_result
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Code, Completion, Gold, Message, Reflection, State
-from selfrag.intrinsics.dialects.io_yaml import read_spec
+from selfrag.intrinsics.dialects.chat import read_spec
 from selfrag.intrinsics.dialects.output import likelihood
 from selfrag.intrinsics.dialects.registry import DIALECTS, codec_of_spec, intrinsics_of
 from selfrag.intrinsics.questions import Answerability

@@ -17,10 +17,10 @@ from selfrag.api import SelfRAG
 from selfrag.decoding.requests import Failed
 from selfrag.errors import UserError
 from selfrag.intrinsics import Answerability, Library, QueryRewrite
-from selfrag.intrinsics.execution.choose import split_name
 from selfrag.intrinsics.execution.tokens import Weighing
 from selfrag.intrinsics.flows import named
 from selfrag.intrinsics.flows.progress import SelfRAGWriter
+from selfrag.intrinsics.model_library import split_name
 from selfrag.intrinsics.reflectors import IntrinsicReflector, adapters_of, on_engine
 from selfrag.reflection.judgment import Source
 

@@ -10,8 +10,8 @@ from wire_help import find, published, state
 
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Message, State, TextPrompt
+from selfrag.intrinsics.dialects.chat import read_spec
 from selfrag.intrinsics.dialects.completion import System
-from selfrag.intrinsics.dialects.io_yaml import read_spec
 from selfrag.intrinsics.dialects.registry import codec, codec_of_file, codec_of_spec
 
 BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>certainty<|end_of_role|>"

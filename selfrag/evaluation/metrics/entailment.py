@@ -28,8 +28,7 @@ from selfrag.evaluation.metrics.citations import Pair
 from selfrag.evaluation.metrics.grading import LEAST, Grader, judgments
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
-from selfrag.intrinsics.execution.choose import prompting_of
-from selfrag.intrinsics.model_library import Library
+from selfrag.intrinsics.model_library import Library, prompting_of
 from selfrag.intrinsics.responses import HallucinationDetection, HallucinationResult
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import Message, State

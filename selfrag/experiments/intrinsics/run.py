@@ -41,9 +41,8 @@ from selfrag.experiments.intrinsics.rewriting import REWRITE_PART, Writing, eval
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Beside, Subject, prompted, worked
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.catalog import dialects, find
-from selfrag.intrinsics.execution.choose import EXECUTIONS, checked
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
-from selfrag.intrinsics.model_library import Library
+from selfrag.intrinsics.model_library import EXECUTIONS, Library, checked
 from selfrag.intrinsics.questions import Answerability
 from selfrag.intrinsics.responses import HallucinationDetection
 from selfrag.loading import load_retriever, shipped_adapters

@@ -19,9 +19,8 @@ from retrieval.splitting import SentenceFinder, Span, sentence_finder
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.catalog import DIALECTS, SWITCH
 from selfrag.intrinsics.contract import Scope
-from selfrag.intrinsics.dialects.chat import ChatCodec
+from selfrag.intrinsics.dialects.chat import ChatCodec, Spec, load_spec, read_spec
 from selfrag.intrinsics.dialects.completion import CompletionCodec, completion_specs
-from selfrag.intrinsics.dialects.io_yaml import Spec, load_spec, read_spec
 from selfrag.intrinsics.dialects.replies import Binding, Shape
 from selfrag.intrinsics.labels import (
     ANSWER_RELEVANCE,
