@@ -49,10 +49,10 @@ class Agreement:
         return {**asdict(self), **plain, "labels": list(GROUPS[self.group].names)}
 
 
-def agreements(teachers: Mapping[str, Labels], *, seed: int = 0, rounds: int = ROUNDS) -> list[Agreement]:
-    """Every two teachers on every group that one of them labelled; seed and rounds are of the intervals."""
+def agreements(teachers: Mapping[str, Labels], *, seed: int = 0) -> list[Agreement]:
+    """Every two teachers on every group that one of them labelled; the seed is of the intervals."""
     return [
-        compare(first, second, group, left, right, seed=seed, rounds=rounds)
+        compare(first, second, group, left, right, seed=seed)
         for first, second in combinations(teachers, 2)
         for group in GROUPS
         for left, right in [(teachers[first].get(group, {}), teachers[second].get(group, {}))]

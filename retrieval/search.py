@@ -189,7 +189,6 @@ class DenseRetriever(LocalRetriever):
         index: their vectors.
         encoder: the encoder that made them.
         template: how a query becomes a text.
-        batch_size: queries that go through the encoder at once.
 
     Raises:
         UserError: the parts do not fit together.
@@ -201,7 +200,6 @@ class DenseRetriever(LocalRetriever):
         index: VectorIndex,
         encoder: Encoder,
         template: Template | None = None,
-        batch_size: int = 64,
     ) -> None:
         if len(corpus) != len(index):
             raise UserError(f"{len(corpus)} passages but {len(index)} vectors; build the index again")
@@ -213,7 +211,6 @@ class DenseRetriever(LocalRetriever):
         self.encoder = encoder
         self._index = index
         self._template = template or Template()
-        self._batch_size = batch_size
 
     def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
         vectors = np.stack([query.vector for query in queries if query.vector is not None])

@@ -62,21 +62,22 @@ def balanced(rows: Sequence[Labelled], per_label: Mapping[str, int | None], seed
     return [row for row in rows if row.id in chosen]
 
 
-def length_weights(
-    groups: Sequence[str], labels: Sequence[str], lengths: Sequence[int], *, stretch: int = 48
-) -> list[float]:
+STRETCH = 48
+"""Tokens of passages that count as one length."""
+
+
+def length_weights(groups: Sequence[str], labels: Sequence[str], lengths: Sequence[int]) -> list[float]:
     """A weight for each row that makes the labels of a group alike within each stretch of passage lengths.
 
     Args:
         groups: group of each row.
         labels: label of each row.
         lengths: tokens of each row's passage, as the model reads it; 0 without.
-        stretch: tokens that count as one length.
 
     Returns:
         Weights with mean 1 in each group, within `WEIGHT_RANGE` before that.
     """
-    keys = [(group, length and 1 + (length - 1) // stretch) for group, length in zip(groups, lengths, strict=True)]
+    keys = [(group, length and 1 + (length - 1) // STRETCH) for group, length in zip(groups, lengths, strict=True)]
     both = Counter(zip(keys, labels, strict=True))
     total = Counter(keys)
     kinds = Counter(key for key, _ in both)

@@ -39,9 +39,7 @@ class Draws:
         return Draws(self.value - other.value, self.samples - other.samples, min(self.n, other.n))
 
 
-def bootstrap(
-    figures: Sequence[Sequence[Part | None]], *, name: str = "", seed: int = 0, rounds: int = ROUNDS
-) -> list[Draws | None]:
+def bootstrap(figures: Sequence[Sequence[Part | None]], *, name: str = "", seed: int = 0) -> list[Draws | None]:
     """Resample items for several figures together.
 
     `figures` have one part an item each, in the same order of items; files of other names are resampled
@@ -62,7 +60,7 @@ def bootstrap(
     bottom = np.array([[0.0 if p is None else p[1] for p in parts] for parts in figures]).T
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     samples = np.concatenate(
-        [_block(top, bottom, rng, min(BLOCK, rounds - done)) for done in range(0, rounds, BLOCK)], axis=0
+        [_block(top, bottom, rng, min(BLOCK, ROUNDS - done)) for done in range(0, ROUNDS, BLOCK)], axis=0
     )
     total = bottom.sum(axis=0)
     counting = (bottom > 0).sum(axis=0)

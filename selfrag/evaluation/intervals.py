@@ -65,14 +65,14 @@ def share(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
 
 
-def bootstrap(items: int, statistic: Callable[[Floats], Floats], seed: int = 0, rounds: int = ROUNDS) -> Estimate:
+def bootstrap(items: int, statistic: Callable[[Floats], Floats], seed: int = 0) -> Estimate:
     """Any figure of items; `statistic` maps counts [R, n] (how often each of R samples holds each item) to R values."""
     if items == 0:
         return Estimate(float("nan"), float("nan"), float("nan"), 0)
     value = float(statistic(np.ones((1, items)))[0])
     if items == 1:
         return interval(value, np.empty(0), 1)
-    counts = np.random.default_rng(seed).multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
+    counts = np.random.default_rng(seed).multinomial(items, [1 / items] * items, size=ROUNDS).astype(np.float64)
     return interval(value, statistic(counts), items)
 
 
@@ -86,14 +86,14 @@ def interval(value: float, samples: Floats, items: int) -> Estimate:
     return Estimate(value, float(low), float(high), items)
 
 
-def mean(values: Sequence[float] | Floats, *, seed: int = 0, rounds: int = ROUNDS) -> Estimate:
+def mean(values: Sequence[float] | Floats, *, seed: int = 0) -> Estimate:
     """The mean of one value an item."""
     data = np.asarray(values, dtype=np.float64)
-    return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, rounds)
+    return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed)
 
 
 def pooled_auc(
-    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0, rounds: int = ROUNDS
+    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0
 ) -> Estimate:
     """AUC over the scores of each item's positives and negatives, all items together.
 
@@ -108,7 +108,7 @@ def pooled_auc(
         pairs = (counts @ right) * (counts @ wrong)
         return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
 
-    return bootstrap(len(matrix), statistic, seed, rounds)
+    return bootstrap(len(matrix), statistic, seed)
 
 
 def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]) -> Floats:

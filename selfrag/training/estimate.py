@@ -139,6 +139,7 @@ def _peak(gpu: bool) -> float:
 
 _SIDE = 1024
 _PRODUCT = 2 * _SIDE**3  # floating-point operations
+_SECONDS = 1.0  # of a measurement; a machine that is very busy takes a little longer
 _LEAST = 3  # products of a worker, however little of a core it gets
 
 
@@ -150,30 +151,29 @@ class Rate:
     share: float  # part of the cores that the workers got, 0 to 1
 
 
-def measured_rate(workers: int = 1, seconds: float = 1.0, dtype: str = "bfloat16") -> Rate:
+def measured_rate(workers: int = 1, dtype: str = "bfloat16") -> Rate:
     """Measure the CPU, or the GPU where there is one (which is taken to be free).
 
     Args:
         workers: threads of a CPU that compute side by side.
-        seconds: how long; a machine that is very busy takes a little longer.
         dtype: number format of the matrices.
     """
     if torch.cuda.is_available():
-        done, spent, _ = _products("cuda", seconds, dtype)
+        done, spent, _ = _products("cuda", dtype)
         return Rate(done * _PRODUCT / spent, 1.0)
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        found = list(pool.map(lambda _: _products("cpu", seconds, dtype), range(workers)))
+        found = list(pool.map(lambda _: _products("cpu", dtype), range(workers)))
     now = sum(done / clock for done, clock, _ in found)
     alone = sum(done / min(clock, core) for done, clock, core in found)
     return Rate(alone * _PRODUCT, min(1.0, now / alone))
 
 
-def _products(device: str, seconds: float, dtype: str) -> tuple[int, float, float]:
+def _products(device: str, dtype: str) -> tuple[int, float, float]:
     """Number of products, and the wall and CPU seconds that they took."""
     matrix = torch.ones(_SIDE, _SIDE, dtype=getattr(torch, dtype), device=device)
     (matrix @ matrix).sum().item()
     done, clock, core = 0, time.perf_counter(), time.thread_time()
-    while done < _LEAST or time.perf_counter() - clock < seconds:
+    while done < _LEAST or time.perf_counter() - clock < _SECONDS:
         (matrix @ matrix).sum().item()
         done += 1
     return done, time.perf_counter() - clock, max(time.thread_time() - core, 1e-9)

@@ -121,4 +121,3 @@ def test_rows_say_what_the_model_answered_and_how_certain_that_is():
     assert found["deciles"]["95%"] == 160
     assert set(found["calibrators"]) == {"x", "y"}
     assert facts(answers, rows, isotonic=False)["calibrators"]["x"]["confidence"] == ()
-    assert certainty_rows(answers, before=False)[1].id == "u1/after"

@@ -218,7 +218,7 @@ def isotonic_steps(values: Floats, correct: Sequence[float]) -> tuple[tuple[floa
     return tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist())
 
 
-def out_of_fold(answers: Sequence[Own], *, isotonic: bool = True, folds: int = FOLDS, seed: int = 0) -> Floats:
+def out_of_fold(answers: Sequence[Own], *, isotonic: bool = True, seed: int = 0) -> Floats:
     """Certainty of each answer [n] by a calibrator of its data set that has not seen it.
 
     Each data set has its own calibrator, because models err differently on each.
@@ -226,18 +226,17 @@ def out_of_fold(answers: Sequence[Own], *, isotonic: bool = True, folds: int = F
     Args:
         answers: of one model, several data sets.
         isotonic: as `fit`.
-        folds: parts of a data set; each is judged by a calibrator of the others.
-        seed: of the parts.
+        seed: of the `FOLDS` parts of a data set; each is judged by a calibrator of the others.
 
     Raises:
         UserError: a data set is too small.
     """
     result = np.zeros(len(answers))
     for name, members in _by_data_set(answers).items():
-        if len(members) < folds * FOLDS:
-            raise UserError(f"{name}: {len(members)} questions are too few for {folds} folds; give {folds * FOLDS}")
+        if len(members) < FOLDS**2:
+            raise UserError(f"{name}: {len(members)} questions are too few for {FOLDS} folds; give {FOLDS**2}")
         order = np.random.default_rng(seed).permutation(members)
-        for part in np.array_split(order, folds):
+        for part in np.array_split(order, FOLDS):
             held = set(part.tolist())
             fitted = fit([answers[at] for at in members if at not in held], isotonic=isotonic)
             result[part] = fitted([answers[at] for at in part])
@@ -372,15 +371,12 @@ class _Kept:
             raise UserError(f"no answer of a model: {error!r}; delete the file and start again") from error
 
 
-def certainty_rows(
-    answers: Sequence[Own], *, isotonic: bool = True, before: bool = True, seed: int = 0
-) -> list[Labelled]:
-    """Rows with calibrated deciles; each question is judged by a calibrator that has not seen it.
+def certainty_rows(answers: Sequence[Own], *, isotonic: bool = True, seed: int = 0) -> list[Labelled]:
+    """Rows after and before the answer, with calibrated deciles; each is judged by a calibrator that has not seen it.
 
     Args:
         answers: of one model, several data sets.
         isotonic: see `fit`.
-        before: rows of the question alone, too.
         seed: of the folds.
 
     Raises:
@@ -390,7 +386,7 @@ def certainty_rows(
     rows = []
     for answered, certainty in zip(answers, certainties.tolist(), strict=True):
         label = CERTAINTIES[decile(certainty)]
-        for moment in ("after", "before") if before else ("after",):
+        for moment in ("after", "before"):
             state = answered.state(after=moment == "after")
             group = answered.state(after=False).query or ""
             rows.append(Labelled(f"{answered.id}/{moment}", f"{moment}/{label}", group, state, label=label))
