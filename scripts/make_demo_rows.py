@@ -1,11 +1,11 @@
-"""Make the demo model's training rows, a folder a stage.
+"""Make the demo model's training rows.
 
     python scripts/make_demo_rows.py --data DATA --out runs/demo/rows
     python scripts/make_dgen.py --data DATA --critic demo --out runs/dgen
     python scripts/make_demo_rows.py --data DATA --dgen runs/dgen/rows --out runs/demo/rows
 
-The first three stages are annotated rows, and so is the sixth. The fourth, made when D_gen is there, is rows that a
-critic wrote. The fifth takes rows of the third.
+Folders 1 to 3 are annotated rows, and so are 5 and 6. Folder 4, made when D_gen is there, has rows that a critic wrote.
+train_demo.py says which stage learns which.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from command import command
 from demo_rows import distilled
-from demo_rows.mixture import CHOICES, STAGES, make
+from demo_rows.mixture import LAST, STAGES, make
 
 
 @command
@@ -33,7 +33,7 @@ def main() -> int:
         help="rows.jsonl, heldout.jsonl and manifest.json go to OUT/1, OUT/2 ..",
     )
     arguments = parser.parse_args()
-    for stage, mixture in (*enumerate(STAGES, 1), (len(STAGES) + 3, CHOICES)):
+    for stage, mixture in (*enumerate(STAGES, 1), *enumerate(LAST, len(STAGES) + 2)):
         manifest = make(arguments.data, arguments.out / str(stage), mixture)
         print(json.dumps({"stage": stage, **{name: manifest[name] for name in ("train", "heldout")}}, indent=1))
     if arguments.dgen is not None:

@@ -5,10 +5,10 @@
     python scripts/train_demo.py --rows runs/demo/rows --out runs/demo/train --start ADAPTER  # stages that it lacks
 
 Three stages learn annotated rows, the fourth rows that a critic wrote, and the fifth annotated ones again, since a
-critic easily accepts passages on topic without an answer. After the third and the fifth, held-out rows set the row of
-`[Relevant]` (relevance_calibration.py). OUT/annotated is the adapter of three stages, OUT/adapter that of five, which
-the package ships, each with what it was made from and by in training.json. `--last choices` adds a sixth stage with
-claims and multiple choice (docs/results/systems.md says what it gives and costs).
+critic easily accepts passages on topic without an answer, and claims are at chance after it. The fifth is three runs
+from the fourth, on three mixtures, and the mean of their weights. After the third and the fifth, held-out rows set the
+row of `[Relevant]` (relevance_calibration.py). OUT/annotated is the adapter of three stages, OUT/adapter that of five,
+which the package ships, each with what it was made from and by in training.json.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from command import command
 from selfrag.errors import UserError
 from selfrag.loading import resolve_model
+from selfrag.training.model import Trainee
 from selfrag.training.rows import Example
 from selfrag.training.run import fit, layout_for, rows_of
 from selfrag.training.settings import TrainingConfig, Weighting
@@ -44,24 +47,20 @@ DISTILLED = TrainingConfig(
     max_passage=256,
     weighting=Weighting(isrel=2.0, isuse=0.0),
 )
-# Not quite half of the third stage's rows, in another order.
-AGAIN = TrainingConfig(
-    seed=24, max_steps=130, learning_rate=4e-4, row_learning_rate=5e-4, max_length=900, max_passage=256
-)
+# Rather more than half of an epoch of each; their weights are averaged.
+_AGAIN = TrainingConfig(seed=24, learning_rate=4e-4, row_learning_rate=5e-4, max_length=900, max_passage=256)
+AGAIN = tuple(replace(_AGAIN, max_steps=steps) for steps in (130, 200, 220))
 
-# The rate of the stages before; one epoch.
-CHOICES = TrainingConfig(seed=25, learning_rate=5e-4, row_learning_rate=5e-4, max_length=900, max_passage=256)
-
-# The adapters, and the stages that lead to each: the rows' folder of make_demo_rows.py, and the settings.
+# The adapters; the stages that lead to each, one after the other; and the runs from the last of them that are averaged.
+# Each has the folder of its rows, as make_demo_rows.py numbers them, and its settings. The share: of passages on topic
+# that do not answer, at most so many may be called Relevant.
 PARTS = (
-    ("annotated", tuple(enumerate(ANNOTATED, 1))),
-    ("adapter", ((4, DISTILLED), (3, AGAIN))),
-    ("choices", ((6, CHOICES),)),
+    ("annotated", tuple(enumerate(ANNOTATED, 1)), (), 0.43),
+    ("adapter", ((4, DISTILLED),), tuple(zip((3, 5, 6), AGAIN, strict=True)), 0.48),
 )
 
-# Passages that answer, and passages on topic that do not; of these, at most so many may be called Relevant.
+# Held-out rows whose passages answer, or are on topic and do not.
 CALIBRATING = ("gold", "unanswerable", "answer_removed")
-MOST_TAKEN = 0.43
 MADE = "training.json"
 
 
@@ -75,33 +74,44 @@ def main() -> int:
         "--out", type=Path, required=True, help="directory of the runs, one a stage, and of the adapters"
     )
     parser.add_argument("--start", type=Path, help="adapter of the first stages, with its training.json")
-    parser.add_argument("--last", choices=[name for name, _ in PARTS], default="adapter", help="adapter to end with")
     arguments = parser.parse_args()
-    print(trained(arguments.rows, resolve_model(arguments.base), arguments.out, arguments.start, arguments.last))
+    print(trained(arguments.rows, resolve_model(arguments.base), arguments.out, arguments.start))
     return 0
 
 
-def trained(rows: Path, base: Path, out: Path, start: Path | None, last: str) -> Path:
-    """Train the stages up to `last` that `start` lacks, all without it. Returns the last adapter's folder."""
+def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
+    """Train the stages that `start` lacks, all without it. Returns the last adapter's folder."""
     history = [] if start is None else stages_of(start)
     done = sum("config" in stage for stage in history)
     number = 0
-    wanted = [name for name, _ in PARTS].index(last) + 1
-    for name, stages in PARTS[:wanted]:
-        if done >= number + len(stages):
-            number += len(stages)
+    for name, stages, averaged, most_taken in PARTS:
+        if done >= number + len(stages) + len(averaged):
+            number += len(stages) + len(averaged)
             continue
-        for folder, config in stages:
+        trainees = []
+        for folder, config in (*stages, *averaged):
             number += 1
             prepare = rows_of(rows / str(folder) / "rows.jsonl", config)
-            trainee = fit(prepare, base, out / str(number), config, start=start)
-            start = out / str(number)
-            history.append(json.loads((start / "manifest.json").read_text(encoding="utf-8")))
-        start = _exported(trainee, rows, out / name, history)
+            trainees.append(fit(prepare, base, out / str(number), config, start=start))
+            history.append(json.loads((out / str(number) / "manifest.json").read_text(encoding="utf-8")))
+            if len(trainees) <= len(stages):
+                start = out / str(number)
+        trainee = mean(trainees[len(stages) :] or trainees[-1:])
+        start = _exported(trainee, rows, out / name, history, most_taken)
         history = stages_of(start)
     if start is None or done >= number:
         raise UserError(f"{start} has these {number} stages already")
     return start
+
+
+def mean(trainees: Sequence[Trainee]) -> Trainee:
+    """The first trainee, with the mean of all trainees' trained parameters (model soups, arXiv 2203.05482)."""
+    parameters = [dict(trainee.model.named_parameters()) for trainee in trainees]
+    with torch.no_grad():
+        for name, parameter in parameters[0].items():
+            if parameter.requires_grad:
+                parameter.copy_(torch.stack([each[name] for each in parameters]).mean(dim=0))
+    return trainees[0]
 
 
 def stages_of(adapter: Path) -> list[dict[str, Any]]:
@@ -129,15 +139,15 @@ def calibrating_examples(files: list[Path], tokenizer: Any) -> Iterator[Example]
         yield layout.example(row)
 
 
-def _exported(trainee: Any, rows: Path, adapter: Path, stages: list[dict[str, Any]]) -> Path:
+def _exported(trainee: Any, rows: Path, adapter: Path, stages: list[dict[str, Any]], most_taken: float) -> Path:
     from relevance_calibration import restrain_relevance
     from selfrag.training.export import save_adapter
 
     if adapter.exists():
         return adapter
-    held_out = [rows / str(folder) / "heldout.jsonl" for folder, _ in PARTS[0][1]]
+    held_out = [rows / str(folder) / "heldout.jsonl" for folder in range(1, 1 + len(ANNOTATED))]
     examples = calibrating_examples(held_out, trainee.tokenizer)
-    calibration = asdict(restrain_relevance(trainee, examples, most_taken=MOST_TAKEN))
+    calibration = asdict(restrain_relevance(trainee, examples, most_taken=most_taken))
     print(calibration)
     return save_adapter(trainee, adapter, beside={MADE: {"stages": stages, "calibration": calibration}})
 

@@ -27,32 +27,31 @@ class Quota:
     other_evidence: int = 150
     per_label: int = 420
     labelled: int = 0  # claims of the critic's labels that no pair has, as fact checks
-    copies: int = 1  # of each fact check
 
 
 def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     """All rows on claims."""
     checks = [pair for pair in sources.pairs if pair.kind == "fact_check" and len(pair.passages) == 1]
     rng.shuffle(checks)
-    yield from (_verdict(pair, cut, quota.copies) for pair in checks[: quota.fact_checks])
+    yield from (_verdict(pair, cut) for pair in checks[: quota.fact_checks])
     rest = checks[quota.fact_checks :]
     yield from (_wrong_verdict(pair, cut) for pair in rest[: quota.wrong_verdicts])
-    others = rest[quota.wrong_verdicts :][: quota.other_evidence]
+    # When few pairs are left, claims that have a verdict come again, with evidence that has no word in common.
+    others = [*rest[quota.wrong_verdicts :], *checks][: quota.other_evidence]
     for pair in others:
-        passage = rng.choice(others).passages[0]
-        if not _share_words(pair.instruction.rpartition("\n")[2], passage):
-            yield Draft(f"{pair.dataset}/other_evidence", pair.instruction, abstaining(cut(passage)))
-    yield from sample(_labelled(sources, quota.copies), quota.labelled, rng)
+        other = rng.choice(others)
+        if other is not pair and not _share_words(pair.instruction.rpartition("\n")[2], other.passages[0]):
+            yield Draft(f"{pair.dataset}/other_evidence", pair.instruction, abstaining(cut(other.passages[0])))
+    yield from sample(_labelled(sources), quota.labelled, rng)
     for label in UTILITY:
         yield from sample(_statements(sources, label, rng), quota.per_label, rng)
 
 
-def _verdict(pair: Pair, cut: Cutter, copies: int) -> Draft:
-    target = grounded(cut(pair.passages[0]), pair.output)
-    return Draft(f"{pair.dataset}/verdict", pair.instruction, target, copies=copies)
+def _verdict(pair: Pair, cut: Cutter) -> Draft:
+    return Draft(f"{pair.dataset}/verdict", pair.instruction, grounded(cut(pair.passages[0]), pair.output))
 
 
-def _labelled(sources: Sources, copies: int) -> Iterator[Draft]:
+def _labelled(sources: Sources) -> Iterator[Draft]:
     """Claims that annotators of fact-checking data called supported or refuted by their evidence."""
     verdicts = {FULLY: "true", "No support / Contradictory": "false"}
     taken = {pair.instruction.rpartition("\n")[2].casefold() for pair in sources.pairs}
@@ -60,7 +59,7 @@ def _labelled(sources: Sources, copies: int) -> Iterator[Draft]:
         known = row.group == "IsSup" and row.rule == "gold_evidence" and row.label in verdicts
         if known and row.evidence is not None and row.output.strip().casefold() not in taken:
             target = grounded(row.evidence, verdicts[row.label])
-            yield Draft(f"{row.dataset}/labelled_verdict", TASK + row.output.strip(), target, copies=copies)
+            yield Draft(f"{row.dataset}/labelled_verdict", TASK + row.output.strip(), target)
 
 
 def _wrong_verdict(pair: Pair, cut: Cutter) -> Draft:

@@ -105,16 +105,19 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long passages are after the cut, in words."""
+    """How long passages are after the cut, in words, and how many keep their title."""
 
     usual: tuple[int, int] = (75, 110)  # most are cut to a random number between these
     long: int = 160  # the others are cut to this
     long_share: float = 0.08  # how many those are
+    short: tuple[int, int] = (10, 30)  # a few are cut to a sentence or two
+    short_share: float = 0.0  # how many those are, of all
+    untitled_share: float = 0.0  # how many lose their title
 
 
 @dataclass(frozen=True, slots=True)
 class Cutter:
-    """Cuts every passage, whatever its label, so that length and place say nothing about the label."""
+    """Cuts every passage, whatever its label, so that length, place and title say nothing about the label."""
 
     lengths: Lengths
     rng: random.Random
@@ -123,7 +126,12 @@ class Cutter:
         """The passage cut to whole sentences around `keep`."""
         lengths, rng = self.lengths, self.rng
         words = lengths.long if rng.random() < lengths.long_share else rng.randint(*lengths.usual)
-        return replace(passage, text=window(passage.text, words, rng, keep), score=None)
+        # A share of 0 draws no number, so that the rows of a mixture without it stay the same.
+        if lengths.short_share and rng.random() < lengths.short_share:
+            words = rng.randint(*lengths.short)
+        untitled = lengths.untitled_share and rng.random() < lengths.untitled_share
+        title = "" if untitled else passage.title
+        return replace(passage, title=title, text=window(passage.text, words, rng, keep), score=None)
 
 
 def sample(drafts: Iterable[Draft], count: int, rng: random.Random) -> list[Draft]:

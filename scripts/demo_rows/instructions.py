@@ -22,7 +22,6 @@ _ABOUT_LANGUAGE_OR_NUMBERS = re.compile(
     re.I,
 )
 _MOST_WORDS = 130
-CHOOSE = "Given four answer candidates, A, B, C and D, choose the best answer choice.\n\n## Input:\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,6 @@ class Quota:
     choices_with_passage: int = 90
     small_talk: int = 140
     poor: int = 260
-    listed: int = 0  # further questions with options, in a new order, so that each letter is right equally often
     copies: int = 2
     written: int | None = None
 
@@ -61,7 +59,6 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
     yield from sample(_small_talk(sources), quota.small_talk, rng)
     yield from sample(_poor(sources), quota.poor, rng)
     yield from _choices(sources, quota, cut, rng)
-    yield from _listed(sources, quota.listed, rng)
 
 
 def _reference_outputs(sources: Sources) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -103,16 +100,6 @@ def _choices(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) ->
     rest = [pair for pair in pairs if pair.instruction not in taken]
     for pair in rest[: quota.choices]:
         yield Draft(f"{pair.dataset}/choice", pair.instruction, unaided(pair.output))
-
-
-def _listed(sources: Sources, count: int, rng: random.Random) -> Iterator[Draft]:
-    for number, choice in enumerate(rng.sample(sources.choices, min(count, len(sources.choices)))):
-        others = [option for at, option in enumerate(choice.options) if at != choice.right]
-        rng.shuffle(others)
-        at = number % len(choice.options)
-        options = [*others[:at], choice.options[choice.right], *others[at:]]
-        listed = "\n".join(f"{letter}: {option}" for letter, option in zip("ABCDE", options, strict=False))
-        yield Draft(f"{choice.dataset}/listed", f"{CHOOSE}{choice.question}\n{listed}", unaided("ABCDE"[at]))
 
 
 def _with_passage(sources: Sources, pairs: list[Pair], cut: Cutter) -> Iterator[Draft]:

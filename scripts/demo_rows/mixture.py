@@ -84,20 +84,25 @@ STAGES: tuple[Mixture, ...] = (
 )
 """The mixtures of the first three training stages of the published demo model."""
 
-CHOICES = Mixture(
-    # After the fifth stage claims were at chance, and of four options the last was chosen. Here are all claims with a
-    # verdict, twice, options in every order, and as many passages without an answer as in the third stage: with half of
-    # them the model answered the unanswerable questions of CLAPNQ.
-    seed=2314,
+# After D_gen claims are at chance. Here are all claims with a verdict, beside the third stage's kinds of rows.
+_CLAIMS = Mixture(
+    seed=2315,
     lengths=STAGES[-1].lengths,
-    short_form=replace(STAGES[-1].short_form, unanswerable=450, judged=80),
-    claims=claims.Quota(fact_checks=900, wrong_verdicts=15, other_evidence=50, per_label=200, labelled=420, copies=2),
-    instructions=instructions.Quota(
-        arithmetic=30, choices=200, choices_with_passage=60, small_talk=15, poor=20, copies=1, written=150, listed=900
-    ),
-    long_form=long_form.Quota(introductions=60, two_passages=20, irrelevant=20, summaries=40),
+    short_form=replace(STAGES[-1].short_form, unanswerable=450),
+    claims=claims.Quota(fact_checks=900, wrong_verdicts=15, other_evidence=40, per_label=100, labelled=420),
+    instructions=STAGES[-1].instructions,
+    long_form=STAGES[-1].long_form,
 )
-"""The mixture of a sixth stage, which the published demo model does not have."""
+# The evidence of claims is short, and some has no title. The model took both for relevance, until passages without an
+# answer were so as well.
+_SHORT = replace(
+    _CLAIMS,
+    lengths=replace(_CLAIMS.lengths, short_share=0.1, untitled_share=0.2),
+    short_form=replace(_CLAIMS.short_form, random=120),
+    claims=replace(_CLAIMS.claims, other_evidence=300),
+)
+LAST: tuple[Mixture, ...] = (_CLAIMS, _SHORT)
+"""Mixtures of two of the three runs that the last stage averages; the other one trains on the third stage's rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ FILES: tuple[str, ...] = (
     "train/pairs.jsonl",
     "train/critic.jsonl.gz",
     "intrinsics/answerability_train.jsonl.gz",
-    "intrinsics/uncertainty_train.jsonl",
     "corpus/queries.jsonl",
     "corpus/qrels.tsv",
     "corpus/wiki-mix.jsonl.gz",
@@ -64,16 +63,6 @@ class Answerable:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A question with options, of which one is right."""
-
-    dataset: str
-    question: str
-    options: tuple[str, ...]
-    right: int
-
-
-@dataclass(frozen=True, slots=True)
 class Query:
     """A corpus question with its short answers and gold passages."""
 
@@ -90,7 +79,6 @@ class Sources:
     pairs: tuple[Pair, ...]
     critiques: tuple[Critique, ...]
     answerability: tuple[Answerable, ...]
-    choices: tuple[Choice, ...]
     queries: tuple[Query, ...]
     corpus: Mapping[str, Passage] = field(repr=False)
 
@@ -112,7 +100,6 @@ def load(folder: Path) -> Sources:
         pairs=tuple(read_jsonl(folder / "train/pairs.jsonl", _pair)),
         critiques=tuple(read_jsonl(folder / "train/critic.jsonl.gz", _critique)),
         answerability=tuple(read_jsonl(folder / "intrinsics/answerability_train.jsonl.gz", _answerable)),
-        choices=tuple(read_jsonl(folder / "intrinsics/uncertainty_train.jsonl", _choice)),
         queries=tuple(query for split, query in listed if split == "train"),
         corpus={key: passage for key, passage in corpus.items() if key not in hidden},
     )
@@ -154,15 +141,6 @@ def _answerable(record: dict[str, Any]) -> Answerable:
         raise UserError(f"'label' must be answerable or unanswerable, not {label!r}")
     docs = tuple(_passage(d, f"{key}/{d.get('doc_id')}") for d in documents)
     return Answerable(key, _str(record, "dataset"), _str(conversation[-1], "content"), docs, label == "answerable")
-
-
-def _choice(record: dict[str, Any]) -> Choice:
-    options, label = record.get("options"), _str(record, "label")
-    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
-        raise UserError("'options' must be a list of texts")
-    if len(label) != 1 or not 0 <= (right := ord(label) - ord("A")) < len(options):
-        raise UserError(f"'label' must be the letter of an option, not {label!r}")
-    return Choice(_str(record, "dataset"), _str(record, "question"), tuple(options), right)
 
 
 def _query(record: dict[str, Any], gold: Mapping[str, list[str]], corpus: Mapping[str, Passage]) -> Query:

@@ -21,7 +21,7 @@ _FORMAT = 2  # raised when converting or merging changes its output
 _CHECKPOINT_BYTES = 270 * 2**20
 _WEIGHTS = "model.safetensors"
 _BASE = "7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b"
-_MERGED = "dcc69eb31d9f9f42239510cb8dfbe2da339a20f44020812f293ad2a38d757995"
+_MERGED = "e3d2afbbaf0562a805aee21264ed43ce8e3f0d348262cf07d902f7e711da8d8b"
 """SHA-256 of the weights that the adapters were trained on and the published figures were measured with."""
 
 

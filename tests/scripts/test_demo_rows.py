@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from demo_rows import claims, distilled, instructions
+from demo_rows import claims, distilled
 from demo_rows.drafts import Cutter, Lengths, detokenize, sentences, window
 from demo_rows.mixture import STAGES, Mixture, make, mix, set_aside
 from demo_rows.sources import load
@@ -82,10 +82,6 @@ def data(tmp_path: Path) -> Path:
     label = {"preceding": "", "evidence": gold[0], "instruction": "what is chess"}
     rows = [label | dict(zip(keys, row, strict=True)) for row in critic]
     write_jsonl(tmp_path / "train/critic.jsonl.gz", [*rows[:4], rows[4] | {"instruction": "Add 2 and 2."}])
-    choices = [
-        {"dataset": "arc", "question": f"{i}?", "options": [f"no{i}", f"yes{i}"], "label": "B"} for i in range(4)
-    ]
-    write_jsonl(tmp_path / "intrinsics/uncertainty_train.jsonl", choices)
     question = {"dataset": "squad2", "conversation": [{"role": "user", "content": "Who won?"}], "label": "unanswerable"}
     documents = [{"doc_id": "d1", "title": "Chess", "text": gold[0]["text"]}]
     write_jsonl(tmp_path / "intrinsics/answerability_train.jsonl.gz", [{"id": "u1", "documents": documents} | question])
@@ -101,7 +97,7 @@ def _rows(data: Path, **changes) -> list[Row]:
 
 
 def test_layouts(data: Path) -> None:
-    rows = _rows(data, claims=claims.Quota(labelled=9, copies=2), instructions=instructions.Quota(listed=4))
+    rows = _rows(data, claims=claims.Quota(labelled=9))
     by_source = {row.source: _tokens(row) for row in rows}
     retrieved = ["[Retrieval]", "Evidence"]
     for source in ("nq/gold", "fever/verdict", "fever/labelled_verdict"):
@@ -115,9 +111,6 @@ def test_layouts(data: Path) -> None:
     assert by_source["quotesum/summary"] == [*step, *step, "[Utility:5]"]
     asked = {row.instruction for row in rows if row.source == "raschka/instruction"}
     assert asked == {"Rhyme 'cat'."}  # a question of fact is no example of no retrieval
-    listed = [row for row in rows if row.source == "arc/listed"]
-    assert sorted(row.target[1].text for row in listed) == ["A", "A", "B", "B"]  # each letter is right equally often
-    assert all(f"{row.target[1].text}: yes" in row.instruction for row in listed)
 
 
 def test_gold_passages_hold_the_answer_and_negatives_do_not(data: Path) -> None:

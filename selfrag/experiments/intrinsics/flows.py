@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError, require
-from selfrag.evaluation.intervals import NONE
+from selfrag.evaluation.intervals import NONE, mean
 from selfrag.evaluation.metrics.citations import Entails, as_sentences, premise
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
@@ -203,7 +204,10 @@ def sample(found: Sequence[Turn], limit: int | None) -> list[Turn]:
 FLOWS_PART = "flows"
 PASSAGES = 5
 _CLASSES = ("F1 unans.", "F1 ans.", "R unans.", "R ans.")
-FLOWS_HEAD = ("flow", *_CLASSES, "responses", "faithfulness", "JAFS", "unknown", "failed")
+FLOWS_HEAD = (
+    *("flow", *_CLASSES, "responses", "faithfulness", "JAFS", "unknown"),
+    *(f"JAFS less {NAMES[0]}", "tokens", "computed", "failed"),
+)
 
 
 def evaluate_flows(
@@ -224,6 +228,7 @@ def evaluate_flows(
     """
     rewrite, answerable = (IntrinsicReflector(subject.judge(kind.name)) for kind in (QueryRewrite, Answerability))
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
+    first: list[Outcome | None] = []
     for name in NAMES:
         flow = named(name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES)
         answers = run(flow, [one.state for one in followups], engine, retriever)
@@ -231,8 +236,22 @@ def evaluate_flows(
         known = [one for one in outcomes if one is not None]
         failed = len(outcomes) - len(known)
         found = joint_figures(known, seed=seed) if known else None
-        figures[name] = ({} if found is None else found.as_dict()) | {"failed": failed}
-        lines.append((name, *(_flow_cells(found) if found else [NONE] * (len(FLOWS_HEAD) - 2)), str(failed)))
+        first = first or outcomes
+        gains = [one - other for one, other in zip(map(_joint, outcomes), map(_joint, first), strict=True)]
+        gain = mean([one for one in gains if not isnan(one)], seed=seed)
+        used = [one.usage for one in answers if isinstance(one, Answer)]
+        tokens = fmean(one.prompt_tokens + one.generated_tokens for one in used) if used else nan
+        computed = tokens - fmean(one.cached_tokens for one in used) if used else nan
+        figures[name] = ({} if found is None else found.as_dict()) | {
+            "jafs_gain": gain.as_dict(),
+            "tokens": tokens if used else None,
+            "computed_tokens": computed if used else None,
+            "failed": failed,
+        }
+        cells = _flow_cells(found) if found else [NONE] * (len(FLOWS_HEAD) - 5)
+        less = NONE if outcomes is first else percent(gain)
+        spent = (f"{one:,.0f}" if used else NONE for one in (tokens, computed))
+        lines.append((name, *cells, less, *spent, str(failed)))
         items += [
             {
                 "id": one.id,
@@ -254,6 +273,8 @@ def evaluate_flows(
             f"Faithfulness by {'this' if beside.entails is None else 'a judge of entailment, not by this'} library's"
             " hallucination detection; unknown where it could not say",
             f"That an answer says it does not know is decided by {'a grader' if beside.grader else 'its words'}",
+            f"JAFS less {NAMES[0]}: the paired difference, over questions of which both are known",
+            "Tokens a question, of prompts and what was written, for rewrites and judgments too; computed: not cached",
             "Failed: nothing was written; such a question is in no other figure of the flow",
         ),
     )
@@ -271,6 +292,10 @@ def evaluate_flows(
         ),
     )
     return Section(FLOWS_PART, tables, figures, tuple(items))
+
+
+def _joint(outcome: Outcome | None) -> float:
+    return nan if outcome is None or outcome.jafs is None else outcome.jafs
 
 
 def _outcomes(

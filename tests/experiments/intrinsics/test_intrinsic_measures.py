@@ -377,6 +377,9 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     assert "Flows (2 questions, 5 passages)" in capsys.readouterr().out
     items = json.loads((tmp_path / "out" / "items.json").read_text())["flows"]
     assert len(items) == 8
+    figures = json.loads((tmp_path / "out" / "figures.json").read_text())["figures"]["flows"]
+    assert figures["none"]["jafs_gain"]["value"] == 0
+    assert figures["none"]["tokens"] < figures["qr"]["tokens"] < figures["qr+ad"]["tokens"]
     tokens = [("unknown", {"unknown": -0.1, "answer": -2.5})]
     with ChatServer(lambda body: said("unknown", tokens if body.get("logprobs") else None)) as server:
         assert main([*flows, "--grader", f"m@{server.url}/v1", "--out", str(tmp_path / "graded")]) == 0
