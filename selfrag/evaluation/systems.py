@@ -226,11 +226,18 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
         if key == "weights":
             found[key] = Weights.parse(text)
             continue
-        try:
-            found[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            found[key] = text
+        found[key] = parse_value(text)
     return found
+
+
+def parse_value(text: str) -> Any:
+    """A number or another literal, None, True or False in any case; other text as it is."""
+    if text.lower() in ("none", "true", "false"):
+        return {"none": None, "true": True, "false": False}[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return text
 
 
 def _counts(given: Mapping[str, Any], passages: int) -> tuple[int, int]:

@@ -5,7 +5,6 @@ Everything decoded and every figure lies in one folder; started again, it contin
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ from selfrag.evaluation.metrics.registry import Metric
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
 from selfrag.evaluation.runner import Execute, Model, Source, scores
-from selfrag.evaluation.systems import runnable
+from selfrag.evaluation.systems import parse_value, runnable
 from selfrag.evaluation.tables import csv_text, escape, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
@@ -159,13 +158,8 @@ def _span(text: str, values: str) -> tuple[Value, ...]:
 
 
 def _value(text: str) -> Value:
-    if text.lower() in ("none", "true", "false"):
-        return {"none": None, "true": True, "false": False}[text.lower()]
-    try:
-        found = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return text
-    return found if isinstance(found, int | float) else text
+    found = parse_value(text)
+    return found if found is None or isinstance(found, int | float) else text
 
 
 _NEAR_THE_ENDS = "0,0.001,0.01,0.05", "0.95,0.99,0.995,0.999,0.9995,0.9999,1"

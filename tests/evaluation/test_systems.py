@@ -224,4 +224,5 @@ def test_settings_on_a_command_line() -> None:
     assert found == {**values, "weights": Weights(issup=2.0)}
     with pytest.raises(UserError, match="--set threshold"):
         parse_settings(["threshold"])
+    assert parse_settings(["calibrated=false", "threshold=none"]) == {"calibrated": False, "threshold": None}
     assert parse_settings(["threshold={[]: 1}"]) == {"threshold": "{[]: 1}"}  # refused by whoever knows the field
