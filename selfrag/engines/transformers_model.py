@@ -140,6 +140,11 @@ class LoadedModel:
     _peft: Any = None
     _active: str | None = field(default=None)
     _grammars: Grammars | None = None
+    _cache_name: str = field(init=False)  # newer versions of transformers call the argument `cache`
+
+    def __post_init__(self) -> None:
+        known = inspect.signature(self.module.forward).parameters
+        self._cache_name = "cache" if "cache" in known else "past_key_values"
 
     def last_logits(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, adapter: str | None) -> Tensor:
         """Logits after the last column, float32 [rows, vocabulary]; `cache` grows by the columns of `ids`.
@@ -160,10 +165,10 @@ class LoadedModel:
                 input_ids=ids,
                 attention_mask=mask,
                 position_ids=positions,
-                past_key_values=cache,
                 use_cache=True,
                 # By its number: for a slice of columns, torch copies the output layer once for each row.
                 logits_to_keep=torch.tensor([ids.shape[1] - 1], device=ids.device),
+                **{self._cache_name: cache},
             )
         except Exception as error:
             raise EngineError(f"the model failed on {ids.shape[0]} x {ids.shape[1]} tokens: {reason(error)}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+from selfrag.engines.transformers_model import LoadedModel
 from selfrag.reflection.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.engine
@@ -153,3 +155,16 @@ def test_abort_is_silent_and_spares_the_others(engine, reference):
     for ticket, result in results.items():
         assert_same(result, reference(wave[tickets.index(ticket)]))
     engine.abort(tickets)
+
+
+def test_the_cache_goes_by_the_name_that_the_model_takes():
+    """`past_key_values` is `cache` in newer versions of transformers, which warn of the old name."""
+
+    class Newer(torch.nn.Module):
+        def forward(self, input_ids, cache=None, **rest):
+            assert cache == "kept"
+            return SimpleNamespace(logits=torch.zeros(*input_ids.shape, 4))
+
+    model = LoadedModel(Newer(), torch.device("cpu"), 8, 4, frozenset())
+    ids = torch.ones(1, 2, dtype=torch.int64)
+    assert model.last_logits(ids, ids, ids, "kept", None).shape == (1, 4)
