@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -249,8 +250,9 @@ def load(settings: TransformersConfig) -> LoadedModel:
     eos = _eos(module, name, trust_remote_code=trust_remote_code)
     names = frozenset(settings.adapters)
     model = LoadedModel(module, place, length, vocabulary, eos, names, {}, trust_remote_code, alone, name)
-    for adapter, path in settings.adapters.items():
-        _add_adapter(model, adapter, Path(path))
+    with _quiet():
+        for adapter, path in settings.adapters.items():
+            _add_adapter(model, adapter, Path(path))
     return model
 
 
@@ -340,13 +342,15 @@ def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and no load reports of transformers, restored afterwards."""
+    """No progress bars, load reports and deprecations of transformers; restored afterwards."""
     log = transformers.utils.logging
     bars, level = log.is_progress_bar_enabled(), log.get_verbosity()
     log.disable_progress_bar()
     log.set_verbosity_error()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
     finally:
         log.set_verbosity(level)
         if bars:
