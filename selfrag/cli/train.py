@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
@@ -284,7 +285,7 @@ def check_processes(recipe: Recipe, options: Mapping[str, Any]) -> None:
 
 def launch(recipe: Recipe, program: str, command: Sequence[str], options: Mapping[str, Any]) -> None:
     """Run a command with its options in many processes, and exit, where its recipe asks for that."""
-    from selfrag.training.job import launched
+    from selfrag.training.job import launched, leave_processes
 
     if recipe.scale is None:
         return
@@ -295,6 +296,7 @@ def launch(recipe: Recipe, program: str, command: Sequence[str], options: Mappin
             arguments += [name] if value is True else [part for one in values for part in (name, str(one))]
     if (code := launched(recipe.scale, options.get("--processes"), program, arguments)) is not None:
         raise typer.Exit(code)
+    atexit.register(leave_processes)
 
 
 def _dry_run(job: Job, processes: int) -> str:

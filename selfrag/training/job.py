@@ -108,6 +108,14 @@ def base_name(base: Path) -> str:
     return name
 
 
+def leave_processes() -> None:
+    """Leave the group of processes that trained together, if any: torch can abort one that ends within it."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def launched(scale: Scale, processes: int | None, module: str, arguments: Sequence[str]) -> int | None:
     """Run `python -m module arguments` in many processes by `accelerate launch`, where that is asked for.
 
