@@ -44,15 +44,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_room(target: Path, needs: int = 1) -> None:
-    """Refuse to begin what cannot fit.
-
-    Args:
-        target: what will be written; its folder need not exist yet.
-        needs: bytes, at least.
-
-    Raises:
-        UserError: fewer bytes are free there.
-    """
+    """Refuse to begin what cannot fit: `needs` bytes where `target` will be, whose folder need not exist yet."""
     folder = next(one for one in (target.absolute(), *target.absolute().parents) if one.exists())
     free = shutil.disk_usage(folder).free
     if free < needs:

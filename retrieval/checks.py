@@ -14,17 +14,7 @@ MOST_BYTES = 200
 
 
 def whole(name: str, value: object, least: int = 1, most: int | None = None) -> None:
-    """Refuse what is no whole number within the bounds; a truth value is none.
-
-    Args:
-        name: of the setting, for the message.
-        value: what was given.
-        least: smallest value that will do.
-        most: largest; None for any.
-
-    Raises:
-        UserError: names the setting, the value (shortened) and the bounds.
-    """
+    """Refuse what is no whole number within the bounds: one line with name, value and bounds. A truth value is none."""
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= least and (most is None or value <= most)
     if not fits:
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
@@ -32,17 +22,9 @@ def whole(name: str, value: object, least: int = 1, most: int | None = None) -> 
 
 
 def number(name: str, value: object, least: float = 0.0, most: float = math.inf, *, above: bool = False) -> None:
-    """Refuse what is no finite number within the bounds; a truth value is none.
+    """Refuse what is no finite number within the bounds, by a line with name, value and bounds; a truth value is none.
 
-    Args:
-        name: of the setting, for the message.
-        value: what was given.
-        least: smallest value that will do.
-        most: largest.
-        above: `least` itself will not do.
-
-    Raises:
-        UserError: names the setting, the value (shortened) and the bounds.
+    With `above`, `least` itself will not do.
     """
     found = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if not (least <= found <= most and abs(found) < math.inf) or (above and found == least):
@@ -52,51 +34,28 @@ def number(name: str, value: object, least: float = 0.0, most: float = math.inf,
 
 
 def choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Refuse what is none of the known values.
-
-    Raises:
-        UserError: names the setting, the value (shortened) and the known ones.
-    """
+    """Refuse what is none of the known values, by a line with name, value and the known ones."""
     known = tuple(known)
     if value not in known:
         raise UserError(f"{name}={value!r:.80}: choose one of {', '.join(known)}")
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], listed: str) -> UserError:
-    """The error for a name that is none of many, too many for one line.
-
-    Args:
-        what: the kind of thing that is named.
-        name: as given.
-        known: every name; those like the given one are shown.
-        listed: where all of them are listed.
-    """
+    """The error for a name that is none of many, too many for one line: those like it, and where all are listed."""
     near = get_close_matches(name[:80], list(known))
     meant = f"did you mean {' or '.join(near)}? All are in" if near else "all are in"
     return UserError(f"unknown {what} {name!r:.80}; {meant} {listed}")
 
 
 def component(name: str, value: object) -> None:
-    """Refuse what is no plain name of one file or folder inside another.
-
-    Args:
-        name: of the setting, for the message.
-        value: what was given.
-
-    Raises:
-        UserError: it has a separator, is hidden, `.`, `..` or empty, too long, or cannot be shown.
-    """
+    """Refuse what is no plain name of one file or folder: a separator, a dot in front, too long, or not printable."""
     fits = isinstance(value, str) and value.isprintable() and bool(value.strip()) and len(value.encode()) <= MOST_BYTES
     if not fits or str(value).startswith(".") or set(str(value)) & {"/", "\\"}:
         raise UserError(f"{name}={value!r:.80}: give a name of at most {MOST_BYTES} bytes, without / or a dot in front")
 
 
 def web_address(url: object, example: str = "http://127.0.0.1:8000") -> SplitResult:
-    """The parts of an address that requests can be sent to.
-
-    Raises:
-        UserError: it is none.
-    """
+    """The parts of an address that requests can be sent to; anything else is refused."""
     try:
         parts = urlsplit(url) if isinstance(url, str) and url.isprintable() and " " not in url else None
         if parts is not None:

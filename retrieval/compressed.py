@@ -47,16 +47,7 @@ class DenseCard:
 
 
 def factory_of(kind: str, rows: int, dim: int) -> str:
-    """Faiss's description of a kind; empty for flat.
-
-    Args:
-        kind: one of `KINDS`, or such a description, which is returned as it is.
-        rows: number of vectors, n.
-        dim: length of a vector, d.
-
-    Raises:
-        UserError: no such kind.
-    """
+    """Faiss's description of a kind for n `rows` of length `dim`, empty for flat; a description stays as it is."""
     if kind == "auto":
         kind = "flat" if rows <= _FLAT_ROWS else "rabitq" if rows <= _RABITQ_ROWS else "ivf"
     if kind in ("flat", "rabitq"):
@@ -70,17 +61,10 @@ def factory_of(kind: str, rows: int, dim: int) -> str:
 
 
 def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: bool | None = None) -> DenseCard:
-    """Train an index on a sample of the vectors, add all of them, choose its settings and write it.
-
-    Args:
-        vectors: all of them.
-        factory: faiss's description.
-        file: where to write.
-        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+    """Train an index on a sample of the vectors, add all of them, choose its settings and write it to `file`.
 
     Raises:
-        MissingExtraError: faiss is not installed.
-        UserError: faiss cannot make such an index of these vectors.
+        UserError: faiss is not installed, or cannot make such an index of these vectors.
     """
     faiss = require("faiss", extra="cpu")
     random = np.random.default_rng(0)
@@ -164,14 +148,7 @@ def _queries(vectors: FlatIndex, random: np.random.Generator) -> Matrix:
 
 
 class CompressedIndex:
-    """Approximate search with exact scores.
-
-    Args:
-        index: faiss's, over the codes of all vectors.
-        vectors: the vectors.
-        nprobe: lists to visit; 0 where there are none.
-        candidates: rows to score exactly for up to 10 results; more results take more of them.
-    """
+    """Approximate search with exact scores: `candidates` rows are scored exactly for up to 10 results."""
 
     def __init__(self, index: Any, vectors: FlatIndex, nprobe: int, candidates: int) -> None:
         self._index = index
@@ -182,12 +159,7 @@ class CompressedIndex:
 
     @classmethod
     def open(cls, file: Path, vectors: FlatIndex, card: DenseCard) -> CompressedIndex:
-        """Read an index that `build_compressed` wrote.
-
-        Raises:
-            MissingExtraError: faiss is not installed.
-            UserError: the file is damaged, or of other vectors.
-        """
+        """Read an index that `build_compressed` wrote; a damaged file, or one of other vectors, is refused."""
         faiss = require("faiss", extra="cpu")
         try:
             index = faiss.read_index(str(file))

@@ -125,11 +125,9 @@ class Corpus(Sequence[Passage]):
 
     @classmethod
     def joined(cls, parts: Sequence[Corpus], kept: NDArray[np.bool_] | None) -> Corpus:
-        """The passages of several corpora, one after the other.
+        """The passages of several corpora, one after the other; `kept` is bool [rows], false for removed passages.
 
-        Args:
-            parts: at least one; a single one can still be checked against its digest.
-            kept: bool [rows], false for removed passages: they keep their rows, and `live` leaves them out.
+        Removed passages keep their rows, and `live` leaves them out.
         """
         import pyarrow as pa
 
@@ -286,9 +284,6 @@ class _MetadataWriter:
 
     The first 256 columns are kept. Whole and other numbers in one column become floats; texts and something else become
     texts.
-
-    Args:
-        folder: of the corpus.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -380,15 +375,7 @@ class _Places:
         return replace(source, number=self._numbers[row])
 
     def check_unique(self, file: Path, others: Corpus | None) -> None:
-        """Compare the ids of rows that share a hash, and all with those of other passages.
-
-        Args:
-            file: the passages, written.
-            others: passages whose ids are used already.
-
-        Raises:
-            UserError: two rows have one id; names both places.
-        """
+        """Compare the ids of rows that share a hash, and all with those of other passages; refuse two with one id."""
         hashes = np.frombuffer(self._hashes, np.int64)
         order = np.sort(hashes)
         repeated = np.unique(order[1:][order[1:] == order[:-1]])

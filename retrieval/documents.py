@@ -61,9 +61,6 @@ def read_document(path: Path, kind: str, name: str, splitting: Splitting, find: 
         name: begins the ids, and is the title where there are no headings.
         splitting: how long passages are.
         find: gives the sentences.
-
-    Raises:
-        UserError: the document cannot be read, or is blank.
     """
     text, sections = DOCUMENTS[kind](path, name)
     if not text.strip():

@@ -243,14 +243,9 @@ def loading(source: str | Path) -> Iterator[None]:
 
 
 def check_encoder(encoder: Encoder, token_ids: Callable[[Sequence[str]], Sequence[Sequence[int]]]) -> None:
-    """Encode two texts that differ.
+    """Encode two texts that differ; refuse an encoder to which they are the same, or whose vectors are of no use.
 
-    Args:
-        encoder: just loaded.
-        token_ids: what it reads of each of some texts.
-
-    Raises:
-        UserError: both are the same to it, or a vector is of no use.
+    `token_ids` gives what it reads of each of some texts.
     """
     name = encoder.card.name
     first, second = map(list, token_ids(_PROBES))
@@ -429,15 +424,7 @@ _SAFE_VERSION = 6
 class SentenceTransformerEncoder:
     """Vectors as sentence-transformers makes them, for models with modules that `TransformerEncoder` does not know.
 
-    Args:
-        source: a model directory, or a name on the hub.
-        name: what messages call it; the last two parts of the source by default.
-        device: a torch device, or `auto` for a GPU where there is one.
-        precision: of the weights: `float32`, `bfloat16`, or `auto` for bfloat16 where the device multiplies in it.
-
-    Raises:
-        MissingExtraError: sentence-transformers is not installed.
-        UserError: the model cannot be loaded, or cannot tell two texts apart.
+    Its arguments and errors are those of `TransformerEncoder`.
     """
 
     def __init__(

@@ -29,15 +29,7 @@ class MissingExtraError(UserError):
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Import an optional dependency, or say which extra brings it.
-
-    Args:
-        module: name to import, such as `faiss`.
-        extra: the extra of this package that installs it, such as `cpu`.
-
-    Raises:
-        MissingExtraError: the module is not installed.
-    """
+    """Import an optional dependency; where it is missing, the error names the extra of this package that brings it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

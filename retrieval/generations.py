@@ -45,14 +45,7 @@ def language_of(language: str) -> str:
 
 
 def publish_index(plan: IndexManifest, draft: Path, target: Path, progress: bool | None) -> None:
-    """Add to a finished segment what its kind of search needs, and put the folder in place of what is at `target`.
-
-    Args:
-        plan: what the segment holds.
-        draft: its folder, with corpus and vectors.
-        target: folder of the index.
-        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
-    """
+    """Add to a finished segment in `draft` what its kind of search needs, and put the folder in place of `target`."""
     with writing(target):
         shutil.rmtree(draft / PARTS, ignore_errors=True)
         dense = _dense(draft / VECTORS, plan.kind, draft / PARTS / f"{plan.generation}-{DENSE}", progress)
@@ -74,14 +67,7 @@ def restructure(
 ) -> None:
     """Make an index one segment, with another kind of search, number format or language; nothing is encoded.
 
-    Args:
-        target: its folder.
-        manifest: as it is.
-        building: folder for unfinished files, held by the caller.
-        kind: another kind of search; None keeps it.
-        storage: another number format of the vectors; None keeps it.
-        language: another language of the words, `none` for no words; None keeps it.
-        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+    None keeps what there is; the language `none` drops the words. `building` is a folder that the caller holds.
     """
     _, parts = open_parts(target)
     present = parts.vectors[0].dtype
@@ -126,11 +112,8 @@ def restructure(
 def next_generation(target: Path, manifest: IndexManifest, old: Sequence[str | None], new: Sequence[str]) -> None:
     """Write the manifest of a changed index, then remove files that it does not name.
 
-    Args:
-        target: folder of the index.
-        manifest: its values; `files`, `checksums` and `generation` are those from before.
-        old: relative names of files and folders that are no longer needed.
-        new: relative names of those that were written to their end.
+    `old` are relative names that are no longer needed, `new` those that were written to their end. The `files`,
+    `checksums` and `generation` of the manifest are those from before.
     """
     before = tuple(name for name in old if name)
     kept = {name: size for name, size in manifest.files.items() if not _inside(name, before)}

@@ -312,16 +312,7 @@ def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
 
 
 def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None) -> Encoder:
-    """The encoder of an index, loaded.
-
-    Args:
-        where: the index, for the message.
-        built_with: the encoder that made its vectors.
-        encoder: an encoder, or where to load it; None loads it from where it was at build time.
-
-    Raises:
-        UserError: the index was built with another one, or with one that must be given.
-    """
+    """The encoder of an index, loaded; None loads it from where it was at build time. Another encoder is refused."""
     if encoder is None:
         if not built_with.source:
             raise UserError(f"{where} was built with encoder {built_with.name!r}, which must be passed as encoder=")

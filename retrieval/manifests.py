@@ -17,13 +17,7 @@ R = TypeVar("R")
 def record(kind: type[R], values: object, where: str) -> R:
     """An object of a dataclass whose fields are text, numbers, truth values, dictionaries of them, or such dataclasses.
 
-    Args:
-        kind: the dataclass; its own checks run too.
-        values: one value a field; fields with a default may be left out.
-        where: what the values are, for the message.
-
-    Raises:
-        UserError: no such values: names the field and what it holds.
+    Fields with a default may be left out, and the checks of the dataclass run too. An error names the field.
     """
     if not isinstance(values, Mapping):
         raise UserError(f"{where} must be an object, not {type(values).__name__}")
@@ -104,7 +98,7 @@ def damaged(what: str, directory: Path, why: object) -> UserError:
 def check_finished(
     directory: Path, kind: type[T], expected: str | Sequence[str], what: str, needed: Sequence[str]
 ) -> T:
-    """The manifest of a finished directory.
+    """The manifest of a finished directory; one that is missing, half-written, damaged or of another format is refused.
 
     Args:
         directory: where it should be.
@@ -112,9 +106,6 @@ def check_finished(
         expected: value of the manifest's `format`, or several that can be read, the present one first.
         what: its name in an error, such as `index`.
         needed: files that it must list.
-
-    Raises:
-        UserError: missing, half-written, of another format, or damaged.
     """
     directory = user_path(directory)
     if not directory.exists():

@@ -216,13 +216,9 @@ class Collection:
         return int(self._ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def rank(self, field: str, queries: Sequence[Any], k: int, where: str) -> list[Ranking[str]]:
-        """Ids and scores of the k best passages of each query, scores falling, equal ones by id.
+        """Ids and scores of the k (at most 16,384) best passages of each query, scores falling, equal ones by id.
 
-        Args:
-            field: `vector` or `bm25`.
-            queries: vectors, or texts of stems.
-            k: at most 16,384.
-            where: an expression of Milvus; empty for all passages.
+        `field` is `vector`, or `bm25` with texts of stems as queries. `where` is an expression of Milvus, or empty.
         """
         params = {"params": _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}}
         found = self._ask("search", list(queries), anns_field=field, limit=k, filter=where, search_params=params)
@@ -259,13 +255,7 @@ class Collection:
     def write(self, blocks: Iterable[tuple[list[Row], Callable[[], Matrix]]], total: int, progress: bool | None) -> int:
         """Write passages; those that are there with the same content are skipped, those with another are replaced.
 
-        Args:
-            blocks: rows, and a function that gives their vectors.
-            total: number of rows, for the progress.
-            progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
-
-        Returns:
-            The number of passages that were written.
+        `blocks` are rows, and a function that gives their vectors. Returns how many were written.
         """
         analyze = analyzer(self.card.language).analyze if self.card.language else None
         written = 0
@@ -347,13 +337,7 @@ def _entity(row: Row, analyze: Callable[[str], list[str]] | None) -> dict[str, A
 class MilvusRetriever(IndexRetriever):
     """Search in a collection of Milvus. Safe to call from many threads.
 
-    A query finds at most 16,384 rows, the limit of Milvus.
-
-    Args:
-        collection: the passages.
-        encoder: the encoder of the collection; None where only words are searched.
-        mode: `dense`, `words`, or `hybrid` for both.
-        fusion: how a hybrid search combines both.
+    A query finds at most 16,384 rows, the limit of Milvus. For the arguments see `open_milvus`.
     """
 
     def __init__(

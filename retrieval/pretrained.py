@@ -40,16 +40,10 @@ class NumberFormat:
 
 
 def load(kind: str, source: str | Path, *, trust_remote_code: bool = False, **settings: Any) -> Any:
-    """What a checkpoint holds.
-
-    Args:
-        kind: an auto class of transformers, such as `AutoTokenizer`.
-        source: checkpoint directory or hub name.
-        trust_remote_code: let Python code of the checkpoint run. Only a user may say so.
-        settings: further arguments of `from_pretrained`.
+    """What a checkpoint holds, by an auto class of transformers such as `AutoTokenizer`.
 
     Raises:
-        UserError: the checkpoint cannot be loaded without code of its own.
+        UserError: it cannot be loaded without code of its own. Only a user may set `trust_remote_code`.
     """
     import transformers
 
@@ -62,16 +56,7 @@ def load(kind: str, source: str | Path, *, trust_remote_code: bool = False, **se
 
 
 def load_adapter(model: Any, directory: str | Path, **settings: Any) -> Any:
-    """A PEFT model: `model` with the adapter of a directory.
-
-    Args:
-        model: of transformers.
-        directory: of the adapter.
-        settings: further arguments of `PeftModel.from_pretrained`; `config` is read here if it is not given.
-
-    Raises:
-        UserError: the adapter names a module to import.
-    """
+    """`model` with the PEFT adapter of a directory; one that names a module to import is refused."""
     from peft import PeftModel
 
     config = settings.pop("config", None) or adapter_config(directory)
@@ -110,15 +95,10 @@ def own_code_refused(source: str | Path) -> UserError:
 
 
 def number_format(wanted: str, source: str | Path, device: str) -> NumberFormat:
-    """The format to hold a checkpoint's weights in.
+    """The format to hold a checkpoint's weights in; on every device but `cpu` all formats are taken to be fast.
 
     `auto` is the checkpoint's own where the device has instructions for it, else float32, which takes up to twice the
     memory and is exact. It never rounds a checkpoint.
-
-    Args:
-        wanted: a format, or `auto`.
-        source: checkpoint directory or hub name.
-        device: a torch device; on all but `cpu` every format is taken to be fast.
     """
     if wanted != "auto":
         return NumberFormat(wanted, "as asked for")
@@ -156,15 +136,11 @@ def best_device() -> str:
 def cpu_instructions(
     name: str, capabilities: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[bool, str]:
-    """Whether the CPU multiplies matrices in a 16-bit format, and by what that is known.
+    """Whether the CPU multiplies matrices in `bfloat16` or `float16`, and by what that is known.
 
     Without such instructions every number is converted back and forth: on one CPU that was held back, products of 64
-    rows took 1.7 to 2 times (AVX-512) and 5 times (AVX2) as long as in float32.
-
-    Args:
-        name: `bfloat16` or `float16`.
-        capabilities: by name, as `torch.cpu.get_capabilities()` gives them; this machine's by default.
-        environment: variables that may keep torch from using them; this process's by default.
+    rows took 1.7 to 2 times (AVX-512) and 5 times (AVX2) as long as in float32. The defaults are the capabilities of
+    this machine and the environment of this process.
     """
     environment = os.environ if environment is None else environment
     for variable, low in _CAPS.items():

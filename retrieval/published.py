@@ -238,15 +238,7 @@ class PublishedVectors:
         return hashlib.blake2b(repr(stated).encode(), digest_size=16).hexdigest()
 
     def check(self, corpus: Corpus, dim: int) -> None:
-        """Refuse vectors that cannot be those of a corpus.
-
-        Args:
-            corpus: the passages.
-            dim: length of the vectors of the encoder that is to search them.
-
-        Raises:
-            UserError: another number of vectors than of passages, or of another length.
-        """
+        """Refuse another number of vectors than of passages, or vectors of another length than the encoder's `dim`."""
         if len(self) != len(corpus):
             raise UserError(f"{len(self):,} vectors for {len(corpus):,} passages; give the files that belong together")
         if self.dim != dim:

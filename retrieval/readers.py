@@ -188,12 +188,7 @@ _SETTLED = 2.0  # seconds; a file that changed later than this ago may change ag
 
 
 def files_fingerprint(files: Sequence[str | Path], splitting: Splitting | None = None) -> str:
-    """Fingerprint of files by name, size and times of change, without reading them; empty where that is not certain.
-
-    Args:
-        files: as for `read_files`.
-        splitting: as for `read_files`.
-    """
+    """Fingerprint of files by name, size and times of change, without reading them; empty where that is not certain."""
     stated = []
     for file in [files] if isinstance(files, str | Path) else files:
         path = user_path(file).resolve()

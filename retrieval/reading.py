@@ -133,16 +133,10 @@ def mended_json(text: str) -> str:
 
 
 def parse_json(text: str, where: str, *, nan: bool = False, mended: bool = False) -> Any:
-    """The value of a JSON text, read strictly: no key twice in an object.
+    """The value of a JSON text, read strictly: no key twice, not nested too deeply, no number of thousands of digits.
 
-    Args:
-        text: the JSON.
-        where: the file and line, for the message.
-        nan: take NaN and infinity, which JSON does not have, as Python writes them.
-        mended: read what `mended_json` makes of it.
-
-    Raises:
-        UserError: it is no such text, is nested too deeply, or holds a number of thousands of digits.
+    `where` names file and line in the error. `nan` takes NaN and infinity, which JSON does not have, as Python writes
+    them. `mended` reads what `mended_json` makes of the text.
     """
     try:
         return json.loads(

@@ -218,12 +218,7 @@ class DenseRetriever(LocalRetriever):
 
 
 class WordRetriever(LocalRetriever):
-    """Search by words: BM25.
-
-    Args:
-        corpus: the passages.
-        words: their words.
-    """
+    """Search of a corpus by words: BM25."""
 
     def __init__(self, corpus: Corpus, words: WordIndex) -> None:
         self.corpus = corpus
@@ -237,13 +232,7 @@ class WordRetriever(LocalRetriever):
 
 
 class HybridRetriever(LocalRetriever):
-    """Search by vectors and by words, the two rankings fused.
-
-    Args:
-        dense: searches by vectors.
-        words: searches the same passages by words.
-        fusion: how the rankings become one.
-    """
+    """Search of the same passages by vectors and by words; `fusion` makes the two rankings one."""
 
     def __init__(self, dense: DenseRetriever, words: WordRetriever, fusion: Fusion | None = None) -> None:
         self.corpus = dense.corpus

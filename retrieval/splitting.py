@@ -77,13 +77,7 @@ def sentences(text: str, find: SentenceFinder) -> list[Span]:
 
 
 def split(text: str, splitting: Splitting, find: SentenceFinder) -> list[Span]:
-    """Spans of the passages of `text`, in order; none for a blank text.
-
-    Args:
-        text: any length.
-        splitting: the budget and the overlap.
-        find: gives the sentence spans of a text.
-    """
+    """Spans of the passages of `text`, in order; none for a blank text. `find` gives the sentence spans of a text."""
     pieces = [piece for span in sentences(text, find) for piece in _cut(text, span, splitting.words)]
     return _pack([(piece, count_words(text[piece[0] : piece[1]])) for piece in pieces], splitting)
 

@@ -140,13 +140,7 @@ class FlatIndex:
         return _numpy_top(self._vectors, queries, k, allowed)
 
     def rescored(self, queries: Matrix, rows: NDArray[np.int64], k: int) -> Hits:
-        """The k best of some rows by exact scores.
-
-        Args:
-            queries: float32 [m, d].
-            rows: int64 [m, candidates], rising; -1 for none.
-            k: how many to keep, at most the number of candidates.
-        """
+        """The k best of some rows [m, candidates] (rising, -1 for none) by exact scores, for float32 queries [m, d]."""
         # multiply and sum, not matmul: the result for one row must not depend on which others are there
         scores = np.stack(
             [
@@ -168,12 +162,7 @@ class FlatIndex:
 
 
 def live_blocks(parts: Sequence[FlatIndex], kept: Mask | None) -> Iterator[Matrix]:
-    """The vectors of all rows that are kept, [n, d], block by block in their order.
-
-    Args:
-        parts: the segments.
-        kept: bool [rows of all]; None for all.
-    """
+    """The vectors of all rows that are `kept` (bool [rows of all]), [n, d], block by block in their order."""
     first = 0
     for part in parts:
         for start in range(0, len(part), _BLOCK):
@@ -183,12 +172,7 @@ def live_blocks(parts: Sequence[FlatIndex], kept: Mask | None) -> Iterator[Matri
 
 
 class SegmentedIndex:
-    """Several indexes searched as one; row numbers continue from one to the next.
-
-    Args:
-        parts: at least one.
-        kept: bool [n], false for rows that were removed; None where none was.
-    """
+    """Several indexes searched as one; row numbers continue. `kept` is bool [n], false for rows that were removed."""
 
     def __init__(self, parts: Sequence[VectorIndex], kept: Mask | None = None) -> None:
         self._parts = parts
@@ -275,12 +259,7 @@ def _numpy_top(vectors: NDArray[Any], queries: Matrix, k: int, allowed: Mask | N
 
 
 def stored_type(storage: str, dim: int) -> np.dtype[Any]:
-    """What a row of a vector file holds: numbers, or for `int8` a scale and the numbers as multiples of it.
-
-    Args:
-        storage: `float32`, `float16` or `int8`.
-        dim: numbers of a vector.
-    """
+    """What a row of a vector file holds: numbers, or for `int8` a scale and the numbers as multiples of it."""
     if storage == "int8":
         return np.dtype([("scale", "<f4"), ("codes", "i1", (dim,))])
     return np.dtype((np.dtype(storage).newbyteorder("<"), (dim,)))

@@ -43,17 +43,9 @@ def shown(address: str) -> str:
 
 
 def answered(client: httpx.Client, method: str, address: str, *, hint: str = "", **request: Any) -> dict[str, Any]:
-    """The JSON object that a search server answers.
+    """The JSON object that a search server answers; whatever else it does is one line.
 
-    Args:
-        client: asks it.
-        method: of HTTP.
-        address: of the server; what `params` adds to it is not printed.
-        hint: what to do where the answer is no JSON.
-        request: further arguments of `httpx.Client.stream`.
-
-    Raises:
-        UserError: it cannot be reached, refuses, or answers something else or too much.
+    What `params` of the request adds to `address` is not printed. `hint` says what to do where the answer is no JSON.
     """
     name = shown(address)
     try:

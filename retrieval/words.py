@@ -75,13 +75,9 @@ class WordIndex:
     def search(self, query: str, k: int, allowed: Mask | None = None) -> Hits:
         """The rows that share words with a query; the query is text, none of it is syntax.
 
-        Args:
-            query: the text.
-            k: most rows.
-            allowed: bool [n], the rows that may be found; None for all.
-
         Returns:
-            Scores and rows [1, at most k], scores falling, equal ones in the order of their rows.
+            Scores and rows [1, at most k], scores falling, equal ones in the order of their rows. With `allowed`, bool
+            [n], only rows of these.
         """
         import tantivy
 
@@ -116,14 +112,9 @@ def query_words(analyzer: Any, query: str) -> list[str]:
 
 
 def add_words(folder: Path, passages: Iterable[Passage], first: int, language: str, older: Path | None = None) -> None:
-    """Write an index of words, or one with more passages than an older one, which stays as it is.
+    """Write an index of words, or one with more passages than an `older` one, which stays as it is.
 
-    Args:
-        folder: a new folder.
-        passages: what to add, in the order of their rows.
-        first: row of the first of them.
-        language: of the stems and stop words.
-        older: the index to add to; its files are linked, not copied, where the file system can.
+    `first` is the row of the first passage. The older one's files are linked, not copied, where the file system can.
     """
     import tantivy
 
