@@ -40,23 +40,15 @@ def test_the_best_allowed_rows_are_found_in_order_whatever_their_segments(backen
         np.testing.assert_allclose(hits.scores, np.sort(exact, axis=1)[:, ::-1][:, :10], rtol=1e-6)
 
 
-def test_a_matrix_grows_over_several_processes(tmp_path):
-    vectors, file = random(10, 3), tmp_path / "v.npy"
-    journal = tmp_path / "journal.json"
-    first = GrowingMatrix(file, journal, 10, 3)
-    first.append(vectors[:4])
-    with file.open("ab") as torn:  # a block that was being written when the process died
+def test_a_matrix_keeps_the_rows_that_its_journal_vouches_for(tmp_path):
+    vectors, place = random(10, 3), (tmp_path / "v.npy", tmp_path / "journal.json")
+    GrowingMatrix(*place, 10, 3).append(vectors[:4])
+    with place[0].open("ab") as torn:  # a block that was being written when the process died
         torn.write(b"\xff" * 17)
-    second = GrowingMatrix(file, journal, 10, 3)
+    second = GrowingMatrix(*place, 10, 3)
     assert second.done == 4
     second.append(vectors[4:])
-    np.testing.assert_array_equal(np.load(file), vectors)
-
-
-def test_rows_without_a_valid_journal_are_written_again(tmp_path):
-    file, journal = tmp_path / "v.npy", tmp_path / "journal.json"
-    GrowingMatrix(file, journal, 10, 3).append(random(4, 3))
-    journal.write_text('{"rows": 9}')
-    assert GrowingMatrix(file, journal, 10, 3).done == 0
-    GrowingMatrix(file, journal, 10, 3).append(random(4, 3))
-    assert GrowingMatrix(file, journal, 11, 3).done == 0
+    np.testing.assert_array_equal(np.load(place[0]), vectors)
+    assert GrowingMatrix(*place, 11, 3).done == 0  # of another shape
+    place[1].write_text('{"rows": 99}')
+    assert GrowingMatrix(*place, 10, 3).done == 0
