@@ -41,11 +41,7 @@ def index_path() -> Path:
 def passages(summaries: Path) -> Iterator[Passage]:
     """Passages of the downloaded file, in its order; a long article gives several that overlap by a sentence.
 
-    Args:
-        summaries: JSON object, one value an article, with keys `title` and `extract`.
-
-    Yields:
-        Passages with ids like `wiki-00042` and `wiki-00042-2`, stable because the file is pinned.
+    Ids are like `wiki-00042` and `wiki-00042-2`, stable because the file is pinned.
     """
     from retrieval.splitting import Splitting, count_words, sentence_finder, split
 

@@ -103,15 +103,7 @@ def cache_home() -> Path:
 
 
 def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> Path:
-    """The folder `target`, built first if it does not exist.
-
-    Args:
-        target: folder to end up with.
-        build: fills the empty folder it is given.
-        needs: bytes of free disk without which there is no point in starting.
-
-    Returns:
-        `target`.
+    """The folder `target`; where it does not exist, `build` fills it first, if `needs` bytes of disk are free.
 
     Raises:
         UserError: the disk is full, or the place cannot be written; nothing is left behind.

@@ -61,11 +61,8 @@ def checkpoint_path() -> Path:
 def merged_path(adapter: Path, name: str, *, beside: Sequence[str] = (), weights: str | None = None) -> Path:
     """Folder of a checkpoint that a packaged adapter makes of the demo's base model, made on the first call.
 
-    Args:
-        adapter: folder of the adapter.
-        name: of the checkpoint in the cache.
-        beside: files of the adapter's folder that belong to the checkpoint as well.
-        weights: SHA-256 of the weights that were measured; others are kept, and told of on the error stream.
+    `beside` are files of the adapter's folder that belong to the checkpoint as well. `weights` is the SHA-256 of the
+    weights that were measured; others are kept, and told of on the error stream.
 
     Raises:
         UserError: the adapter is missing, the base model cannot be downloaded, or the disk is full.

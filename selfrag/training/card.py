@@ -30,11 +30,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def plot_log(log: Path, out: Path) -> Path:
-    """Draw a run.
-
-    Args:
-        log: what the trainers write, one line a step.
-        out: a `.png`, `.svg` or `.pdf`; appears when it is complete.
+    """Draw the log of a run to a `.png`, `.svg` or `.pdf`, which appears when it is complete.
 
     Raises:
         UserError: the log is missing, bad or empty.
@@ -119,12 +115,7 @@ CHECKPOINT = Product(
 def write_card(run_dir: Path, folder: Path, product: Product, *, base: str, recipe: str) -> Path:
     """Write README.md and training.json (the run's manifest) into the product's folder.
 
-    Args:
-        run_dir: manifest and log.
-        folder: of the product.
-        product: what it is.
-        base: what to call the base model in public.
-        recipe: name of the settings.
+    `base` and `recipe` are what to call the base model and the settings in public.
 
     Raises:
         UserError: the run's manifest or log is missing or bad.

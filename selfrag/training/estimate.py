@@ -152,12 +152,7 @@ class Rate:
 
 
 def measured_rate(workers: int = 1, dtype: str = "bfloat16") -> Rate:
-    """Measure the CPU, or the GPU where there is one (which is taken to be free).
-
-    Args:
-        workers: threads of a CPU that compute side by side.
-        dtype: number format of the matrices.
-    """
+    """Measure a CPU with so many threads side by side, or the GPU where there is one (which is taken to be free)."""
     if torch.cuda.is_available():
         done, spent, _ = _products("cuda", dtype)
         return Rate(done * _PRODUCT / spent, 1.0)

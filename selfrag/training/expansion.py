@@ -55,11 +55,7 @@ class Expansion:
 
 
 def expand(model: Any, tokenizer: Any) -> Expansion:
-    """Add the missing reflection tokens to `tokenizer` and start their rows in `model`, both in place.
-
-    Args:
-        model: a causal language model with embeddings that can be resized.
-        tokenizer: its tokenizer, of any family.
+    """Add the missing reflection tokens to a tokenizer of any family and start their rows in `model`, both in place.
 
     Raises:
         UserError: model or tokenizer cannot be expanded; the message says why.
@@ -120,11 +116,7 @@ def add_tokens(tokenizer: Any) -> list[str]:
 
 
 def expanded_tokenizer(base: Path, *, token_rows: bool = True) -> Any:
-    """The tokenizer that a run on a base trains with, for all that needs no weights.
-
-    Args:
-        base: directory of the base checkpoint.
-        token_rows: the run adds the reflection tokens.
+    """The tokenizer that a run on a base trains with, for all that needs no weights, perhaps with `token_rows`.
 
     Raises:
         UserError: there is none, or it cannot be expanded.

@@ -51,16 +51,13 @@ def save_adapter(
     *,
     beside: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
-    """Write LoRA pairs and token rows in bf16, in PEFT's file format, with JSON files beside them.
+    """Write LoRA pairs and token rows in bf16 into a new or empty folder, in PEFT's format, with JSON files beside.
 
     Args:
         trainee: trained with `lora`.
-        out_dir: must not exist, or be empty.
+        out_dir: the folder, which is returned.
         state: the model's parameters by name, gathered, where the model itself holds only shards.
         beside: name of a further file -> its content; of an adapter with token rows, `reflection.json` always is one.
-
-    Returns:
-        `out_dir`, complete.
 
     Raises:
         UserError: the model was trained in full, or `out_dir` is in use.
@@ -98,10 +95,7 @@ def save_adapter(
 def save_checkpoint(trainee: Trainee, out_dir: Path, state: Mapping[str, Any] | None = None) -> Path:
     """Write a plain Hugging Face checkpoint with its tokenizer, LoRA merged. The trainee is of no use afterwards.
 
-    Args:
-        trainee: trained.
-        out_dir: must not exist, or be empty.
-        state: as in `save_adapter`; for `full` only.
+    `out_dir` must not exist, or be empty; `state` is that of `save_adapter`, for `full` only.
 
     Raises:
         UserError: `out_dir` is in use, or `state` lacks weights.
@@ -117,15 +111,9 @@ def save_checkpoint(trainee: Trainee, out_dir: Path, state: Mapping[str, Any] | 
 
 
 def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
-    """Expand a base model, merge an adapter into it, and write a plain checkpoint.
+    """Expand a base model, merge an adapter that was trained on it, and write a plain checkpoint to `out_dir`.
 
-    Args:
-        base_dir: the checkpoint the adapter was trained on.
-        adapter_dir: what `save_adapter` wrote.
-        out_dir: must not exist, or be empty. It appears complete or not at all.
-
-    Returns:
-        `out_dir`.
+    `out_dir` must not exist, or be empty. It appears complete or not at all, and is returned.
 
     Raises:
         UserError: a directory is not what it should be, or base and adapter do not belong together.
@@ -220,15 +208,9 @@ def _read_reflection(adapter_dir: Path) -> dict[str, Any]:
 def convert(gguf_path: Path, out_dir: Path) -> Path:
     """De-quantise a GGUF model into a directory that vLLM and transformers load.
 
-    The result holds bf16 weights and the tokenizer, without a quantisation config. The weights differ from the
-    published model by the rounding of the GGUF file.
-
-    Args:
-        gguf_path: a `.gguf` file of an architecture that transformers reads.
-        out_dir: made by this call; must not exist, or be empty. It appears complete or not at all.
-
-    Returns:
-        `out_dir`.
+    Transformers must know its architecture. The result holds bf16 weights and the tokenizer, without a quantisation
+    config. The weights differ from the published model by the rounding of the GGUF file. `out_dir` must not exist, or
+    be empty. It appears complete or not at all, and is returned.
 
     Raises:
         UserError: the file is missing or not GGUF, or `out_dir` is in use.

@@ -46,11 +46,7 @@ class Job:
 def run(job: Job) -> Path | None:
     """Train, or continue, and write what comes out. Started again after its end, it only writes what is missing.
 
-    Returns:
-        The product; None in a process that is not the main one.
-
-    Raises:
-        UserError: as `trained`.
+    Returns the product; None in a process that is not the main one. Errors are those of `trained`.
     """
     from selfrag.training.export import save_adapter, save_checkpoint
 
@@ -118,12 +114,6 @@ def leave_processes() -> None:
 
 def launched(scale: Scale, processes: int | None, module: str, arguments: Sequence[str]) -> int | None:
     """Run `python -m module arguments` in many processes by `accelerate launch`, where that is asked for.
-
-    Args:
-        scale: where and how to compute.
-        processes: how many; None for one a GPU, or one.
-        module: the program.
-        arguments: of the program; each process runs the same command.
 
     Returns:
         The exit code of the first process that failed, or 0; None where this process is to train by itself.

@@ -224,10 +224,7 @@ def check_stage(start: Path) -> None:
 def load_parameters(start: Path, parameters: Mapping[str, Parameter], lora: Lora) -> str:
     """Set parameters to those of an earlier stage, and return the fingerprint of the file that they came from.
 
-    Args:
-        start: directory of a run, or of an adapter as `save_adapter` writes it (in bf16: rounded once more than a run).
-        parameters: what is trained, by name.
-        lora: size of the trainee's adapter; not read where `start` is a run.
+    `start` is a directory of a run, or of an adapter (in bf16: rounded once more than a run) of the size `lora`.
 
     Raises:
         UserError: `start` holds neither, or that of a model of another shape.

@@ -159,13 +159,8 @@ def merge_pair(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> None:
 
     A matrix product sums in the order that suits a processor. Here the products of one inner index after the other are
     added in float32 by elementwise operations, which IEEE 754 fixes to the last bit, and the sum is rounded once. The
-    order is that of the bf16 instructions of AVX512, with which the published models were merged.
-
-    Args:
-        weight: [out, in].
-        down: [rank, in], taken in the type of `weight`.
-        up: [out, rank], likewise.
-        scale: alpha / rank.
+    order is that of the bf16 instructions of AVX512, with which the published models were merged. `down` [rank, in] and
+    `up` [out, rank] are taken in the type of `weight` [out, in]; `scale` is alpha / rank.
     """
     down, up = (factor.detach().to(weight.dtype).float() for factor in (down, up))
     rank, width = down.shape

@@ -220,9 +220,11 @@ def load_trainee(
 ) -> Trainee:
     """Load a base checkpoint, expand its vocabulary, and make it trainable.
 
+    `lora` trains LoRA pairs on every linear layer and the 15 token rows; `full` trains all weights.
+
     Args:
         base_dir: a Hugging Face checkpoint with its tokenizer.
-        method: `lora` trains LoRA pairs on every linear layer and the 15 token rows; `full` trains all weights.
+        method: `lora` or `full`.
         lora: size of the adapter, for `lora`.
         reach: what the adapter changes, for `lora`.
         seed: of the LoRA initialisation.
@@ -235,9 +237,7 @@ def load_trainee(
         layers: the first layers only, so many; None for all.
 
     Raises:
-        MissingExtraError: bitsandbytes is not installed.
-        UserError: the directory holds no causal language model, or one that cannot be expanded; `reach` does not go
-            with the rest.
+        UserError: the base, or `reach`, cannot be trained so, or bitsandbytes is not installed.
     """
     from safetensors import SafetensorError
 

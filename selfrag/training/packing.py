@@ -270,14 +270,7 @@ _ROW = 6  # tokens of each of the two rows
 
 
 def isolates(model: Any) -> bool:
-    """Whether the second of two packed rows is independent of the first.
-
-    Args:
-        model: a causal language model with the attention that it will be trained with.
-
-    Returns:
-        False also where the model cannot take packed rows at all.
-    """
+    """Whether the second of two packed rows is independent of the first; no, where a model takes no packed rows."""
     if model.config._attn_implementation == "flash_attention_2":
         return _as_ours(model)
     device = next(model.parameters()).device

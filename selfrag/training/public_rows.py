@@ -179,16 +179,7 @@ def _part(parts: Mapping[str, Any], split: str, name: str) -> Any:
 
 
 def unbroken(rows: Rows, name: str, then: str) -> Iterator[Mapping[str, Any]]:
-    """The rows; a source that breaks off, such as a stream whose server has gone, is one line.
-
-    Args:
-        rows: a data set, a stream, or a list.
-        name: of the source, for messages.
-        then: what to do about it.
-
-    Raises:
-        UserError: reading failed.
-    """
+    """The rows; where a source breaks off, such as a stream whose server has gone, one line says what to do `then`."""
     import datasets
     import httpx
     import pyarrow as pa

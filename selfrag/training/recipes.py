@@ -67,10 +67,7 @@ class Recipe:
         return found
 
     def assigned(self, assignments: Sequence[str]) -> Recipe:
-        """The recipe with values of `--set`.
-
-        Args:
-            assignments: each NAME=VALUE with a dotted name; a value that is no TOML is taken as a string.
+        """The recipe with values of `--set`: NAME=VALUE with a dotted name; a value that is no TOML is a string.
 
         Raises:
             UserError: one has another form, or names a table that the stage does not have.
@@ -169,12 +166,9 @@ class Recipe:
 
 
 def read_recipe(name: str | Path, stage: Stage = GENERATOR, of: str = "") -> Recipe:
-    """A recipe of the package by name, or a file.
+    """A recipe of the package by name (STAGE/RECIPE), or a file, whose `extends` may name a file beside it.
 
-    Args:
-        name: of a recipe of the stage, STAGE/RECIPE, or a file; `extends` of a file may name a file beside it.
-        stage: what is trained.
-        of: intrinsic whose own table, `[intrinsics.NAME]`, goes before the common ones of the same file.
+    The table `[intrinsics.NAME]` of the intrinsic `of` goes before the common ones of the same file.
 
     Raises:
         UserError: there is none, it is not TOML, or a table holds something unknown or of the wrong kind.

@@ -46,14 +46,7 @@ def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW
 
 
 def rate(step: int, total: int, warmup: int, decay: Decay = "linear") -> float:
-    """Factor on the peak learning rate.
-
-    Args:
-        step: number of the step about to be made, from 0.
-        total: steps of the run.
-        warmup: steps until the peak.
-        decay: `linear`, or half a cosine.
-    """
+    """Factor on the peak learning rate of a step (from 0) of `total`; `decay` is `linear`, or half a cosine."""
     if step < warmup:
         return (step + 1) / warmup
     left = max(0.0, (total - step) / max(1, total - warmup))
@@ -72,13 +65,7 @@ class Prepared:
 
 
 def split_off(prepared: Prepared, groups: Sequence[str], share: float, seed: int) -> Prepared:
-    """Move a share of the examples to the validation.
-
-    Args:
-        prepared: with all examples to learn.
-        groups: of each example; a group stays together.
-        share: of the examples; none are held out where it is 0.
-        seed: of the draw.
+    """Move a share of the examples to the validation, by groups that stay together; none are held out where it is 0.
 
     Raises:
         UserError: as `held_out`.
@@ -175,16 +162,9 @@ def fit(
 
 
 def load_for(base_dir: Path, config: TrainingConfig, layers: int | None = None, **other: Any) -> Trainee:
-    """The model as the loop for one process trains it, unless `other` says more.
+    """The model as the loop for one process trains it, unless `other` arguments of `load_trainee` say more.
 
-    Args:
-        base_dir: the base checkpoint.
-        config: with a precision that is settled.
-        layers: the first layers only, so many; None for all.
-        other: further arguments of `load_trainee`.
-
-    Raises:
-        UserError: as `load_trainee`.
+    `config` has a precision that is settled. `layers` are the first layers only, so many; None for all.
     """
     return load_trainee(
         base_dir,
@@ -213,18 +193,10 @@ class Begun:
 def begin(
     prepare: Prepare, base_dir: Path, config: TrainingConfig, why: str, load: Callable[[], Trainee], start: Path | None
 ) -> Begun:
-    """Make the examples, load the model, begin with the parameters of `start`, and plan the steps.
+    """Make the examples, load the model by `load`, begin with the parameters of `start`, and plan the steps.
 
-    Args:
-        prepare: as in `fit`.
-        base_dir: the base checkpoint.
-        config: with a precision that is settled.
-        why: why it is this precision.
-        load: loads the model; called when the examples are known to be good.
-        start: as in `fit`.
-
-    Raises:
-        UserError: as `fit`.
+    The model is loaded when the examples are known to be good. `why` says why the precision of `config` is what it is.
+    Arguments and errors are else those of `fit`.
     """
     if start is not None:
         check_stage(start)
@@ -339,15 +311,7 @@ def take_step(
     config: TrainingConfig,
     factor: float,
 ) -> tuple[Tally, float]:
-    """One optimiser step on loads that are computed side by side.
-
-    Args:
-        trainee: the model.
-        loads: of the step.
-        pool: computes them.
-        optimizer: as `optimizer_for` makes it.
-        config: of the run.
-        factor: on the peak learning rates.
+    """One optimiser step on loads that the pool computes side by side; `factor` is on the peak learning rates.
 
     Returns:
         Figures of the step, and the norm of its gradient; where that is not finite, nothing was changed.

@@ -157,19 +157,10 @@ def fit_scaled(
 def load_scaled(
     base_dir: Path, config: TrainingConfig, scale: Scale, *, device: str = "cpu", layers: int | None = None
 ) -> Trainee:
-    """The model as the Trainer gets it.
+    """The model as the Trainer gets it, or its first `layers` only; `config` has a precision that is settled.
 
-    LoRA computes in the run's precision; full weights are float32 under autocast, so that small steps count.
-
-    Args:
-        base_dir: the base checkpoint.
-        config: with a precision that is settled.
-        scale: where and how to compute.
-        device: to load it to; the Trainer moves it.
-        layers: the first layers only, so many; None for all.
-
-    Raises:
-        UserError: as `load_trainee`.
+    LoRA computes in the run's precision; full weights are float32 under autocast, so that small steps count. Errors are
+    those of `load_trainee`.
     """
     precision: Precision = "fp32" if config.method == "full" else config.precision
     return load_for(
@@ -274,13 +265,9 @@ COMPLETE = "complete"
 
 
 class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
-    """A Trainer over `Loads`.
+    """A Trainer over the `Loads` of a plan, with `max_steps`, and a batch of one load a process.
 
-    Args:
-        trainee: the model; loaded `plain` where parameters are cut into shards.
-        config: what decides the result.
-        loads: the plan.
-        args: with `max_steps`, `gradient_accumulation_steps` and a batch of one load a process.
+    The trainee is loaded `plain` where parameters are cut into shards.
     """
 
     def __init__(self, trainee: Trainee, config: TrainingConfig, loads: Loads, args: TrainingArguments) -> None:
@@ -362,13 +349,7 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
 
 
 class Record(TrainerCallback):  # type: ignore[misc]
-    """Writes the journal, shows progress, marks complete checkpoints, and keeps merged weights fresh.
-
-    Args:
-        trainer: whose callback this is.
-        journal: on the main process; None on the others.
-        validation: when to look at held-out rows, and when to stop.
-    """
+    """Writes the journal on the main process, shows progress, marks checkpoints, and keeps merged weights fresh."""
 
     def __init__(self, trainer: SelfRAGTrainer, journal: Journal | None, validation: Validation) -> None:
         self.trainer, self.journal, self.validation = trainer, journal, validation

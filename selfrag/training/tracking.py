@@ -24,8 +24,7 @@ def board(tracker: Tracker, run_dir: Path, name: str) -> AbstractContextManager[
     """Open a tracker for a run; what is left is written at the end of the block.
 
     Raises:
-        MissingExtraError: its package is not installed.
-        UserError: it cannot be written, or refuses.
+        UserError: its package is not installed, it cannot be written, or refuses.
     """
     return _tensorboard(run_dir / "tensorboard") if tracker == "tensorboard" else _wandb(run_dir, name)
 
@@ -76,16 +75,10 @@ def run_directory(folder: Path) -> Path:
 
 
 def track(run_dir: Path, send: Send, *, follow: bool = False, wait: Callable[[], None] | None = None) -> int:
-    """Send the log of a run.
+    """Send the log of a run; returns the last step that was sent, 0 for none.
 
-    Args:
-        run_dir: with `log.jsonl`.
-        send: where to.
-        follow: wait for further steps, until interrupted; steps that a continued run does again are sent once.
-        wait: is called where no step is left; sleeps two seconds by default.
-
-    Returns:
-        The last step that was sent; 0 for none.
+    With `follow` it waits for further steps, until interrupted; steps that a continued run does again are sent once.
+    `wait` is called where no step is left; it sleeps two seconds by default.
 
     Raises:
         UserError: a line of the log is none.

@@ -20,15 +20,10 @@ from selfrag.training.settings import TrainingConfig, Weighting
 
 
 def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
-    """Numbers of the rows to hold out.
+    """Numbers of the rows to hold out: a `share` of them, above 0 and below 1.
 
     Rows of one group (a conversation, a question) stay together, on one side or the other. A group that would go beyond
     the share is passed over; if all would, the smallest one is held out.
-
-    Args:
-        groups: of each row.
-        share: of the rows, above 0 and below 1.
-        seed: of the draw.
 
     Raises:
         UserError: the share leaves nothing on one side.

@@ -182,15 +182,12 @@ class Calibrator:
 
 
 def fit(answers: Sequence[Own], *, isotonic: bool = True) -> Calibrator:
-    """Fit one calibrator on answers of one kind.
+    """Fit one calibrator on answers of one kind of one model.
 
-    Args:
-        answers: of one model.
-        isotonic: map what the temperature leaves through a rising step function; scores of written answers always are.
+    `isotonic` maps what the temperature leaves through a rising step function; scores of written answers always are.
 
     Raises:
-        UserError: too few answers, or of both kinds.
-        MissingExtraError: scikit-learn or scipy is not installed.
+        UserError: too few answers, or of both kinds; or scikit-learn or scipy is not installed.
     """
     if len(answers) < FOLDS:
         raise UserError(f"{len(answers)} questions are too few to calibrate on; give at least {FOLDS}")
@@ -221,15 +218,8 @@ def isotonic_steps(values: Floats, correct: Sequence[float]) -> tuple[tuple[floa
 def out_of_fold(answers: Sequence[Own], *, isotonic: bool = True, seed: int = 0) -> Floats:
     """Certainty of each answer [n] by a calibrator of its data set that has not seen it.
 
-    Each data set has its own calibrator, because models err differently on each.
-
-    Args:
-        answers: of one model, several data sets.
-        isotonic: as `fit`.
-        seed: of the `FOLDS` parts of a data set; each is judged by a calibrator of the others.
-
-    Raises:
-        UserError: a data set is too small.
+    `seed` draws the `FOLDS` parts. Each data set has its own calibrator, because models err differently on each; one
+    that is too small is refused.
     """
     result = np.zeros(len(answers))
     for name, members in _by_data_set(answers).items():
@@ -288,13 +278,9 @@ def _softmax(row: Sequence[float], temperature: float) -> Floats:
 
 
 def own_answers(rows: Sequence[Question | Written], base_dir: Path, kept: Path, *, device: str = "cpu") -> list[Own]:
-    """The model's answers, from `kept` if it holds those of this model and these questions; written ones as they are.
+    """The model's answers, from the file `kept` if it holds those of this model and these questions, else written.
 
-    Args:
-        rows: distinct ids.
-        base_dir: checkpoint of the model.
-        kept: file to write, or to read.
-        device: where to compute.
+    The rows have distinct ids. Written answers stay as they are.
 
     Raises:
         UserError: the model cannot be loaded, or has no chat template.
@@ -374,13 +360,7 @@ class _Kept:
 def certainty_rows(answers: Sequence[Own], *, isotonic: bool = True, seed: int = 0) -> list[Labelled]:
     """Rows after and before the answer, with calibrated deciles; each is judged by a calibrator that has not seen it.
 
-    Args:
-        answers: of one model, several data sets.
-        isotonic: see `fit`.
-        seed: of the folds.
-
-    Raises:
-        UserError: a data set is too small to calibrate on.
+    The arguments and errors are those of `out_of_fold`.
     """
     certainties = out_of_fold(answers, isotonic=isotonic, seed=seed)
     rows = []

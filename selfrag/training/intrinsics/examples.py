@@ -59,15 +59,10 @@ def make_examples(
     most_slots: int | None = None,
     seed: int = 0,
 ) -> Made:
-    """The examples of rows, one a target with the target's weight.
+    """The examples of rows, one a target with the target's weight; codec and renderer are those of inference.
 
-    Args:
-        rows: labelled states.
-        codec: that of inference.
-        renderer: that of inference.
-        max_length: longer examples are left out and counted: a prompt is never cut, inference would not do so.
-        most_slots: of one row's targets, at most this many, drawn by `seed`; None for all.
-        seed: of the draw.
+    Examples longer than `max_length` are left out and counted: a prompt is never cut, inference would not do so. Of
+    one row's targets at most `most_slots` are taken, drawn by `seed`; None for all.
     """
     examples: list[Example] = []
     owners: list[Labelled] = []

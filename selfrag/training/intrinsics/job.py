@@ -103,10 +103,7 @@ class AdapterJob:
 
 
 def run(job: AdapterJob) -> Path:
-    """Train, or continue, and write what comes out. Started again after its end, it only writes what is missing.
-
-    Returns:
-        Folder of the adapter.
+    """Train, or continue, and write what comes out; returns the adapter's folder. A finished run adds what is missing.
 
     Raises:
         UserError: rows, base or settings cannot be used, or the folder holds another run.
@@ -180,13 +177,9 @@ def load_rows(job: AdapterJob) -> tuple[list[Labelled], dict[str, Any]]:
 
 
 def chosen(rows: Sequence[Labelled], most: int | None, seed: int, *, even: bool = False) -> list[Labelled]:
-    """At most `most` rows, in the order of the file.
+    """At most `most` rows (None for all), drawn by `seed`, in the order of the file.
 
-    Args:
-        rows: to choose from.
-        most: None for all.
-        seed: of the choice.
-        even: as many rows of each source as of any other, as far as it has them; else every source in proportion.
+    With `even` as many rows of each source as of any other, as far as it has them; else every source in proportion.
     """
     if most is None or len(rows) <= most:
         return list(rows)

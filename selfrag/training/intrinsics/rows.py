@@ -265,9 +265,7 @@ STEMS: Mapping[str, str] = {
 def training_file(intrinsic: str, data: Path) -> Path:
     """File of an intrinsic's training rows.
 
-    Args:
-        intrinsic: its name.
-        data: folder with the files (or with a folder `intrinsics` that has them), or the training file itself.
+    `data` is the file, or a folder with the files or with a folder `intrinsics` that has them.
 
     Raises:
         UserError: nothing is known about such rows, or there is no training file.
