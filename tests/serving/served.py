@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,12 +42,8 @@ Serve = Callable[..., Running]
 def random_rag(seed: int = 0, engine: Any = None, **options: Any) -> SelfRAG:
     """A scripted model that answers every question, always in the same way."""
     find = random_search(seed)
-    return SelfRAG(
-        PROMPTING,
-        engine or ScriptedEngine(random_model(seed), EOS, limits=LIMITS),
-        lambda queries, k: [find(query)[:k] for query in queries],
-        **options,
-    )
+    engine = engine or ScriptedEngine(random_model(seed), EOS, limits=LIMITS)
+    return SelfRAG(PROMPTING, engine, lambda queries, k: [find(query)[:k] for query in queries], **options)
 
 
 def soon(holds: Callable[[], bool], seconds: float = 5.0) -> float:
@@ -58,33 +55,26 @@ def soon(holds: Callable[[], bool], seconds: float = 5.0) -> float:
     return time.monotonic() - started
 
 
+@contextmanager
+def running(service: Service, keys: tuple[str, ...] = ()) -> Iterator[Running]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_app(service, keys), log_level="error", lifespan="on"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    soon(lambda: server.started or not thread.is_alive(), 60)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with closing(listener), httpx.Client(base_url=url, timeout=60) as client:
+        yield Running(url, service, client)
+        client.close()
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Running]]:
+def serve() -> Iterator[Serve]:
     """Starts a server for a `SelfRAG`; `keys`, and fields of `Service`, by name."""
-    ended: list[Callable[[], None]] = []
-
-    def start(rag: SelfRAG | None = None, keys: tuple[str, ...] = (), **options: Any) -> Running:
-        service = Service(rag or random_rag(), **options)
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(create_app(service, keys), log_level="error", lifespan="on"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        client = httpx.Client(base_url=url, timeout=60)
-
-        def end() -> None:
-            client.close()
-            server.should_exit = True
-            thread.join(10)
-            listener.close()
-            assert not thread.is_alive()
-
-        ended.append(end)
-        return Running(url, service, client)
-
-    yield start
-    for end in reversed(ended):
-        end()
+    with ExitStack() as stack:
+        yield lambda rag=None, keys=(), **options: stack.enter_context(
+            running(Service(rag or random_rag(), **options), keys)
+        )

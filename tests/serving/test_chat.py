@@ -1,21 +1,26 @@
-"""Chat and responses with the official client: text, citations, the `selfrag` object, streams."""
+"""Chat and responses with clients of others: text, citations, the `selfrag` object, streams."""
 
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import openai
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from served import Running, Serve, random_rag
+from tagged import model, two_searches
 from written import PROMPTING
 
 from retrieval.passage import Passage
 from selfrag.rendering import named
 from selfrag.serving.citations import TITLE, url_of
+from selfrag.serving.service import ServedSearchTags
 from selfrag.untrusted import UNSEEN
 
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # its import would ask the network for prices
 QUESTIONS = [f"question {number}" for number in range(6)]
 
 
@@ -43,6 +48,13 @@ def test_the_text_is_that_of_generate_with_marks_and_offsets(serve: Serve) -> No
     assert cited > 5
 
 
+@pytest.mark.parametrize(("style", "mark"), [("markdown", " [[1]](selfrag://"), ("none", None)])
+def test_other_marks(serve: Serve, style: str, mark: str | None) -> None:
+    message = chat(serve(), QUESTIONS[0], citation_style=style).choices[0].message
+    assert message.annotations
+    assert mark in message.content if mark else "[" not in message.content
+
+
 def test_a_stream_sends_the_same_text_and_each_annotation_once(serve: Serve) -> None:
     running = serve()
     for question in QUESTIONS:
@@ -54,8 +66,7 @@ def test_a_stream_sends_the_same_text_and_each_annotation_once(serve: Serve) -> 
         assert "".join(delta.content or "" for delta in deltas) == whole.choices[0].message.content
         sent = [one for delta in deltas for one in (delta.model_extra or {}).get("annotations", [])]
         assert sent == [one.model_dump() for one in whole.choices[0].message.annotations]
-        assert chunks[-1].usage == whole.usage
-        assert chunks[-2].choices[0].finish_reason == "stop"
+        assert (chunks[-1].usage, chunks[-2].choices[0].finish_reason) == (whole.usage, "stop")
         ours, theirs = chunks[-2].model_extra, whole.model_extra
         for key in ("segments", "citations", "text", "retrieved"):
             assert ours["selfrag"][key] == theirs["selfrag"][key]
@@ -75,47 +86,37 @@ def test_the_responses_route_whole_and_streamed(serve: Serve) -> None:
         begins = ("created", "in_progress", "output_item.added", "content_part.added")
         assert [event.type for event in events[:4]] == [f"response.{name}" for name in begins]
         assert [event.sequence_number for event in events] == list(range(len(events)))
-        deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
-        assert "".join(deltas) == expected.content
-        added = [
-            event.annotation.model_dump() for event in events if event.type == "response.output_text.annotation.added"
-        ]
-        assert added == flat
+        by_type = {kind: [e for e in events if e.type == f"response.output_text.{kind}"] for kind in KINDS}
+        assert "".join(event.delta for event in by_type["delta"]) == expected.content
+        assert [event.annotation.model_dump() for event in by_type["annotation.added"]] == flat
         assert events[-1].type == "response.completed"
         assert events[-1].response.output_text == expected.content
 
 
+KINDS = ("delta", "annotation.added")
+
+
 def test_every_setting_of_a_request_reaches_the_decoder(serve: Serve) -> None:
     running = serve()
-    settings: dict[str, Any] = {
-        "mode": "always",
-        "threshold": None,
-        "passages": 3,
-        "beam": 3,
-        "max_segments": 2,
-        "weights": {"isrel": 2, "issup": 0.5},
-        "require": {"issup": ["Fully supported", "Partially supported"]},
-        "accumulate": "sum",
-        "no_retrieval_branch": True,
-    }
-    given = chat(running, "Q", **settings)
-    kept = running.client.get(f"/v1/answers/{given.model_extra['selfrag']['id']}").json()
-    used = kept["trace"]["decoding"]
+    plain = {"mode": "always", "threshold": None, "passages": 3, "beam": 3, "max_segments": 2, "accumulate": "sum"}
+    plain |= {"no_retrieval_branch": True}
+    require = {"issup": ["Fully supported", "Partially supported"]}
+    given = chat(running, "Q", weights={"isrel": 2, "issup": 0.5}, require=require, **plain)
+    used = running.client.get(f"/v1/answers/{given.model_extra['selfrag']['id']}").json()["trace"]["decoding"]
     assert (used["weights"]["isrel"], used["weights"]["isuse"]) == (2, 0.5)
-    assert sorted(used["require"]["issup"]) == sorted(settings["require"]["issup"])
-    for name in ("mode", "threshold", "passages", "beam", "max_segments", "accumulate", "no_retrieval_branch"):
-        assert used[name] == settings[name], name
+    assert sorted(used["require"]["issup"]) == sorted(require["issup"])
+    assert {name: used[name] for name in plain} == plain
 
 
 def test_earlier_answers_go_in_without_their_marks(serve: Serve) -> None:
     running = serve()
-    seen = running.service.rag.engine.requests  # type: ignore[attr-defined]
     turns = [
         {"role": "user", "content": "First?"},
         {"role": "assistant", "content": "One [1] and two. [[2]](https://example.org/a%29b) [10] [x] a[1]"},
         {"role": "user", "content": [{"type": "text", "text": "And then?"}]},
     ]
     assert running.client.post("/v1/chat/completions", json={"model": "selfrag", "messages": turns}).status_code == 200
+    seen = running.service.rag.engine.requests  # type: ignore[attr-defined]
     prompts = [PROMPTING.codec.decode([i for i in request.prompt_ids if i >= 100]) for request in seen]
     assert any("One and two. [x] a[1]" in prompt and "And then?" in prompt for prompt in prompts)
 
@@ -132,9 +133,8 @@ def test_open_webui_gets_its_sources_before_the_text_that_cites_them(serve: Serv
                 data = chunk["event"]["data"]
                 assert data["source"]["url"] == data["metadata"][0]["source"]
                 known.append(data["source"]["url"])
-                continue
-            for one in chunk["choices"][0]["delta"].get("annotations", []):
-                assert one["url_citation"]["url"] in known
+            cited = chunk["choices"][0]["delta"].get("annotations", [])
+            assert {one["url_citation"]["url"] for one in cited} <= set(known)
         assert known == chunks[-1]["citations"]
         sources += len(known)
     assert sources > 5
@@ -156,3 +156,72 @@ def test_links_of_passages_are_web_addresses_or_inert(name: str, title: str, url
     assert not set(link) & set(' ()<>"`\\')
     assert len(named(passage, TITLE)) <= 400
     assert not UNSEEN.search(named(passage, TITLE))
+
+
+def test_chat_openai_of_langchain(serve: Serve) -> None:
+    langchain = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
+    model = langchain.ChatOpenAI(base_url=f"{serve().url}/v1", api_key="none", model="selfrag", temperature=0.2)
+    expected = random_rag().generate(QUESTIONS[0]).cited_text()
+    whole = model.invoke(QUESTIONS[0])
+    assert whole.content == expected
+    assert whole.usage_metadata["output_tokens"] > 0
+    assert "".join(chunk.text for chunk in model.stream(QUESTIONS[0])) == expected
+
+
+def test_litellm(serve: Serve) -> None:
+    litellm = pytest.importorskip("litellm", reason="litellm is not installed")
+    turns = [{"role": "user", "content": QUESTIONS[0]}]
+    asked = {"model": "openai/selfrag", "api_base": f"{serve().url}/v1", "api_key": "none", "messages": turns}
+    expected = random_rag().generate(QUESTIONS[0]).cited_text()
+    message = litellm.completion(**asked).choices[0].message
+    assert message.content == expected
+    assert len(message.annotations or []) == expected.count("[")
+    parts = litellm.completion(**asked, stream=True)
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == expected
+    given = {"max_segments": 1, "mode": "never"}
+    short = litellm.completion(**asked, extra_body={"selfrag": given}).choices[0].message
+    assert short.content == random_rag().generate(QUESTIONS[0], **given).cited_text()
+
+
+# A model that searches by tags.
+
+
+@pytest.fixture
+def tagged(serve: Serve) -> tuple[Running, list[str]]:
+    """Its server, and what it has searched for."""
+    scripted, searched, _ = model(two_searches)
+    return serve(ServedSearchTags.of(scripted)), searched
+
+
+def test_a_model_that_searches_by_tags_searches_and_cites(tagged: tuple[Running, list[str]]) -> None:
+    running, searched = tagged
+    reply = running.chat("Who?").json()
+    message = reply["choices"][0]["message"]
+    assert message["content"] == "Text of d2. [1]"
+    assert [one["url_citation"]["title"] for one in message["annotations"]] == ["Title of d2"]
+    assert searched == ["first", "second one"]
+    kept = running.client.get(f"/v1/answers/{reply['selfrag']['id']}").json()
+    assert [decision["query"] for decision in kept["trace"]["decisions"]] == [None, "first", "second one"]
+    assert running.client.post("/retrieve", json={"queries": ["a"]}).json()["result"][0][0]["id"] == "d1"
+    # Of a conversation the last turn is asked.
+    turns = [{"role": role, "content": text} for role, text in (("user", "A"), ("assistant", "B"), ("user", "Who?"))]
+    text = running.chat(messages=turns, stream=True).text
+    assert "Text of d2. [1]" in text
+    assert text.endswith("data: [DONE]\n\n")
+    assert searched[3:] == ["first", "second one"]
+
+
+def test_settings_of_its_budget(tagged: tuple[Running, list[str]]) -> None:
+    running, searched = tagged
+    given = {"passages": 1, "passage_tokens": 50, "answer_tokens": 500}
+    assert running.chat("Who?", selfrag=given).json()["choices"][0]["message"]["content"] == "Text of d2."
+    searched.clear()
+    evidence = [{"id": "d2", "text": "Text of d2."}]
+    assert running.chat("Who?", selfrag={"evidence": evidence}).json()["citations"] == ["selfrag://d2"]
+    assert searched == []
+    refused: list[dict[str, Any]] = [{"threshold": 0.5}, {"flow": "qr"}, {"weights": {"issup": 2.0}}, {"beam": 4}]
+    for one in refused:
+        reply = running.chat("Who?", selfrag=one)
+        assert reply.status_code == 400
+        assert f"selfrag.{next(iter(one))}: this model searches by tags" in reply.json()["error"]["message"]
+    assert "no answer within its budget" in running.chat("Who?", max_tokens=3).json()["error"]["message"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,36 +28,28 @@ from selfrag.serving.service import Capacity
 USER = {"role": "user", "content": "Q"}
 
 
-class Gated:
-    """A scripted engine that finishes requests only while `open` is set, and dies where `dead` is."""
+class Gated(ScriptedEngine):
+    """Finishes requests only while `open` is set, and dies where `dead` is."""
 
     def __init__(self) -> None:
-        self._engine = ScriptedEngine(random_model(0), EOS, limits=LIMITS)
-        self.limits = self._engine.limits
-        self.open, self.dead, self.held = threading.Event(), False, set[int]()
+        super().__init__(random_model(0), EOS, limits=LIMITS)
+        self.open, self.dead = threading.Event(), False
+
+    @property
+    def held(self) -> int:
+        return len(self._waiting)
 
     def submit(self, request: Generate) -> int:
-        if self.dead:
-            raise EngineError("the engine process has died")
-        ticket = self._engine.submit(request)
-        self.held.add(ticket)
-        return ticket
+        self._live()
+        return super().submit(request)
 
     def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+        self._live()
+        return super().step() if self.open.wait(0.005) else []
+
+    def _live(self) -> None:
         if self.dead:
             raise EngineError("the engine process has died")
-        if not self.open.wait(0.005):
-            return []
-        done = self._engine.step()
-        self.held -= {ticket for ticket, _ in done}
-        return done
-
-    def abort(self, tickets: Iterable[int]) -> None:
-        self.held -= set(tickets)
-        self._engine.abort(tickets)
-
-    def close(self) -> None:
-        self._engine.close()
 
 
 @pytest.mark.parametrize(
@@ -76,11 +70,8 @@ class Gated:
     ],
 )
 def test_a_wrong_field_is_told_in_one_line(serve: Serve, fields: dict[str, Any], said: str) -> None:
-    body = {"model": "selfrag", "messages": [USER], **fields}
     running = serve()
-    reply = running.client.post(
-        "/v1/chat/completions", content=json.dumps(body), headers={"Content-Type": "application/json"}
-    )
+    reply = running.chat(**fields)
     assert reply.status_code == 400, reply.text
     error = reply.json()["error"]
     assert said in error["message"]
@@ -90,42 +81,40 @@ def test_a_wrong_field_is_told_in_one_line(serve: Serve, fields: dict[str, Any],
 
 
 def test_a_body_that_is_no_json(serve: Serve) -> None:
-    running = serve()
+    post = serve().client.post
     for content in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"model": ' + b"9" * 10_000 + b"}", b"null"):
         for path in ("/v1/chat/completions", "/v1/responses", "/v1/rescore", "/retrieve", "/search"):
-            reply = running.client.post(path, content=content, headers={"Content-Type": "application/json"})
+            reply = post(path, content=content, headers={"Content-Type": "application/json"})
             assert reply.status_code == 400
             assert reply.json()["error"]["message"]
 
 
 def test_other_models_and_paths_are_unknown(serve: Serve) -> None:
     running = serve(name="mine")
-    reply = running.client.post("/v1/chat/completions", json={"model": "gpt", "messages": [USER]})
+    reply = running.chat(model="gpt")
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
     assert "'mine'" in reply.json()["error"]["message"]
-    assert running.client.get("/v1/nothing").status_code == 404
-    assert running.client.get("/v1/chat/completions").status_code == 405
-    assert running.client.get("/v1/answers/ans_none").json()["error"]["code"] == "answer_not_found"
-    assert [model["id"] for model in running.client.get("/v1/models").json()["data"]] == ["mine"]
+    get = running.client.get
+    assert (get("/v1/nothing").status_code, get("/v1/chat/completions").status_code) == (404, 405)
+    assert get("/v1/answers/ans_none").json()["error"]["code"] == "answer_not_found"
+    assert [model["id"] for model in get("/v1/models").json()["data"]] == ["mine"]
 
 
 def test_keys(serve: Serve) -> None:
-    running = serve(keys=("first-key", "second-key"))
+    get = serve(keys=("first-key", "second-key")).client.get
     for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/answers/x"):
         for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "second-key"}):
-            reply = running.client.get(path, headers=header)
-            assert reply.status_code == 401
-            assert reply.headers["WWW-Authenticate"] == "Bearer"
-    assert running.client.get("/v1/models", headers={"Authorization": "Bearer second-key"}).status_code == 200
-    assert running.client.get("/health").status_code == 200
-    assert running.client.get("/").status_code == 200
+            reply = get(path, headers=header)
+            assert (reply.status_code, reply.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert get("/v1/models", headers={"Authorization": "Bearer second-key"}).status_code == 200
+    assert [get(path).status_code for path in ("/health", "/")] == [200, 200]
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_large_body_is_refused_before_it_is_read(serve: Serve, chunked: bool) -> None:
     running = serve(capacity=Capacity(body=1_000))
     content = b'{"model": "' + b"x" * 2_000 + b'"}'
-    given: Any = iter([content[:600], content[600:1_200], content[1_200:]]) if chunked else content
+    given: Any = iter([content[:600], content[600:]]) if chunked else content
     reply = running.client.post("/v1/chat/completions", content=given, headers={"Content-Type": "application/json"})
     assert reply.status_code == 413
     assert "1,000 bytes" in reply.json()["error"]["message"]
@@ -134,18 +123,14 @@ def test_a_large_body_is_refused_before_it_is_read(serve: Serve, chunked: bool) 
 def test_a_full_queue_refuses_and_says_when_to_come_back(serve: Serve) -> None:
     engine = Gated()
     running = serve(random_rag(engine=engine), capacity=Capacity(live=2, queue=1))
-    replies: list[httpx.Response] = []
-    threads = [threading.Thread(target=lambda: replies.append(running.chat())) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    soon(lambda: running.service.open == 3)
-    refused = running.chat()
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(running.chat) for _ in range(3)]
+        soon(lambda: running.service.open == 3)
+        refused = running.chat()
+        engine.open.set()
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
     assert refused.json()["error"]["type"] == "rate_limit_error"
-    engine.open.set()
-    for thread in threads:
-        thread.join(20)
-    assert [reply.status_code for reply in replies] == [200, 200, 200]
+    assert [one.result().status_code for one in asked] == [200, 200, 200]
     assert running.service.open == 0
 
 
@@ -154,21 +139,14 @@ def test_a_client_that_leaves_cancels_its_work_within_half_a_second(serve: Serve
     engine = Gated()
     running = serve(random_rag(engine=engine))
     body = {"model": "selfrag", "stream": stream, "messages": [USER], "input": "Q"}
-    with httpx.Client(base_url=running.url, timeout=60) as leaving:
-        thread = threading.Thread(target=lambda: _until_closed(leaving, path, body))
-        thread.start()
-        soon(lambda: bool(engine.held))
-        leaving._transport._pool._connections[0]._connection._network_stream._sock.shutdown(2)  # type: ignore[attr-defined]
-        assert soon(lambda: not engine.held and running.service.open == 0) < 0.5
-        thread.join(10)
+    content = json.dumps(body).encode()
+    with socket.create_connection(("127.0.0.1", httpx.URL(running.url).port or 0)) as leaving:
+        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        leaving.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+        soon(lambda: engine.held > 0)
+    assert soon(lambda: not engine.held and running.service.open == 0) < 0.5
     engine.open.set()
     assert running.chat().status_code == 200
-
-
-def _until_closed(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
-    with pytest.raises(httpx.HTTPError), client.stream("POST", path, json=body) as reply:
-        for _ in reply.iter_bytes():
-            pass
 
 
 def test_a_dead_engine_is_told_and_loaded_again(serve: Serve) -> None:
@@ -199,18 +177,11 @@ def test_a_dead_engine_is_told_and_loaded_again(serve: Serve) -> None:
 def test_a_dead_engine_ends_a_stream_with_an_error(serve: Serve) -> None:
     engine = Gated()
     running = serve(random_rag(engine=engine))
-    lines: list[str] = []
-
-    def read() -> None:
-        body = {"model": "selfrag", "stream": True, "messages": [USER]}
-        with running.client.stream("POST", "/v1/chat/completions", json=body) as reply:
-            lines.extend(reply.iter_lines())
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    soon(lambda: bool(engine.held))
-    engine.dead = True
-    thread.join(10)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(running.chat, stream=True)
+        soon(lambda: engine.held > 0)
+        engine.dead = True
+    lines = asked.result().text.splitlines()
     said = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     assert said[-1]["error"]["code"] == "engine_down"
     assert lines[-2:] == ["data: [DONE]", ""]
@@ -227,7 +198,7 @@ def test_no_question_and_no_key_is_in_the_metrics(serve: Serve) -> None:
 
 
 SERVER = """
-import sys
+import sys, time
 sys.path[:0] = {paths!r}
 from served import random_rag
 import selfrag.cli.options as options
@@ -235,34 +206,26 @@ from selfrag.cli.main import main
 from selfrag.engines.scripted import ScriptedEngine
 from random_model import random_model
 from written import EOS, LIMITS
-import time
 class Slow(ScriptedEngine):
-    def __init__(self):
-        super().__init__(random_model(0), EOS, limits=LIMITS)
     def step(self):
         time.sleep(0.2)
         return super().step()
-options.load = lambda *_: random_rag(engine=Slow())
+options.load = lambda *_: random_rag(engine=Slow(random_model(0), EOS, limits=LIMITS))
 sys.exit(main(["serve", "--port", "0"]))
 """
 
 
-def test_a_terminated_server_finishes_what_runs(tmp_path: Path) -> None:
+def test_a_terminated_server_finishes_what_runs() -> None:
     here = Path(__file__).parent
     code = SERVER.format(paths=[str(here), str(here.parent / "decoding")])
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     url = process.stdout.readline().split()[-1]
-    replies: list[httpx.Response] = []
-    body = {"model": "demo", "messages": [USER]}
-    thread = threading.Thread(
-        target=lambda: replies.append(httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30))
-    )
-    thread.start()
-    time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
-    thread.join(20)
-    assert [reply.status_code for reply in replies] == [200]
+    with ThreadPoolExecutor(1) as pool:
+        body = {"model": "demo", "messages": [USER]}
+        asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=body, timeout=30)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+    assert asked.result().status_code == 200
     _, errors = process.communicate(timeout=20)
-    assert process.returncode == -signal.SIGTERM
-    assert errors == ""
+    assert (process.returncode, errors) == (-signal.SIGTERM, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -32,10 +31,6 @@ from selfrag.decoding.trace import Trace, decoding_dict
 from selfrag.reflection.weights import Weights
 from selfrag.viewer import traces_page
 
-checked = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
-
 
 def decoded(seed: int, policy: Decoding) -> Answer:
     return run(random_model(seed), search=random_search(seed), policy=policy).answer
@@ -50,14 +45,10 @@ def viewer(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return page
 
 
-def replayed(viewer: Any, trace: Trace, policy: Decoding) -> dict[str, Any]:
-    given = [json.dumps(trace.as_dict()), json.dumps(decoding_dict(policy))]
-    found: dict[str, Any] = viewer.evaluate(
-        "([trace, settings]) => { const t = JSON.parse(trace), r = replay(t, settingsOf(JSON.parse(settings)));"
-        " return {...r, text: segments(t, r.best).map(one => one.text).join('')} }",
-        given,
-    )
-    return found
+REPLAY = """([trace, settings]) => {
+    const t = JSON.parse(trace), r = replay(t, settingsOf(JSON.parse(settings)))
+    return {...r, text: segments(t, r.best).map(one => one.text).join('')}
+}"""
 
 
 def close_call(trace: Trace) -> bool:
@@ -66,38 +57,36 @@ def close_call(trace: Trace) -> bool:
     return any(0 < b - a < 1e-9 for a, b in pairwise(scores))
 
 
-@checked
-@given(seeds, policies, weights, st.none() | st.sampled_from([0.0, 0.3, 0.9]))
-def test_the_page_ranks_as_python_does(
-    viewer: Any, seed: int, policy: Decoding, other: Weights, threshold: float | None
-) -> None:
-    trace = decoded(seed, policy).trace
-    expected, exact = rescore(trace, other, threshold)
-    found = replayed(viewer, trace, expected.decoding)
-    if close_call(expected):
-        return
-    assert (found["best"], found["exact"]) == (expected.best, exact)
-    for node, score, path in zip(expected.nodes, found["score"], found["path"], strict=True):
-        if node.status != "failed":
-            assert math.isclose(node.score, score, abs_tol=1e-9)
-            assert math.isclose(node.path_score, path, abs_tol=1e-9)
-
-
-@checked
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
-    seeds,
-    policies,
-    st.integers(1, 4),
+    *(seeds, policies, weights, st.none() | st.sampled_from([0.0, 0.3, 0.9]), st.integers(1, 4)),
     st.sampled_from([{}, {"issup": ["Fully supported"]}, {"isrel": ["Relevant"], "isuse": ["4", "5"]}]),
 )
-def test_what_the_page_calls_exact_is_what_a_fresh_decode_gives(
-    viewer: Any, seed: int, policy: Decoding, beam: int, require: dict[str, list[str]]
+def test_the_page_ranks_as_python_does_and_what_it_calls_exact_is_what_a_fresh_decode_gives(
+    viewer: Any, seed: int, policy: Decoding, other: Weights, threshold: float | None, beam: int, require: Any
 ) -> None:
-    trace, wanted = decoded(seed, policy).trace, replace(policy, beam=beam, require=require)
-    found = replayed(viewer, trace, wanted)
+    trace = decoded(seed, policy).trace
+
+    def replayed(wanted: Decoding) -> Any:
+        return viewer.evaluate(REPLAY, [json.dumps(trace.as_dict()), json.dumps(decoding_dict(wanted))])
+
+    expected, exact = rescore(trace, other, threshold)
+    found = replayed(expected.decoding)
+    if not close_call(expected):
+        assert (found["best"], found["exact"]) == (expected.best, exact)
+        for node, score, path in zip(expected.nodes, found["score"], found["path"], strict=True):
+            if node.status != "failed":
+                assert (score, path) == pytest.approx((node.score, node.path_score), abs=1e-9, rel=1e-9)
+    wanted = replace(policy, beam=beam, require=require)
+    found = replayed(wanted)
     if found["exact"]:
         fresh = decoded(seed, wanted)
         assert found["text"] == fresh.text or close_call(fresh.trace)
+
+
+def ask(page: Any, question: str) -> None:
+    page.fill("#question", question)
+    page.get_by_role("button", name="Ask").click()
 
 
 def test_sliders_rank_again_without_the_model_in_100_milliseconds(serve: Serve, browser: Any) -> None:
@@ -107,9 +96,7 @@ def test_sliders_rank_again_without_the_model_in_100_milliseconds(serve: Serve, 
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.goto(running.url)
-    page.fill("#question", "What is it?")
-    page.press("#question", "Tab")
-    page.get_by_role("button", name="Ask").click()
+    ask(page, "What is it?")
     page.wait_for_selector("#view:not([hidden])")
     asked = running.service.rag.generate("What is it?", mode="adaptive", passages=5)
     assert page.inner_text("#answer .body") == asked.cited_text().replace(" [", "[")
@@ -133,32 +120,30 @@ def test_sliders_rank_again_without_the_model_in_100_milliseconds(serve: Serve, 
 
 
 def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
-    running = serve(random_rag(3))
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
-    page.goto(running.url)
-    page.fill("#question", 'A "quoted" question')
-    page.get_by_role("button", name="Ask").click()
+
+    def copied(what: str) -> str:
+        page.get_by_role("button", name=f"Copy {what}").click()
+        return str(page.evaluate("navigator.clipboard.readText()"))
+
+    page.goto(serve(random_rag(3)).url)
+    ask(page, 'A "quoted" question')
     page.wait_for_selector("#view:not([hidden])")
     page.get_by_role("button", name="Pin, to compare").click()
-    assert page.inner_text("#pinned-answer .body") == page.inner_text("#answer .body")
+    pinned = page.inner_text("#pinned-answer .body")
+    assert pinned == page.inner_text("#answer .body")
     page.select_option("#need-issup", "Fully supported")
     assert "as decoded" in page.inner_text("#pinned")
-    page.get_by_role("button", name="Copy Python").click()
-    code = page.evaluate("navigator.clipboard.readText()")
-    line = code.split("\n\n")[1].split("\n")[1].replace("rag.generate", "dict_of")
+    line = copied("Python").split("\n\n")[1].split("\n")[1].replace("rag.generate", "dict_of")
     call: dict[str, Any] = {}
     exec(line, {"dict_of": lambda q, **o: call.update(o, q=q)})
     assert (call["q"], call["require"]) == ('A "quoted" question', {"issup": ["Fully supported"]})
-    page.get_by_role("button", name="Copy JSON").click()
-    assert Trace.from_json(page.evaluate("navigator.clipboard.readText()")).question == 'A "quoted" question'
-    page.get_by_role("button", name="Copy link").click()
-    address = page.evaluate("navigator.clipboard.readText()")
-    before = page.inner_text("#pinned-answer .body")
-    page.fill("#question", "Another")
-    page.get_by_role("button", name="Ask").click()
+    assert Trace.from_json(copied("JSON")).question == 'A "quoted" question'
+    address = copied("link")
+    ask(page, "Another")
     page.get_by_role("heading", name="Another", exact=True).wait_for()
-    assert page.inner_text("#pinned-answer .body") == before
+    assert page.inner_text("#pinned-answer .body") == pinned
     other = context.new_page()
     other.goto(address)
     assert other.input_value("#question") == 'A "quoted" question'
@@ -169,33 +154,27 @@ def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path, name: str) -> No
     text = HOSTILE[name]
 
     def evil(passage: Passage | None) -> Passage | None:
-        return None if passage is None else Passage(text, text, text, metadata={"url": f"javascript:{text}"})
+        return passage and Passage(text, text, text, metadata={"url": f"javascript:{text}"})
 
-    answer = decoded(5, Decoding(mode="always"))
+    trace = decoded(5, Decoding(mode="always")).trace
     decisions = [
-        replace(one, query=text, reason=text, passages=tuple(map(evil, one.passages))) for one in answer.trace.decisions
+        replace(one, query=text, reason=text, passages=tuple(map(evil, one.passages))) for one in trace.decisions
     ]
-    nodes = [replace(node, text=text, passage=evil(node.passage)) for node in answer.trace.nodes]
-    trace = replace(answer.trace, question=text, nodes=tuple(nodes), decisions=tuple(decisions))
+    nodes = [replace(node, text=text, passage=evil(node.passage)) for node in trace.nodes]
+    trace = replace(trace, question=text, nodes=tuple(nodes), decisions=tuple(decisions))
     file = tmp_path / "trace.html"
     file.write_text(traces_page({"": trace}), encoding="utf-8")
     page, seen = opened(browser, file, viewport={"width": 800, "height": 600})
     assert page.title() == "selfrag: a recorded answer"
-    assert seen["dialogs"] == []
-    assert seen["errors"] == []
-    assert seen["requests"] == [file.as_uri()]
-    assert page.locator("h1").count() == 1
-    assert page.locator("script").count() == 2
+    assert seen == {"requests": [file.as_uri()], "dialogs": [], "errors": []}
+    assert [page.locator(kind).count() for kind in ("h1", "script", "a[href^=javascript]")] == [1, 2, 0]
     assert page.evaluate("document.documentElement.scrollWidth") <= 800
-    assert page.locator("a[href^=javascript]").count() == 0
 
 
 def test_a_key_is_asked_for_and_sent(serve: Serve, browser: Any) -> None:
-    running = serve(keys=("secret",))
     page = browser.new_context().new_page()
-    page.goto(running.url)
-    page.fill("#question", "Q")
-    page.get_by_role("button", name="Ask").click()
+    page.goto(serve(keys=("secret",)).url)
+    ask(page, "Q")
     page.get_by_text("no valid API key").wait_for()
     page.get_by_text("API key", exact=True).click()
     page.fill("#key", "secret")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 
 import pytest
-from loopback import Answering, Loopback, loopback
+from loopback import Answering, loopback
 from random_model import random_search
 from served import Serve
 
@@ -18,29 +17,23 @@ FIND = random_search(0)
 QUERIES = [f"query {number}" for number in range(8)]
 
 
-def test_search_r1_gets_its_shape(serve: Serve) -> None:
-    running = serve()
-    given = {"queries": QUERIES, "topk": 2, "return_scores": True}
-    found = running.client.post("/retrieve", json=given).json()["result"]
+def contents(query: str, k: int) -> list[str]:
+    return [f'"{p.title}"\n{p.text}' for p in FIND(query)[:k]]
+
+
+def test_search_r1_and_massive_serve_get_their_shapes(serve: Serve) -> None:
+    post = serve().client.post
+    found = post("/retrieve", json={"queries": QUERIES, "topk": 2, "return_scores": True}).json()["result"]
     for query, passages in zip(QUERIES, found, strict=True):
-        assert [(one["document"]["contents"], one["score"]) for one in passages] == [
-            (f'"{p.title}"\n{p.text}', p.score) for p in FIND(query)[:2]
-        ]
-    bare = running.client.post("/retrieve", json={"queries": QUERIES}).json()["result"]
-    assert [[one["contents"] for one in passages] for passages in bare] == [
-        [f'"{p.title}"\n{p.text}' for p in FIND(query)[:5]] for query in QUERIES
-    ]
-
-
-def test_massive_serve_gets_its_shape(serve: Serve) -> None:
-    running = serve()
+        assert [one["document"]["contents"] for one in passages] == contents(query, 2)
+        assert [one["score"] for one in passages] == [p.score for p in FIND(query)[:2]]
+    bare = post("/retrieve", json={"queries": QUERIES}).json()["result"]
+    assert [[one["contents"] for one in passages] for passages in bare] == [contents(query, 5) for query in QUERIES]
     query = next(query for query in QUERIES if len(FIND(query)) >= 2)
-    reply = running.client.post("/search", json={"query": query, "n_docs": 2, "domains": "anything"}).json()
-    [passages], [scores] = reply["results"]["passages"], reply["results"]["scores"]
-    assert (reply["query"], reply["n_docs"]) == (query, 2)
-    assert passages == [f'"{p.title}"\n{p.text}' for p in FIND(query)[:2]]
-    assert scores == [1.0, 1.0]
-    assert len(reply["results"]["IDs"][0]) == 2
+    reply = post("/search", json={"query": query, "n_docs": 2, "domains": "anything"}).json()
+    ids = [p.id for p in FIND(query)[:2]]
+    results = {"IDs": [ids], "passages": [contents(query, 2)], "scores": [[1.0, 1.0]]}
+    assert reply == {"query": query, "n_docs": 2, "results": results}
 
 
 @pytest.mark.parametrize("path", ["retrieve", "search"])
@@ -48,13 +41,12 @@ def test_the_client_finds_what_the_server_finds(serve: Serve, path: str) -> None
     retriever = load_retriever(f"{serve().url}/{path}", demo=False)
     assert isinstance(retriever, RemoteRetriever)
     assert retriever(QUERIES, 3) == [FIND(query)[:3] for query in QUERIES]
-    assert retriever([], 3) == []
-    assert retriever(["a"], 0) == [[]]
+    assert (retriever([], 3), retriever(["a"], 0)) == ([], [[]])
 
 
 @pytest.fixture
-def answering() -> Iterator[Callable[..., str]]:
-    servers: list[Loopback] = []
+def answering(request: pytest.FixtureRequest):
+    """Starts a server that always answers the same, and gives its address."""
 
     def start(content: bytes, status: int = 200) -> str:
         class Handler(Answering):
@@ -62,12 +54,14 @@ def answering() -> Iterator[Callable[..., str]]:
                 self.rfile.read(int(self.headers["Content-Length"]))
                 self.answer(status, content)
 
-        servers.append(loopback(Handler))
-        return servers[-1].url
+        server = loopback(Handler)
+        request.addfinalizer(server.stop)
+        return server.url
 
-    yield start
-    for server in servers:
-        server.stop()
+    return start
+
+
+WITHOUT = b'{"result": [[{"document": 3}]], "results": {"IDs": [[1]], "passages": [[3]], "scores": [[1]]}}'
 
 
 @pytest.mark.parametrize("path", ["retrieve", "search"])
@@ -78,22 +72,16 @@ def answering() -> Iterator[Callable[..., str]]:
         (b"[" * 100_000, 200, "did not answer in JSON"),
         (b"[]", 200, "answered list, not an object"),
         (b'{"result": [], "results": {"IDs": [], "passages": [], "scores": []}}', 200, "did not answer with a list"),
-        (
-            b'{"result": [[{"document": 3}]], "results": {"IDs": [[1]], "passages": [[3]], "scores": [[1]]}}',
-            200,
-            "a passage without contents",
-        ),
+        (WITHOUT, 200, "a passage without contents"),
         (b"<h1>no</h1>", 500, "answered 500: <h1>no</h1>"),
     ],
 )
-def test_what_a_server_may_answer_instead(
-    answering: Callable[..., str], path: str, content: bytes, status: int, said: str
-) -> None:
+def test_what_a_server_may_answer_instead(answering, path: str, content: bytes, status: int, said: str) -> None:
     with pytest.raises(UserError, match=said):
         RemoteRetriever(f"{answering(content, status)}/{path}")(["a"], 1)
 
 
-def test_addresses(answering: Callable[..., str]) -> None:
+def test_addresses(answering) -> None:
     for url in ("ftp://a/retrieve", "http://", "http://127.0.0.1:9/nothing"):
         with pytest.raises(UserError):
             RemoteRetriever(url)

@@ -1,0 +1,381 @@
+"""The HTTP engine: settings, what is sent, how replies are read, and a server that misbehaves on purpose."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from math import inf, nan
+
+import numpy as np
+import pytest
+from loopback import Answering, Loopback
+from pump import FORMS, SCHEMA, serve
+
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.engines.base import Limits
+from selfrag.engines.http import TOKENS, BadReplyError, HTTPConfig, HTTPEngine, served
+from selfrag.errors import EngineError, UserError
+
+URL = "http://127.0.0.1:8000"
+REQUEST = Generate((5, 6, 7), 3, stop_ids=(9,), watch_ids=(0, 2, 11))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        *(
+            ({"url": url}, "is not a web address")
+            for url in ("127.0.0.1:8000", "ftp://x", "http://", "http://[bad", "")
+        ),
+        *(({name: 0}, name) for name in ("max_concurrency", "read_timeout", "max_logprobs")),
+        *(({name: -1}, name) for name in ("retries", "connect_timeout")),
+    ],
+)
+def test_senseless_settings(settings, said):
+    with pytest.raises(UserError, match=said):
+        HTTPConfig(**{"url": URL, **settings})
+
+
+def test_models_of_a_server():
+    m, n = {"id": "m", "root": "/models/m", "max_model_len": 99}, {"id": "n", "max_model_len": 5}
+    every = [m, n, {"id": "a", "parent": "/models/m"}]
+
+    def found(cards, **settings):
+        return served({"data": cards}, HTTPConfig(URL, vocab_size=7, **settings))
+
+    assert found(every, model="m") == ("m", Limits(99, 7, 19, frozenset({"a"})))
+    assert found(every, model="n")[1].adapters == frozenset()
+    assert found([m, {**m, "id": "alias"}])[0] == "m"
+    for cards, said in ((every, "it serves: m, n"), (None, "serves: none"), ([{"id": "m"}], "max_model_len of m")):
+        with pytest.raises(EngineError, match=said):
+            found(cards)
+
+
+def test_vocabulary_from_a_checkpoint(tmp_path):
+    listing = {"data": [{"id": "m", "max_model_len": 99}]}
+    for text, size in (('{"vocab_size": 123}', 123), ('{"text_config": {"vocab_size": 55}}', 55), ("{}", None)):
+        (tmp_path / "config.json").write_text(text)
+        if size:
+            assert served(listing, HTTPConfig(URL, model_dir=str(tmp_path)))[1].vocab_size == size
+    assert served(listing, HTTPConfig(URL, model_dir=str(tmp_path), vocab_size=7))[1].vocab_size == 7
+    for folder, said in ((str(tmp_path), "pass vocab_size="), (None, "pass vocab_size= or model_dir=")):
+        with pytest.raises(EngineError, match=said):
+            served(listing, HTTPConfig(URL, model_dir=folder))
+
+
+def position(sampled, values):
+    """A position as the server writes it: the sampled token first, the list cut at `logprobs` entries."""
+    entries = {sampled: values[sampled], **values}
+    top = [{"token_id": token, "logprob": value, "rank": 1} for token, value in entries.items()]
+    return {"token_id": sampled, "logprob": values[sampled], "rank": 1, "top_logprobs": top}
+
+
+def reply(**choice):
+    rows = [position(8, {8: -0.1, 0: -1.0, 2: -2.0, 11: -3.0}), position(11, {11: -0.3, 0: -1.5, 2: -2.5})]
+    whole = {"index": 0, "token_ids": [8, 11], "finish_reason": "length", "stop_reason": None}
+    usage = {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}
+    return {"choices": [{**whole, "logprobs": {"content": rows}, **choice}], "usage": usage}
+
+
+def read(value, request=REQUEST) -> Generated:
+    return TOKENS.parse(json.dumps(value).encode(), request)
+
+
+def test_what_is_sent():
+    """The server cuts each position at `logprobs` entries with the sampled token first: the spare id is cut."""
+    sent = TOKENS.body(REQUEST, "m", "r1", 100)
+    sampling = sent["sampling_params"]
+    assert (sampling["logprob_token_ids"], sampling["logprobs"]) == ([0, 2, 11, 1], 4)
+    assert (sampling["stop_token_ids"], sampling["temperature"]) == ([9], 0.0)
+    assert not {"allowed_token_ids", "structured_outputs"} & set(sampling)
+    assert (sent["token_ids"], sent["model"], sent["request_id"], sent["stream"]) == ([5, 6, 7], "m", "r1", False)
+    sampling = TOKENS.body(Generate((1,), 400, constraint=FORMS[0]), "m", "id", 100)["sampling_params"]
+    assert sampling["structured_outputs"] == {"json": SCHEMA}
+    assert sampling["max_tokens"] == 99
+    assert not [name for name in sampling if name.startswith("guided")]  # ignored by the server
+
+
+def test_columns_are_the_watched_ids_whatever_their_order_on_the_wire():
+    shuffled = reply()
+    for row in shuffled["choices"][0]["logprobs"]["content"]:
+        row["top_logprobs"].reverse()
+    for value in (reply(), shuffled):
+        result = read(value)
+        assert (result.token_ids, result.token_logprobs, result.cached_tokens) == ((8, 11), (-0.1, -0.3), 2)
+        np.testing.assert_allclose(result.watched, [[-1.0, -2.0, -3.0], [-1.5, -2.5, -0.3]])
+        assert result.watched.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("choice", "max_tokens", "stop_ids", "finish"),
+    [
+        ({"finish_reason": "length"}, 2, (11,), Finish.BUDGET),
+        ({"finish_reason": "length"}, 3, (11,), Finish.CONTEXT),
+        ({"finish_reason": "stop", "stop_reason": 11}, 3, (11,), Finish.STOP),
+        ({"finish_reason": "stop", "stop_reason": None}, 3, (11,), Finish.EOS),
+        ({"finish_reason": "stop", "stop_reason": 11}, 3, (9,), Finish.EOS),  # a second EOS of the model
+    ],
+)
+def test_finish_reasons(choice, max_tokens, stop_ids, finish):
+    assert read(reply(**choice), Generate((5,), max_tokens, stop_ids=stop_ids, watch_ids=(0, 2))).finish is finish
+
+
+def test_a_missing_id_is_an_error_and_never_a_number():
+    """Defects 8 and 9: a label that was not returned must not become -100, nor any other value."""
+    value = reply()
+    row = value["choices"][0]["logprobs"]["content"][1]
+    row["top_logprobs"] = [entry for entry in row["top_logprobs"] if entry["token_id"] != 2]
+    with pytest.raises(BadReplyError, match="token id 2 at position 1"):
+        read(value)
+
+
+def test_a_masked_token_has_no_probability_only_under_a_constraint():
+    value = reply()
+    value["choices"][0]["logprobs"]["content"][0]["top_logprobs"][1]["logprob"] = -9999.0
+    assert read(value, Generate((5,), 3, watch_ids=(0,), constraint=FORMS[1])).watched[:, 0].tolist() == [-inf, -1.5]
+    with pytest.raises(BadReplyError, match="no log-probability"):
+        read(value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"<html>", b"{", b"\xff", b"null", b"[]", b"{}", b'{"choices": []}'),
+        *(json.dumps(reply(token_ids=ids)) for ids in ([], None, [8], [8, -1], [8, "11"], [8, True], [8, 12])),
+        *(json.dumps(reply(logprobs=rows)) for rows in (None, {"content": None}, {"content": [None, None]})),
+        *(json.dumps(reply(finish_reason=reason)) for reason in ("abort", "error", None)),
+        json.dumps(reply(token_ids=[8, 11, 8, 8], logprobs={"content": [position(8, {8: -1, 0: -1, 2: -1})] * 4})),
+    ],
+)
+def test_replies_that_lack_what_was_asked_for(content):
+    with pytest.raises(BadReplyError) as caught:
+        TOKENS.parse(content if isinstance(content, bytes) else content.encode(), REQUEST)
+    assert "\n" not in str(caught.value)
+
+
+def nodes(value):
+    """Every place in a reply: what holds it, and its key there."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield value, key
+        yield from nodes(inner)
+
+
+@pytest.mark.parametrize("bad", [None, True, False, -1, 12, 0.5, -9999.0, -inf, nan, "-1", [], {}, [3], {"a": 1}])
+def test_a_reply_damaged_anywhere_is_read_right_or_refused(bad):
+    """Each node of a good reply replaced: either an error, or every number is one that was sent as a number."""
+    for at in range(len(list(nodes(reply())))):
+        value = reply()
+        container, key = list(nodes(value))[at]
+        container[key] = bad
+        try:
+            result = read(value)
+        except BadReplyError:
+            continue
+        sent = [holder[name] for holder, name in nodes(value)]
+        numbers = {np.float32(one) for one in sent if type(one) in (int, float)}
+        assert {np.float32(one) for one in (*result.token_logprobs, *result.watched.ravel())} <= numbers
+        assert all(type(one) is int and one in numbers for one in result.token_ids)
+        assert result.watched.shape == (len(result.token_ids), 3)
+        assert (result.watched <= 1e-3).all()
+
+
+MODELS = {"data": [{"id": "tiny", "root": "tiny", "max_model_len": 64}, {"id": "lora", "parent": "tiny"}]}
+SLOW, SILENT, DROPPED, UNWATCHED = range(10, 14)
+BAD_LUCK = {"error": {"message": "bad\nluck", "type": "x", "code": 1}}
+FAULTS = {20: (400, BAD_LUCK), 21: (500, BAD_LUCK), 22: (503, BAD_LUCK), 23: (404, BAD_LUCK), 24: (200, b"<html>\nhi")}
+PASSING = {30: (429, "0.1"), 31: (503, "soon")}
+"""Status and `Retry-After` of the first answer; the second is good."""
+
+
+class Server(Loopback):
+    """Answers like `vllm serve`; the first prompt id of a request chooses the fault."""
+
+    def __init__(self, port=0):
+        self.handler = Handler
+        self.models, self.key, self.delay, self.refusal = MODELS, None, 0.0, None
+        self.sent, self.aborted, self.seen = [], [], Counter()
+        self.now = self.most = 0
+        super().__init__(port)
+
+
+class Handler(Answering):
+    server: Server
+
+    def do_GET(self):
+        if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
+            return self.answer(401, {"error": "Unauthorized"})
+        time.sleep(self.server.delay)
+        return self.answer(200, self.server.models)
+
+    def do_POST(self):
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.refusal:
+            return self.answer(*self.server.refusal)
+        if self.path == "/inference/v1/abort_requests":
+            self.server.aborted += sent["request_ids"]
+            return self.answer(200, b"")
+        fault = sent["token_ids"][0]
+        with self.server.lock:
+            self.server.sent.append(sent)
+            self.server.seen[fault] += 1
+            self.server.now += 1
+            self.server.most = max(self.server.most, self.server.now)
+        time.sleep({SLOW: 0.05, SILENT: 3.0}.get(fault, 0))
+        with self.server.lock:
+            self.server.now -= 1
+        if fault in FAULTS:
+            return self.answer(*FAULTS[fault])
+        if fault in PASSING and self.server.seen[fault] == 1:
+            status, wait = PASSING[fault]
+            return self.answer(status, b"later", Retry_After=wait)
+        if fault == DROPPED and self.server.seen[fault] == 1:
+            self.close_connection = True
+            return self.connection.close()
+        params = sent["sampling_params"]
+        asked = params.get("logprob_token_ids", [])[: -2 if fault == UNWATCHED else None]
+        row = position(5, {i: -1.0 - i for i in (5, *asked)})
+        row["top_logprobs"] = row["top_logprobs"][: max(params["logprobs"], 1)]
+        count = params["max_tokens"]
+        choice = {"token_ids": [5] * count, "finish_reason": "length", "logprobs": {"content": [row] * count}}
+        return self.answer(200, {"choices": [choice]})
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def load(server):
+    engines = []
+
+    def loaded(**options):
+        settings = {"vocab_size": 100, "backoff": 0.01, "retries": 2, "read_timeout": 30.0, **options}
+        engines.append(HTTPEngine.load(HTTPConfig(server.url, **settings)))
+        return engines[-1]
+
+    yield loaded
+    for engine in engines:
+        engine.close()
+
+
+def ask(fault, **fields):
+    return Generate((fault, 3, 4), 2, watch_ids=(7, 8), **fields)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        *((fault, f"status {status}: bad luck") for fault, (status, _) in FAULTS.items() if status != 200),
+        (24, "not JSON"),
+        (UNWATCHED, "no log-probability of token id 8 at position 0"),
+    ],
+)
+def test_one_failure_is_one_line_and_others_finish(load, server, fault, reason):
+    """Defects 8 and 9 in the last case: a watched id that does not come back fails, it is never filled in."""
+    base, failed, lora = serve(load(), [ask(3), ask(fault), ask(4, adapter="lora")])
+    for one in (base, lora):
+        assert isinstance(one, Generated)
+        assert (one.watched.tolist(), one.finish) == ([[-8.0, -9.0]] * 2, Finish.BUDGET)
+    assert isinstance(failed, Failed)
+    assert reason in failed.reason
+    assert "\n" not in failed.reason
+    assert server.seen[fault] == (3 if fault == 22 else 1)  # only what may pass is sent again
+    assert {sent["token_ids"][0]: sent["model"] for sent in server.sent} == {3: "tiny", fault: "tiny", 4: "lora"}
+
+
+@pytest.mark.parametrize("fault", [*PASSING, DROPPED])
+def test_passing_failures_are_repeated_under_a_fresh_id(load, server, fault):
+    [result] = serve(load(), [ask(fault)])
+    assert isinstance(result, Generated)
+    assert len({sent["request_id"] for sent in server.sent}) == len(server.sent) == 2
+
+
+def test_silence_fails_that_request_and_aborts_it_at_the_server(load, server):
+    silent, fine = serve(load(read_timeout=0.5), [ask(SILENT), ask(3)])
+    assert isinstance(fine, Generated)
+    assert silent == Failed(f"{server.url}: no answer within 0.5 s")
+    assert server.seen[SILENT] == 1
+    [aborted] = server.aborted
+    assert aborted in [f"generate-tokens-{sent['request_id']}" for sent in server.sent]
+
+
+def test_concurrency_is_bounded(load, server):
+    assert all(isinstance(one, Generated) for one in serve(load(max_concurrency=3), [ask(SLOW) for _ in range(12)]))
+    assert server.most == 3
+
+
+def test_abort_reaches_the_server_and_nothing_comes_back(load, server):
+    engine = load()
+    dropped, kept = engine.submit(ask(SILENT)), engine.submit(ask(3))
+    wait(lambda: server.seen[SILENT] == 1)
+    engine.abort([dropped, 10**9])
+    results = {}
+    wait(lambda: results.update(engine.step()) or (server.aborted and kept in results))
+    assert set(results) == {kept}
+    assert engine.step() == []
+
+
+def test_server_gone_in_the_middle_is_one_clear_line_and_coming_back_is_fine(load, server):
+    engine = load(retries=1)
+    serve(engine, [ask(3)])
+    server.stop()
+    for _ in range(3):
+        engine.submit(ask(3))
+    expected = rf"no server at {re.escape(server.url)} after 2 attempts .*start it with `vllm serve MODEL`"
+    with pytest.raises(EngineError, match=expected) as caught:
+        wait(lambda: engine.step() and False)
+    assert "\n" not in str(caught.value)
+    assert engine.step() == []
+    back = Server(server.server_address[1])
+    assert isinstance(serve(engine, [ask(4)])[0], Generated)
+    back.stop()
+
+
+def test_api_key_from_argument_and_environment(load, server, monkeypatch):
+    server.key = "secret"
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    with pytest.raises(EngineError, match=r"answered 401: the key in VLLM_API_KEY is not set \(Unauthorized\)"):
+        load()
+    load(api_key="secret")
+    monkeypatch.setenv("MY_KEY", "secret")
+    load(api_key_env="MY_KEY")
+    assert "secret" not in repr(HTTPConfig(server.url, api_key="secret"))
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"delay": 2.0}, r"http://.*/v1/models: no answer within 0\.3 s"),
+        ({"models": [1, 2]}, "is it a vllm serve"),
+        ({"refusal": (404, b"Not Found")}, r"gives no log-probabilities of token ids \(status 404: "),
+        # vLLM 0.32 unless it was started with --enable-scale-out
+        ({"refusal": (403, {"error": {"message": "endpoints are disabled"}})}, r"token ids \(status 403: "),
+    ],
+)
+def test_servers_that_cannot_be_used(load, server, state, said):
+    vars(server).update(state)
+    with pytest.raises(EngineError, match=said):
+        load(read_timeout=0.3 if "delay" in state else 30.0)
+
+
+def test_closed_engine(load):
+    engine = load()
+    engine.submit(ask(SILENT))
+    engine.close()
+    engine.close()
+    engine.abort([0])
+    for call in (engine.step, lambda: engine.submit(ask(3))):
+        with pytest.raises(EngineError, match="closed"):
+            call()
+
+
+def wait(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
