@@ -18,12 +18,19 @@ def broken(findings: object) -> list[Finding]:
     return [finding for finding in findings if finding.status == "broken"]
 
 
-def distribution(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+@pytest.fixture
+def checkpoint(tiny_llama: Path, tmp_path: Path) -> Path:
+    """A copy of a checkpoint, to be damaged."""
+    shutil.copytree(tiny_llama, tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+def distribution(folder: Path, name: str, version: str, *requires: str) -> None:
     """An installed distribution, as far as its metadata go."""
-    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-    info.mkdir(parents=True)
-    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requires)]
-    (info / "METADATA").write_text("Metadata-Version: 2.1\n" + "\n".join(lines) + "\n")
+    (folder / f"{name}-{version}.dist-info").mkdir()
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {line}" for line in requires]
+    (folder / f"{name}-{version}.dist-info" / "METADATA").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture
@@ -43,7 +50,7 @@ def test_a_companion_that_does_not_import_gets_the_exact_line(site: Path) -> Non
 
 
 def test_versions_are_held_against_the_metadata_of_vllm(site: Path) -> None:
-    distribution(site, "needy", "1.0", ("wanted<2,>=1.5", "absent", "other; python_version < '3'", "torchvision"))
+    distribution(site, "needy", "1.0", "wanted<2,>=1.5", "absent", "other; python_version < '3'", "torchvision")
     distribution(site, "wanted", "2.1")
     faults = {finding.subject: finding for finding in packages._unmet("needy")}
     assert set(faults) == {"wanted", "absent"}
@@ -62,14 +69,12 @@ def test_a_whole_checkpoint_passes(tiny_llama: Path, tiny_gpt2_untied: Path) -> 
 
 @pytest.mark.engine
 @pytest.mark.parametrize(("change", "said"), [("equal", "never trained"), ("long", "untrained"), ("short", "resized")])
-def test_rows_that_were_not_trained(tiny_llama: Path, tmp_path: Path, change: str, said: str) -> None:
+def test_rows_that_were_not_trained(checkpoint: Path, change: str, said: str) -> None:
     from safetensors.torch import load_file, save_file
     from transformers import AutoTokenizer
 
-    folder = tmp_path / "checkpoint"
-    shutil.copytree(tiny_llama, folder)
-    ids = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(list(TOKENS))
-    (file,) = folder.glob("*.safetensors")
+    ids = AutoTokenizer.from_pretrained(checkpoint).convert_tokens_to_ids(list(TOKENS))
+    (file,) = checkpoint.glob("*.safetensors")
     tensors = load_file(file)
     name = next(key for key in tensors if key.endswith("embed_tokens.weight"))
     if change == "equal":
@@ -79,7 +84,7 @@ def test_rows_that_were_not_trained(tiny_llama: Path, tmp_path: Path, change: st
     else:
         tensors[name] = tensors[name][: max(ids)].clone()
     save_file(tensors, file, metadata={"format": "pt"})
-    faults = broken(check_checkpoint("changed", folder))
+    faults = broken(check_checkpoint("changed", checkpoint))
     assert any(said in fault.detail for fault in faults)
 
 
@@ -93,13 +98,11 @@ def test_rows_that_were_not_trained(tiny_llama: Path, tmp_path: Path, change: st
         ("config.json", b"[]", "must be a mapping"),
     ],
 )
-def test_damaged_files_are_findings(tiny_llama: Path, tmp_path: Path, file: str, content: bytes, said: str) -> None:
-    folder = tmp_path / "checkpoint"
-    shutil.copytree(tiny_llama, folder)
-    (folder / file).unlink()
+def test_damaged_files_are_findings(checkpoint: Path, file: str, content: bytes, said: str) -> None:
+    (checkpoint / file).unlink()
     if content is not None:
-        (folder / file).write_bytes(content)
-    faults = broken(check_model(str(folder)))
+        (checkpoint / file).write_bytes(content)
+    faults = broken(check_model(str(checkpoint)))
     assert any(said in fault.detail for fault in faults)
     assert all(fault.fix and "\n" not in fault.detail for fault in faults)
 

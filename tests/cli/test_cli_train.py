@@ -1,7 +1,6 @@
 """`selfrag train`: a dry run costs nothing, a run leaves product, plot and card, other packages' commands join."""
 
 import json
-import sys
 
 import pytest
 import tiny
@@ -14,15 +13,9 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 
 LONG = Evidence(Passage("p", "Water boils at 100 degrees Celsius at sea level. " * 30))
-ROWS = [
-    Row("a", "greetings", "Say hello.", (Token("[No Retrieval]"), Text("Hello!"), Token("[Utility:5]"))),
-    Row(
-        "b",
-        "facts",
-        "When does water boil?",
-        (Token("[Retrieval]"), LONG, Token("[Relevant]"), Text("At 100 degrees."), Token("[Fully supported]")),
-    ),
-]
+CITED = (Token("[Retrieval]"), LONG, Token("[Relevant]"), Text("At 100 degrees."), Token("[Fully supported]"))
+PLAIN = (Token("[No Retrieval]"), Text("Hello!"), Token("[Utility:5]"))
+ROWS = [Row("a", "greetings", "Say hello.", PLAIN), Row("b", "facts", "When does water boil?", CITED)]
 
 
 @pytest.fixture
@@ -47,7 +40,7 @@ def test_a_dry_run_says_what_it_takes_and_writes_nothing(place, capsys, kind):
     assert not (place / "out").exists()
 
 
-def test_an_adapter_is_trained_once_and_found_again(place, capsys):
+def test_an_adapter_is_trained_once_found_again_and_becomes_a_checkpoint_that_loads(place, capsys):
     assert main(arguments(place, "adapter", "--max-steps", "2", "--max-length", "300")) == 0
     out = capsys.readouterr().out
     assert "retrieve" in out
@@ -61,6 +54,16 @@ def test_an_adapter_is_trained_once_and_found_again(place, capsys):
     assert main(arguments(place, "adapter", "--max-steps", "3", "--max-length", "300")) == 2
     assert "other config (max_steps)" in capsys.readouterr().err
 
+    adapter, base, model = (str(place / part) for part in ("out/adapter", "base", "out/model"))
+    assert f"selfrag train merge {adapter} --base {base} -o {model}" in out
+    with pytest.raises(UserError, match=f"{adapter} is an adapter; merge it first: selfrag train merge"):
+        resolve_model(adapter)
+    assert main(["train", "merge", adapter, "--base", base, "-o", model]) == 0
+    assert "try selfrag ask --model" in capsys.readouterr().out
+    assert len(Vocabulary.from_tokenizer(load_tokenizer(resolve_model(model))).ids) == 15
+    assert main(["train", "merge", str(place / "none"), "--base", base, "-o", str(place / "other")]) == 2
+    assert "none" in capsys.readouterr().err
+
 
 @pytest.mark.parametrize("more", [["generator", "rows.jsonl"], ["adapter", "answerability"]])
 def test_the_settings_are_printed_with_what_set_them(capsys, more):
@@ -71,19 +74,6 @@ def test_the_settings_are_printed_with_what_set_them(capsys, more):
     assert ["epochs", "=", "7", "#", "--epochs"] in lines
     assert ["rank", "=", "3", "#", "--set", "training.lora.rank"] in lines
     assert ["clip", "=", "1.0", "#"] in [line[:4] for line in lines]
-
-
-def test_a_trained_adapter_becomes_a_checkpoint_that_loads(place, capsys):
-    assert main(arguments(place, "adapter", "--max-steps", "1", "--max-length", "300")) == 0
-    adapter, base, model = (str(place / part) for part in ("out/adapter", "base", "out/model"))
-    assert f"selfrag train merge {adapter} --base {base} -o {model}" in capsys.readouterr().out
-    with pytest.raises(UserError, match=f"{adapter} is an adapter; merge it first: selfrag train merge"):
-        resolve_model(adapter)
-    assert main(["train", "merge", adapter, "--base", base, "-o", model]) == 0
-    assert "try selfrag ask --model" in capsys.readouterr().out
-    assert len(Vocabulary.from_tokenizer(load_tokenizer(resolve_model(model))).ids) == 15
-    assert main(["train", "merge", str(place / "none"), "--base", base, "-o", str(place / "other")]) == 2
-    assert "none" in capsys.readouterr().err
 
 
 def test_rows_that_do_not_fit_are_counted_and_left_out_if_asked_for(place, capsys):
@@ -125,8 +115,6 @@ def test_other_packages_add_their_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(tmp_path))
 
     assert main(["train", "--help"]) == 0
-    assert "cook" in (out := capsys.readouterr().out)
-    assert "adapter" in out
-    assert "guest_package" in sys.modules
+    assert {"cook", "adapter"} <= set(capsys.readouterr().out.split())
     assert main(["train", "cook", "pasta"]) == 0
     assert "cooked pasta" in capsys.readouterr().out

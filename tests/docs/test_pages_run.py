@@ -75,12 +75,8 @@ def test_outputs_are_put_into_the_page(tmp_path: Path) -> None:
 
 
 def test_a_page_with_a_broken_example_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "page.md"
-    examples = {
-        "```python\n1 / 0\n```\n": ZeroDivisionError,
-        "```console\n$ false\n```\n": refresh_examples.ExampleError,
-    }
-    for body, error in examples.items():
+    page, command = tmp_path / "page.md", "```console\n$ false\n```\n"
+    for body, error in {"```python\n1 / 0\n```\n": ZeroDivisionError, command: refresh_examples.ExampleError}.items():
         page.write_text(body)
         monkeypatch.setattr("sys.argv", ["refresh_examples.py", str(page)])
         with pytest.raises(error):

@@ -56,12 +56,6 @@ def shown(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_every_recipe_is_short() -> None:
-    assert len(FILES) == 10
-    for body in FILES.values():
-        assert len(body.splitlines()) <= 20
-
-
 @pytest.mark.engine
 def test_a_retriever_a_metric_and_a_task(folder: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "quiz.jsonl").write_text(json.dumps(ROW) + "\n")
@@ -70,13 +64,10 @@ def test_a_retriever_a_metric_and_a_task(folder: Path, model: str, capsys: pytes
     common = ["--model", model, "--engine", "transformers", "--retriever", "notes", "--found", "1"]
     common += ["-o", "runs", "--system", "selfrag-always"]
     assert main(["eval", "run", "pub-quiz=quiz.jsonl", "own.jsonl", *common]) == 0
-    (record,) = map(json.loads, (folder / "runs" / "selfrag-always" / "pub-quiz.jsonl").read_text().splitlines())
-    assert record["read"] == ["tea"]
-    manifest = json.loads((folder / "runs" / "selfrag-always" / "manifest.json").read_text())
-    assert "notes" in json.dumps(manifest)
-    (record,) = map(json.loads, (folder / "runs" / "selfrag-always" / "own.jsonl").read_text().splitlines())
-    assert "question_marks" in record["scores"]
-    assert "question_marks" in registry.known()
+    run = folder / "runs" / "selfrag-always"
+    assert json.loads((run / "pub-quiz.jsonl").read_text())["read"] == ["tea"]
+    assert "notes" in (run / "manifest.json").read_text()
+    assert "question_marks" in json.loads((run / "own.jsonl").read_text())["scores"]
     shown(capsys)
     assert main(["eval", "tasks"]) == 0
     assert "pub-quiz" in shown(capsys)
@@ -85,11 +76,7 @@ def test_a_retriever_a_metric_and_a_task(folder: Path, model: str, capsys: pytes
 @pytest.mark.engine
 def test_an_intrinsic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tiny.save_llama(folder / "chat", reflection=False, context=2048)
-    tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    tokenizer.chat_template = (
-        "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{{ turn.content }}<|im_end|>{% endfor %}"
-    )
-    tokenizer.save_pretrained(path)
+    (path / "chat_template.jinja").write_text("{% for turn in messages %}<|im_start|>{{ turn.content }}{% endfor %}")
     words = ["on_topic", "Who wrote Faust?", "--passage", "Faust is a play by Goethe."]
     assert main(["intrinsic", *words, "--model", str(path), "--engine", "transformers"]) == 0
     assert "answerable" in shown(capsys)

@@ -1,8 +1,10 @@
-"""The hand-written trees of the decoding tests and the judges of evaluation's are importable from every test here."""
+"""Helpers of other rooms, and those beside the tests here, are importable from every test of experiments."""
 
 import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-for folder in (Path(__file__).parent, TESTS / "decoding", TESTS / "evaluation" / "metrics"):
-    sys.path.insert(0, str(folder))
+sys.path[:0] = [
+    *map(str, (TESTS / "intrinsics", TESTS / "decoding", TESTS / "evaluation" / "metrics", Path(__file__).parent)),
+    str(Path(__file__).parent / "self_interpretation"),
+]

@@ -1,7 +1,9 @@
-"""Many settings from few decodes: whatever is called exact is what a decode of its own gives; studies resume."""
+"""Many settings from few decodes: whatever is called exact is what a decode of its own gives; sweeps and ablations."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,159 +13,197 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_model import random_model, random_search
 from scripted_critics import Scripted, says
-from studied import EVIDENCE, closed, executed, job, long, scripted, short
+from tiny_judges import Ruled
 from written import EOS, LIMITS, PROMPTING, VOCABULARY, passages, run
 
+from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import DecodingError, EngineError, UserError
-from selfrag.evaluation.items import USAGE, Output, output_of
-from selfrag.evaluation.runner import Model
+from selfrag.evaluation.comparison import read_runs
+from selfrag.evaluation.intervals import Estimate, bracketed
+from selfrag.evaluation.items import USAGE, Item, Output, output_of
+from selfrag.evaluation.metrics import answers as measured
+from selfrag.evaluation.metrics.registry import ratio
+from selfrag.evaluation.runner import Model, answer_here
+from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
-from selfrag.experiments.ablations import ablations
-from selfrag.experiments.studies import FileStudy, Rescored, Setting, Study, balance, opened, rescored, study
+from selfrag.experiments import sweeps
+from selfrag.experiments.ablations import TRAINED, ablations, against_paper
+from selfrag.experiments.best_setting import Goal, Limit, choose, halves
+from selfrag.experiments.studies import (
+    FileStudy,
+    Rescored,
+    Setting,
+    Study,
+    balance,
+    opened,
+    rescored,
+    study,
+    write_answers,
+)
+from selfrag.experiments.sweep_plots import normalised, places_of
 from selfrag.experiments.sweeps import Axis, plan
 from selfrag.intrinsics.labels import ANSWERABLE
 from selfrag.reflection.weights import Weights
 
-AXES = (Axis.parse("issup=0,1,4"), Axis.parse("threshold=0:1:0.25"))
-SETTINGS = plan(Decoding(), AXES).settings
+EVIDENCE = passages("d1", "d2", "d3")
+SETTINGS = plan(Decoding(), (Axis.parse("issup=0,1,4"), Axis.parse("threshold=0:1:0.25"))).settings
+EXAMPLE = ("One", "Two")
+
+
+def file_of(name: str, kind: Task, items: int, asked: str, **fields: Any) -> TaskFile:
+    given = {"gold": frozenset({"d2"}), **fields}
+    rows = tuple(Item(f"{name[0]}{i}", f"{asked} {i}", True, EVIDENCE, **given) for i in range(items))
+    return TaskFile(name, Path(f"{name}.jsonl"), "0" * 64, kind, rows, items)
+
+
+def short(items: int) -> TaskFile:
+    """Questions whose answers the model writes now and then."""
+    return file_of("short", SHORT, items, "Question", answers=EXAMPLE, references=EXAMPLE, task="short_qa")
+
+
+def closed(items: int) -> TaskFile:
+    return file_of("closed", CLOSED, items, "Claim", label="true", options=("true", "false"), task="fact")
+
+
+def long(items: int) -> TaskFile:
+    """Questions with up to four segments."""
+    return file_of("long", LONG, items, "Topic", references=("One. Two.",), task="long_form")
+
+
+def scripted(fails: Callable[[Generate], bool] = lambda request: False) -> ScriptedEngine:
+    """An engine that writes random trees, the same for the same prompt, but for requests that fail."""
+    model = random_model(0)
+    return ScriptedEngine(lambda one: Failed("no memory") if fails(one) else model(one), EOS, limits=LIMITS)
+
+
+def studied(
+    folder: Path, file: TaskFile, settings: Any = SETTINGS, engine: ScriptedEngine | None = None, **options: Any
+) -> FileStudy:
+    answering = engine or scripted()
+    return study(job(folder, **options), file, settings, answer_here(lambda: answering))
+
+
+def job(folder: Path, **options: Any) -> Study:
+    return Study(PROMPTING, {"model": {"weights": "abc"}, "engine": "scripted"}, folder, **options)
 
 
 def texts(found: FileStudy) -> dict[str, list[object]]:
     """What each setting says, without what it took."""
-    return {
-        name: [None if one.output is None else replace(one.output, usage={}) for one in row]
-        for name, row in found.outcomes.items()
-    }
+    return {name: [said(one.output) for one in row] for name, row in found.outcomes.items()}
+
+
+def said(output: Output | None) -> Any:
+    return None if output is None else replace(output, usage={})
+
+
+def missing(found: FileStudy) -> dict[str, set[bool]]:
+    return {name: {one.output is None for one in row} for name, row in found.outcomes.items()}
 
 
 @pytest.mark.parametrize("file", [short(8), closed(4), long(4)], ids=lambda file: file.name)
 def test_every_setting_answers_as_it_would_alone(file: TaskFile, tmp_path: Path) -> None:
     settings = (*SETTINGS, *ablations(Decoding(), file.task)[1:])
     engine = scripted()
-    together = study(job(tmp_path / "all"), file, settings, executed(engine))
+    together = studied(tmp_path / "all", file, settings, engine)
     assert {one.source for row in together.outcomes.values() for one in row} <= {"replayed", "decoded"}
     alone: dict[str, list[object]] = {}
     requests = 0
     for setting in settings:
         own = scripted()
-        single = study(job(tmp_path / setting.name, beam=2), file, [setting], executed(own))
-        alone |= texts(single)
+        alone |= texts(studied(tmp_path / setting.name, file, [setting], own, beam=2))
         requests += len(own.requests)
     assert texts(together) == alone
     assert len(engine.requests) < requests
 
 
 def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(tmp_path: Path) -> None:
-    found = study(job(tmp_path / "short"), short(8), SETTINGS, executed(scripted()))
+    found = studied(tmp_path / "short", short(8))
     assert [folder.name for folder in found.decodes] == ["recording"]
     assert balance([found])["answers"] == {"replayed": 8 * len(SETTINGS), "decoded": 0, "approximate": 0}
     file = long(10)
-    again = balance([study(job(tmp_path / "again"), file, SETTINGS, executed(scripted()))])["answers"]
+    again = balance([studied(tmp_path / "again", file)])["answers"]
     assert again["approximate"] == 0
     assert 0 < again["decoded"] < again["replayed"]
-    never, wide = (
-        study(job(tmp_path / str(beam), beam=beam, redecode=False), file, SETTINGS, executed(scripted()))
-        for beam in (None, 81)
-    )
+    never, wide = (studied(tmp_path / str(beam), file, beam=beam, redecode=False) for beam in (None, 81))
     assert len(never.decodes) == 1
     assert 0 < balance([wide])["answers"]["approximate"] < balance([never])["answers"]["approximate"]
     with pytest.raises(UserError, match="a recorded beam of 1 is narrower than the beam of 2"):
-        study(job(tmp_path, beam=1), file, SETTINGS, executed(scripted()))
+        studied(tmp_path, file, beam=1)
 
 
 def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
     file = long(3)
-    whole = texts(study(job(tmp_path / "whole"), file, SETTINGS, executed(scripted())))
+    whole = texts(studied(tmp_path / "whole", file))
     died = 0
     for allowed in (7, 60, 10**6):
         engine = scripted()
-        answer = engine.reply
 
-        def dying(request: Generate, answer: Any = answer, engine: Any = engine, allowed: int = allowed) -> Any:
+        def dying(request: Generate, engine: Any = engine, allowed: int = allowed) -> bool:
             if len(engine.requests) > allowed:
                 raise EngineError("the server is gone")
-            return answer(request)
+            return False
 
-        engine.reply = dying
+        engine.reply = scripted(dying).reply
         try:
-            assert texts(study(job(tmp_path / "killed"), file, SETTINGS, executed(engine))) == whole
+            assert texts(studied(tmp_path / "killed", file, engine=engine)) == whole
         except EngineError:
             died += 1
     assert died
     engine = scripted()
-    assert texts(study(job(tmp_path / "killed"), file, SETTINGS, executed(engine))) == whole
+    assert texts(studied(tmp_path / "killed", file, engine=engine)) == whole
     assert engine.requests == []
 
 
-def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_wide_recording(tmp_path: Path) -> None:
-    model = scripted()
-
-    def without_evidence(request: Generate) -> Reply | Failed:
-        evidence = VOCABULARY.ids["<paragraph>"] in request.prompt_ids
-        return Failed("no memory") if evidence or request.max_tokens == 1 else model.reply(request)
-
+def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(tmp_path: Path) -> None:
     settings = [Setting(mode, Decoding(mode=mode)) for mode in ("always", "never")]
     settings.append(Setting("heavy", Decoding(mode="always", weights=Weights(issup=3.0))))
-    engine = ScriptedEngine(without_evidence, EOS, limits=LIMITS)
-    found = study(job(tmp_path), short(3), settings, executed(engine)).outcomes
-    missing = {name: [one.output is None for one in row] for name, row in found.items()}
-    assert missing == {"always": [True] * 3, "heavy": [True] * 3, "never": [False] * 3}
+    failing = scripted(lambda one: VOCABULARY.ids["<paragraph>"] in one.prompt_ids or one.max_tokens == 1)
+    found = studied(tmp_path / "wide", short(3), settings, failing)
+    assert missing(found) == {"always": {True}, "heavy": {True}, "never": {False}}
 
-
-def test_a_closed_set_whose_first_passage_failed_is_swept_over_passages(tmp_path: Path) -> None:
-    model = scripted()
     first = PROMPTING.evidence(EVIDENCE[0], 256).ids
 
-    def but_the_first(request: Generate) -> Reply | Failed:
+    def with_the_first(request: Generate) -> bool:
         ids = request.prompt_ids
-        there = any(ids[i : i + len(first)] == first for i in range(len(ids)))
-        return Failed("no memory") if there else model.reply(request)
+        return any(ids[i : i + len(first)] == first for i in range(len(ids)))
 
     settings = [Setting(f"k{k}", Decoding(mode="always", passages=k)) for k in (3, 1, 2)]
-    engine = ScriptedEngine(but_the_first, EOS, limits=LIMITS)
     for _ in range(2):  # resumed
-        found = study(job(tmp_path), closed(2), settings, executed(engine)).outcomes
-        assert {name: [one.output is None for one in row] for name, row in found.items()} == {
-            "k3": [False] * 2,
-            "k1": [True] * 2,
-            "k2": [False] * 2,
-        }
+        found = studied(tmp_path / "closed", closed(2), settings, scripted(with_the_first))
+        assert missing(found) == {"k3": {False}, "k1": {True}, "k2": {False}}
 
 
 def test_another_study_in_the_folder_is_refused(tmp_path: Path) -> None:
-    study(job(tmp_path), short(3), SETTINGS, executed(scripted()))
-    other = Setting("base", Decoding(weights=Weights(isrel=9)))
+    studied(tmp_path, short(3))
     with pytest.raises(UserError, match="recording holds a run with another system"):
-        study(job(tmp_path), short(3), [other], executed(scripted()))
+        studied(tmp_path, short(3), [Setting("base", Decoding(weights=Weights(isrel=9)))])
     with pytest.raises(UserError, match="another ids"):
-        study(job(tmp_path), replace(short(3), items=short(2).items), SETTINGS, executed(scripted()))
-
-
-ENGINE_SETTINGS = (
-    Setting("base", Decoding(segment_tokens=12)),
-    Setting("never", Decoding(segment_tokens=12, mode="never")),
-    Setting("one", Decoding(segment_tokens=12, mode="always", passages=1)),
-    Setting("issup=5", Decoding(segment_tokens=12, mode="always", weights=Weights(issup=5.0))),
-)
+        studied(tmp_path, replace(short(3), items=short(2).items))
 
 
 @pytest.mark.engine
 def test_a_real_engine_answers_alone_as_in_the_record(tiny_llama: Path, tmp_path: Path) -> None:
+    base = Decoding(segment_tokens=12)
+    always = replace(base, mode="always")
+    settings = (
+        *(Setting("base", base), Setting("never", replace(base, mode="never"))),
+        *(Setting("one", replace(always, passages=1)), Setting("issup=5", replace(always, weights=Weights(issup=5.0)))),
+    )
     with opened(Model(str(tiny_llama), "transformers")) as ready:
         job = Study(ready.prompting, ready.identity, tmp_path / "all")
         for file in (closed(2), long(1)):
             file = replace(file, task=replace(file.task, new_tokens=30, segments=min(file.task.segments, 2)))
-            together = study(job, file, ENGINE_SETTINGS, ready.execute)
+            together = study(job, file, settings, ready.execute)
             assert balance([together])["answers"]["approximate"] == 0
-            for setting in ENGINE_SETTINGS:
+            alone: dict[str, list[object]] = {}
+            for setting in settings:
                 own = replace(job, folder=tmp_path / setting.name)
-                alone = study(own, file, [setting], ready.execute)
-                for one, other in zip(together.outcomes[setting.name], alone.outcomes[setting.name], strict=True):
-                    assert replace(one.output, usage={}) == replace(other.output, usage={})
+                alone |= texts(study(own, file, [setting], ready.execute))
+            assert texts(together) == alone
 
 
 ONE = Decoding(max_segments=1)
@@ -176,36 +216,19 @@ TREE = {
 }
 
 
-def replayed(answer: Answer, policy: Decoding) -> Rescored | None:
+def replayed(recorded: Decoding, policy: Decoding) -> Rescored | None:
+    answer = run(TREE, evidence=passages("d1", "d2"), policy=recorded).answer
     usage = {name: getattr(answer.usage, name) for name in USAGE}
     (found,) = rescored(answer.trace, usage, [policy])
     return found
 
 
-def said(output: Output | None) -> Any:
-    """Everything but what it took."""
-    return None if output is None else replace(output, usage={})
-
-
-def test_a_record_of_one_side_is_an_approximation_of_the_other() -> None:
-    narrow = run(TREE, evidence=passages("d1", "d2"), policy=ONE).answer
-    other = replayed(narrow, replace(ONE, threshold=0.9))
+def test_what_a_record_cannot_be_asked_about() -> None:
+    other = replayed(ONE, replace(ONE, threshold=0.9))  # a record of one side is an approximation of the other
     assert (other.exact, other.output.text) == (False, "Sure.")
-    always = run(TREE, evidence=passages("d1", "d2"), policy=replace(ONE, mode="always")).answer
-    assert replayed(always, ONE) is None  # nobody looked whether to retrieve
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"likelihood": "none"},
-        {"passages": 1},
-        {"require": {"issup": "Partially supported"}},
-    ],
-)
-def test_what_changes_the_text_itself_or_the_candidates_cannot_be_rescored(changes: dict[str, Any]) -> None:
-    wide = run(TREE, evidence=passages("d1", "d2"), policy=WIDE).answer
-    assert replayed(wide, replace(ONE, **changes)) is None
+    assert replayed(replace(ONE, mode="always"), ONE) is None  # nobody looked whether to retrieve
+    for changes in ({"likelihood": "none"}, {"passages": 1}, {"require": {"issup": "Partially supported"}}):
+        assert replayed(WIDE, replace(ONE, **changes)) is None
 
 
 def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold() -> None:
@@ -261,3 +284,154 @@ def test_whatever_is_called_exact_is_what_a_decode_gives(
         if other is not None and other.exact:
             again = decoded(policy)
             assert said(other.output) == said(None if again is None else output_of(again))
+
+
+def test_an_axis_is_read_or_refused() -> None:
+    for text, values in {
+        "threshold=0:0.3:0.1": (0.0, 0.1, 0.2, 0.3),
+        "threshold=0.2,none": (0.2, None),
+        "mode=always, never": ("always", "never"),
+        "no_retrieval_branch=true,false": (True, False),
+    }.items():
+        assert Axis.parse(text).values == values
+    for text, message in {
+        "max_segments=1,2": "axis 'max_segments': known are",
+        "issup=1,1": "give at least one value, and each once",
+        "threshold=0:1:1e-9": "a span of 1000000001 values; give 1 to 1000",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            Axis.parse(text)
+
+
+def test_each_axis_alone_or_every_combination() -> None:
+    axes = (Axis.parse("issup=0,1"), Axis.parse("threshold=0.2,none"))
+    alone = plan(Decoding(), axes)
+    assert [one.name for one in alone.settings] == ["base", "issup=0", "threshold=none"]
+    assert alone.series["issup"] == ((0, "issup=0"), (1, "base"))
+    assert alone.series["threshold"] == ((0.2, "base"), (None, "threshold=none"))
+    assert alone.settings[1].decoding == Decoding(weights=Weights(issup=0))
+    grid = [one.name for one in plan(Decoding(), axes, grid=True).settings]
+    assert grid == ["base", "issup=0,threshold=0.2", "issup=0,threshold=none", "issup=1,threshold=none"]
+    with pytest.raises(UserError, match="axis issup is given twice"):
+        plan(Decoding(), (axes[0], axes[0]))
+    with pytest.raises(UserError, match="axis issup: 'high' is not a number"):
+        plan(Decoding(), (Axis.parse("issup=high"),))
+
+
+ITEM = Item("q", "Who?", True, passages("d1", "d2"), answers=("d1", "Ann", "Bob"), references=("Ann",), task="short_qa")
+
+
+@pytest.mark.parametrize(
+    ("text", "memory", "unseen"),
+    [
+        ("It was d1.", (0.0, 1.0), (1.0, 1.0)),  # in a passage that was not read
+        ("It was Ann.", (1.0, 1.0), (1.0, 1.0)),  # right, and in none
+        ("Ann or d1", (0.0, 1.0), (1.0, 1.0)),  # one of the answers given stands in a passage
+        ("Nobody", (0.0, 0.0), (0.0, 0.0)),  # wrong: does not count
+    ],
+)
+def test_reliance_on_memory(text: str, memory: tuple[float, float], unseen: tuple[float, float]) -> None:
+    found = Output(text, read=("d2",), retrieved=True)
+    assert measured.FROM_MEMORY.part(ITEM, found) == memory
+    assert measured.UNSEEN.part(ITEM, found) == unseen
+    assert measured.UNCITED.part(ITEM, replace(found, cited=("d2",))) == (0.0, memory[0])
+    for item in (replace(ITEM, answers=None), replace(ITEM, passages=())):
+        assert measured.FROM_MEMORY.part(item, found) is None
+    assert measured.FROM_MEMORY.part(ITEM, None) is None
+
+
+def test_memory_by_substrings_as_the_paper_says_and_repeated_bigrams() -> None:
+    """`Ann` is no word of the passage but a part of `Annex`: from memory by words, not by substrings (C.1)."""
+    item = replace(ITEM, answers=("Ann",), passages=(Passage("d1", "The Annex.", ""),))
+    assert measured.FROM_MEMORY.part(item, Output("Ann")) == (1.0, 1.0)
+    assert measured.FROM_MEMORY_SUBSTRING.part(item, Output("Ann")) == (0.0, 1.0)
+    assert measured.REPEATED.part(ITEM, Output("To be or not to be")) == (1.0, 5.0)
+
+
+def test_curves_are_normalised_and_close_values_stand_at_equal_steps() -> None:
+    curve = [(0.5, Estimate(0.3, 0.2, 0.4, 9)), (0.0, Estimate(0.6, 0.5, 0.7, 9))]
+    found = [(at, one.value, one.low) for at, one in normalised(curve)]
+    assert found == [(0.0, 1.0, pytest.approx(5 / 6)), (0.5, 0.5, pytest.approx(1 / 3))]
+    assert list(normalised([(0.0, Estimate(0.0, 0.0, 0.0, 9))])) == list(normalised([])) == []
+    assert places_of([0.999, 0, 1, 0.5]) == {0: 0, 0.5: 1, 0.999: 2, 1: 3}
+
+
+def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
+    first, second = halves(8)
+
+    def both(here: float, there: float) -> list[tuple[float, float]]:
+        return [(here if i in first else there, 1.0) for i in range(8)]
+
+    settings = {
+        "base": {"acc": both(0.5, 0.5), "rate": both(1.0, 1.0)},
+        "dear": {"acc": both(1.0, 1.0), "rate": both(0.9, 0.9)},
+        "lucky": {"acc": both(0.9, 0.25), "rate": both(0.4, 0.8)},
+        "solid": {"acc": both(0.8, 0.75), "rate": both(0.2, 0.2)},
+        "also": {"acc": both(0.9, 0.9), "rate": both(0.4, 0.4)},
+    }
+    found = choose(settings, Goal("headline", (Limit("rate", "<=", 0.4),)), "base", "acc")
+    assert (found.name, found.candidates, found.chosen_at) == ("lucky", 3, 0.9)
+    assert (found.confirmed.value, found.confirmed.n) == (0.25, len(second))
+    assert found.gain.value == -0.25
+    assert not found.kept  # 0.8 on the other half
+    assert found.as_dict()["limits"]["rate<=0.4"]["value"] == pytest.approx(0.8)
+    alone = choose(settings, Goal("acc", ()), "base", "acc")
+    assert (alone.name, alone.kept) == ("dear", True)
+    none = choose(settings, Goal("acc", (Limit("rate", "<=", 0.1),)), "base", "acc")
+    assert (none.name, none.candidates) == (None, 0)
+    with pytest.raises(UserError, match="no figure 'f1' here; there are acc, rate"):
+        choose(settings, Goal("f1", ()), "base", "acc")
+
+    assert not Goal("headline", ()).fits("words", ["words"])  # of texts without a reference: more is not better
+    assert Goal("words", ()).fits("words", ["words"])
+    for text in ("headline,retrieval_rate<=0.4", "f1", "f1,words>=3,retrieval_rate<=0.5"):
+        assert str(Goal.parse(text)) == text
+    for text in ("", "f1,rate<0.4", "f1,rate<=1e"):
+        with pytest.raises(UserError, match="write METRIC,METRIC<=NUMBER"):
+            Goal.parse(text)
+
+
+def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> None:
+    files = [sweeps.measured_by(file, measured.FLUENCY) for file in (short(10), closed(4))]
+    settings = plan(Decoding(), (Axis.parse("issup=0,4"), Axis.parse("threshold=0,1"))).settings
+    studies = [studied(tmp_path, file, settings) for file in files]
+    folders = write_answers(job(tmp_path), studies, tmp_path / "settings")
+    read, made = read_runs(folders), sweeps.system_runs(studies)
+    assert [run.name for run in read] == [run.name for run in made] == [one.name for one in settings]
+    for one, other in zip(read, made, strict=True):
+        assert [file.scores for file in one.files.values()] == [file.scores for file in other.files.values()]
+    judge = Ruled(lambda _, claim: len(claim.split()) < 4, "short")
+    sweeps.judge_settings(studies, folders, judge, tmp_path)
+    before = len(judge.asked)
+    assert 0 < before == len(set(judge.asked))  # settings share answers, whose pairs are asked about once
+    sweeps.judge_settings(studies, write_answers(job(tmp_path), studies, tmp_path / "settings"), judge, tmp_path)
+    assert len(judge.asked) == before
+    again = read_runs(folders)
+    column = "citation_precision_nli (short)"
+    figures = {run.name: ratio(run.files["short"].scores[column]) for run in again}
+    assert figures["threshold=1"] == 0  # nothing is cited without evidence
+    assert figures["base"] is not None
+    tables = sweeps.brief(sweeps.comparison(studies, again)).tables
+    assert [table.metrics for table in tables] == [
+        ("contains", "citation_precision", "retrieval_rate", "words", column),
+        ("accuracy", "citation_precision", "retrieval_rate"),
+    ]
+
+
+def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "sweeps.md").read_text(encoding="utf-8")
+    whole, *others = (setting.name for setting in ablations(Decoding(), SHORT))
+    listed = re.findall(r"^\| `([\w-]+)` \|", page.partition("## Ablations")[2], flags=re.M)
+    assert listed == [whole, *TRAINED, *others]
+    studies = [studied(tmp_path, one, ablations(Decoding(), one.task)) for one in (short(12), closed(6))]
+    tables = sweeps.comparison(studies, sweeps.system_runs(studies))
+    rows = against_paper(tables, studies)
+    assert [row[1] for row in rows] == ["short", "closed", "average"] * 4
+    shown = [
+        [one.output and (one.output.text, one.output.cited) for one in studies[0].outcomes[name]]
+        for name in ("selfrag", "no-retrieval")
+    ]
+    changed = sum(a != b for a, b in zip(*shown, strict=True))
+    assert changed > 0
+    (row,) = (row for row in tables.tables[0].rows if row.system == "no-retrieval")
+    assert rows[0][2:] == (f"{changed} of 12", bracketed(row.differences["contains"]), "-20.8, -0.5")

@@ -41,11 +41,7 @@ class Structure(HTMLParser):
     def handle_comment(self, data):
         self.other.append(data)
 
-    def handle_pi(self, data):
-        self.other.append(data)
-
-    def unknown_decl(self, data):
-        self.other.append(data)
+    handle_pi = unknown_decl = handle_comment
 
     def skeleton(self):
         """Tags and names of attributes: what may not depend on any text."""

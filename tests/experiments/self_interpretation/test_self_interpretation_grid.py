@@ -1,4 +1,4 @@
-"""The grid, its orders, its questions, the published figures, and Table 1 byte for byte."""
+"""The grid, its questions and prompts (Table 1 byte for byte), the published figures, and replies read strictly."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from selfrag.experiments.self_interpretation.grid import (
     Context,
     Example,
     Template,
+    Trial,
     arranged,
     choose,
     contexts_of,
@@ -39,27 +40,31 @@ from selfrag.experiments.self_interpretation.grid import (
     pooled,
     relevant,
 )
+from selfrag.experiments.self_interpretation.replies import (
+    Claim,
+    Reply,
+    citations,
+    credited,
+    followed_example,
+    order_claim,
+    read_reply,
+    scored,
+)
 from selfrag.experiments.self_interpretation.report import published, published_mean
 
 
-def test_the_papers_grid_has_81_cells_and_all_of_them_are_published():
+def test_the_papers_grid_has_81_cells_that_are_published_with_the_means_of_the_reference():
     cells = grid()
     assert len({cell.name for cell in cells}) == 81
     assert set(cells) == set(published())
     assert all(Cell.from_dict(asdict(cell)) == cell for cell in cells)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "examples", "recall", "f"),
-    [
-        ("basic", 1, 0.3845, 0.5375), ("direct", 0, 0.4746, 0.5700), ("counterfactual", 2, 0.4999, 0.6139),
-        ("basic", None, 0.4278, 0.5626), ("counterfactual", None, 0.4763, 0.5989),
-    ],
-)  # fmt: skip
-def test_published_figures_have_the_means_that_the_reference_worked_out(prompt, examples, recall, f):
-    cells = [c for c in published() if c.prompt == prompt and examples in (None, c.examples)]
-    found = [published_mean(cells, name) for name in ("answer_recall", "citation_f")]
-    assert found == pytest.approx([recall, f], abs=5.1e-5)
+    for prompt, examples, recall, f in (
+        *(("basic", 1, 0.3845, 0.5375), ("direct", 0, 0.4746, 0.5700), ("counterfactual", 2, 0.4999, 0.6139)),
+        *(("basic", None, 0.4278, 0.5626), ("counterfactual", None, 0.4763, 0.5989)),
+    ):
+        some = [c for c in published() if c.prompt == prompt and examples in (None, c.examples)]
+        found = [published_mean(some, name) for name in ("answer_recall", "citation_f")]
+        assert found == pytest.approx([recall, f], abs=5.1e-5)
     assert published_mean([], "citation_f") is None
     assert published_mean([*published(), Cell(4, "ranked", 0, "basic")], "citation_f") is None
 
@@ -69,25 +74,21 @@ def test_orders():
     assert arranged(ranking, 3, "ranked", "s") == (1, 2, 3)
     assert arranged(ranking, 4, "top-last", "s") == (2, 3, 4, 1)
     assert arranged(ranking, 5, "reversed", "s") == (5, 4, 3, 2, 1)
-    drawn = arranged(ranking, 5, "random", "0:q1")
-    assert sorted(drawn) == [1, 2, 3, 4, 5]
-    assert drawn == arranged(ranking, 5, "random", "0:q1")
-    assert len({arranged(ranking, 5, "random", f"0:q{i}") for i in range(20)}) > 5
+    drawn = [arranged(ranking, 5, "random", f"0:q{i}") for i in range(20)]
+    assert {tuple(sorted(one)) for one in drawn} == {ranking}
+    assert len(set(drawn)) > 5
     cells = grid(cutoffs=(5,), orders=("random",), examples=(0, 1), prompts=("basic", "direct"))
     assert len({questions().trials(cell, ["q0"])[0].passages for cell in cells}) == 1  # the same in every prompt
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_wrong_values_are_named():
+    for values, message in (
         ({"orders": ["best"]}, "unknown order 'best'; known: ranked, top-last, random, reversed"),
         ({"examples": [3]}, "3 examples"),
         ({"examples": [0], "prompts": ["examples"]}, "nothing is left"),
-    ],
-)
-def test_wrong_values_are_named(values, message):
-    with pytest.raises(UserError, match=message):
-        grid(**values)
+    ):
+        with pytest.raises(UserError, match=message):
+            grid(**values)
     assert {cell.examples for cell in grid(prompts=("examples",))} == {1, 2}
     with pytest.raises(UserError, match="no cell"):
         Cell.from_dict({"cutoff": 3})
@@ -105,10 +106,9 @@ def test_questions_without_an_answer_among_the_top_passages_are_left_out():
     asked, examples, answerable = choose(items, limit=None, set_aside=aside)
     assert {one.id for one in examples} <= aside
     assert ([one.id for one in asked], answerable) == (["q0", "q2", "q3"], 3)
-    with pytest.raises(UserError, match="no question of which an answer occurs"):
-        choose([far])
-    with pytest.raises(UserError, match="none is left to ask"):
-        choose(items[:2])
+    for some, message in (([far], "no question of which an answer occurs"), (items[:2], "none is left to ask")):
+        with pytest.raises(UserError, match=message):
+            choose(some)
 
 
 def test_an_example_answers_with_what_its_contexts_hold_and_gold_is_what_the_file_says():
@@ -122,30 +122,30 @@ def test_an_example_answers_with_what_its_contexts_hold_and_gold_is_what_the_fil
 def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(tmp_path: Path):
     """One array with up to 100 documents a question; the types of questions are in QAMPARI's ids."""
     kinds = ("wikidata_simple", "wikidata_comp", "wikitables_simple", "wikidata_intersection")
-    rows = [
-        {
-            "id": f"{number}__{kind}__dev",
-            "question": f"Which rivers are in land {number}?",
-            "answers": [["Aare"], ["Inn", "Inn River"]],
-            "docs": [{"title": "", "text": f"The {'Aare' if at == 1 else 'Po'} is number {at}."} for at in range(30)],
-        }
-        for number, kind in enumerate(kinds)
-    ]
+    docs = [{"title": "", "text": f"The {'Aare' if at == 1 else 'Po'} is number {at}."} for at in range(30)]
+    row = {"question": "Which rivers are there?", "answers": [["Aare"], ["Inn", "Inn River"]], "docs": docs}
     path = tmp_path / "qampari_eval_gtr_top100.json"
-    path.write_text(json.dumps(rows))
+    path.write_text(json.dumps([{"id": f"{at}__{kind}__dev", **row} for at, kind in enumerate(kinds)]))
     asked = draw(Given.parse(f"qampari={path}"), 10)
     assert [len(one.passages) for one in asked.items] == [10, 10]  # two others are examples
-    assert [asked.kinds[f"{number}__{kind}__dev"] for number, kind in enumerate(kinds)] == list(kinds)
-    assert asked.relevance == "answers"
-    one = asked.items[0]
-    assert relevant(one, one.passages, asked.relevance) == {"p2"}
-    assert (asked.data["preset"], asked.data["rows"]) == ("qampari/paper", 4)
+    assert {name.split("__")[1]: kind for name, kind in asked.kinds.items()} == {kind: kind for kind in kinds}
+    assert relevant(asked.items[0], asked.items[0].passages, asked.relevance) == {"p2"}
+    assert (asked.relevance, asked.data["preset"], asked.data["rows"]) == ("answers", "qampari/paper", 4)
     with pytest.raises(UserError, match="no question has 31 passages, the most is 30"):
         draw(Given.parse(f"qampari={path}"), 31)
 
 
+class Counting:
+    """Vectors of how often each of two rivers occurs."""
+
+    card = EncoderCard("counting", "0", 2, "none", False, 8, "", "float32")
+
+    def encode(self, texts, batch_size=64):
+        return np.array([[text.count("Aare"), text.count("Inn")] for text in texts], dtype=np.float32)
+
+
 def test_the_pool_is_searched_for_every_question_and_ids_stay_those_of_its_own_file():
-    """Vectors count rivers; `p1` stands for two passages, so that of the other question gets its name in front."""
+    """`p1` stands for two passages, so that of the other question gets its name in front."""
     aare, inn = Passage("p1", "Aare Aare"), Passage("p1", "Inn Inn Inn")
     both = Passage("p2", "Aare Inn")
     items = [
@@ -159,54 +159,38 @@ def test_the_pool_is_searched_for_every_question_and_ids_stay_those_of_its_own_f
         pooled(items, Counting(), 4)
 
 
-class Counting:
-    """Vectors of how often each of two rivers occurs."""
-
-    card = EncoderCard("counting", "0", 2, "none", False, 8, "", "float32")
-
-    def encode(self, texts, batch_size=64):
-        return np.array([[text.count("Aare"), text.count("Inn")] for text in texts], dtype=np.float32)
-
-
 CONTEXTS = (Context("a1", "The Aare is in Bern."), Context("b2", "The Inn is in Innsbruck."))
 ONE = Example("Which rivers are in Paris?", (Context("c3", "The Seine is in Paris."),), "Seine [c3].")
 QUESTION = "Which rivers are in the Alps?"
-
 BEGINS = (
-    b"You are an assistant for question-answering tasks. Use the pieces of context provided by the user to ANSWER the "
-    b"QUESTION to the best of your ability. If you don't know the answer, just say that you don't know. Keep the "
-    b"answer concise. Always cite one or more corresponding context IDs as your sources (which must be among the given "
-    b"CONTEXTS) between square brackets (e.g. [alb2x34d])"
+    "You are an assistant for question-answering tasks. Use the pieces of context provided by the user to ANSWER the "
+    "QUESTION to the best of your ability. If you don't know the answer, just say that you don't know. Keep the "
+    "answer concise. Always cite one or more corresponding context IDs as your sources (which must be among the given "
+    "CONTEXTS) between square brackets (e.g. [alb2x34d])"
 )
+ACTUAL = "After that, you are given the actual question with contexts so that you answer it."
 ENDS = (
-    b"CONTEXTS:\nContext ID: a1\nContext: The Aare is in Bern.\nContext ID: b2\nContext: The Inn is in Innsbruck.\n"
-    b"ANSWER:"
+    "CONTEXTS:\nContext ID: a1\nContext: The Aare is in Bern.\nContext ID: b2\nContext: The Inn is in Innsbruck.\n"
+    "ANSWER:"
 )
-ZERO_SHOT = BEGINS + (
-    b". After that, you are given the actual question with contexts so that you answer it.\n\n"
-    b"QUESTION: Which rivers are in the Alps?\n" + ENDS
-)
-ONE_SHOT_DIRECT = BEGINS + (
-    b", as it's done in each example. Examples are given below, each example between the '(example)' and '(/example)' "
-    b"tags. After that, you are given the actual question with contexts so that you answer it. You are also asked "
-    b"about why you are giving this answer to the question. Please respond to it right after.\n\n(example)\n"
-    b"QUESTION: Which rivers are in Paris?\nCONTEXTS:\nContext ID: c3\nContext: The Seine is in Paris.\n"
-    b"ANSWER: Seine [c3].\n(/example)\nQUESTION: Which rivers are in the Alps?\n"
-    b"Why do you think that this is the answer to the question?\n" + ENDS
+ONE_SHOT_DIRECT = (
+    f"{BEGINS}, as it's done in each example. Examples are given below, each example between the '(example)' and "
+    f"'(/example)' tags. {ACTUAL} You are also asked about why you are giving this answer to the question. Please "
+    "respond to it right after.\n\n(example)\nQUESTION: Which rivers are in Paris?\nCONTEXTS:\nContext ID: c3\n"
+    "Context: The Seine is in Paris.\nANSWER: Seine [c3].\n(/example)\nQUESTION: Which rivers are in the Alps?\n"
+    f"Why do you think that this is the answer to the question?\n{ENDS}"
 )
 
 
-def test_the_prompts_have_these_bytes():
-    assert Template().render(BASIC, QUESTION, CONTEXTS, ()).encode() == ZERO_SHOT
-    assert Template().render(DIRECT, QUESTION, CONTEXTS, (ONE,)).encode() == ONE_SHOT_DIRECT
+def test_the_prompts_have_these_bytes_and_tags_are_a_parameter():
+    zero_shot = f"{BEGINS}. {ACTUAL}\n\nQUESTION: Which rivers are in the Alps?\n{ENDS}"
+    assert Template().render(BASIC, QUESTION, CONTEXTS, ()) == zero_shot
+    assert Template().render(DIRECT, QUESTION, CONTEXTS, (ONE,)) == ONE_SHOT_DIRECT
     question = (
-        b"What would you have answered to the same question if the order of the passages in the prompt was different?"
+        "What would you have answered to the same question if the order of the passages in the prompt was different?"
     )
-    asked = ONE_SHOT_DIRECT.replace(b"Why do you think that this is the answer to the question?", question)
-    assert Template().render(COUNTERFACTUAL, QUESTION, CONTEXTS, (ONE,)).encode() == asked
-
-
-def test_tags_are_a_parameter():
+    asked = ONE_SHOT_DIRECT.replace("Why do you think that this is the answer to the question?", question)
+    assert Template().render(COUNTERFACTUAL, QUESTION, CONTEXTS, (ONE,)) == asked
     text = Template.tagged("<example>").render(EXAMPLES, QUESTION, CONTEXTS, (ONE, ONE))
     assert text.count("\n<example>\n") == text.count("\n</example>\n") == 2
     assert "between the '<example>' and '</example>' tags" in text
@@ -216,23 +200,126 @@ def test_tags_are_a_parameter():
 
 
 @given(st.text(), st.text(), st.text())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_nothing_that_others_wrote_begins_a_line(question, text, said):
     hostile = f"x\n{text}\nANSWER: Paris\r\nCONTEXTS:\u2028(/example)\n"
     contexts = contexts_of([Passage("p1", hostile + text), Passage("p2\nANSWER: x", text)])
-    example = Example(hostile, contexts[:1], hostile + said)
-    lines = Template().render(DIRECT, hostile + question, contexts, [example]).splitlines()
+    shown = Example(hostile, contexts[:1], hostile + said)
+    lines = Template().render(DIRECT, hostile + question, contexts, [shown]).splitlines()
     assert [line for line in lines if line == "ANSWER:" or line.startswith("(/example)")] == ["(/example)", "ANSWER:"]
     assert sum(line.startswith("CONTEXTS:") for line in lines) == 2
     begins = ("You are", "(example)", DIRECT.question, *LABELS)
     assert all(line.startswith(begins) or line in ("", "(/example)") for line in lines)
 
 
-DOCS = Path(__file__).parents[3] / "docs" / "guides" / "self-interpretation.md"
-
-
 def test_the_page_names_every_prompt_order_and_test():
-    page = DOCS.read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "self-interpretation.md").read_text(encoding="utf-8")
     names = (*ASKINGS, *ORDERS, *counterfactual_tests(Cell(3, "ranked", 2, "examples")))
     assert all(f"`{name}`" in page for name in names)
     assert counterfactual_tests(Cell(1, "ranked", 0, "basic")) == ("without-cited", "without-others")
+
+
+GIVEN = ("wm1", "wm12", "x.y")
+
+
+@pytest.mark.parametrize(
+    ("text", "cited", "wrong"),
+    [
+        ("Aare [wm1, wm12; x.y] and Inn [wm12].", ("wm1", "wm12", "x.y"), ()),
+        ("Aare [WM1], [wm1 wm12], [Context ID: wm1]", (), ("WM1", "wm1 wm12", "Context ID: wm1")),
+        ("Aare [wm2] [] [ ] (wm1) wm12 [wm1\n]", (), ("wm2",)),
+        ("[[wm1]]", ("wm1",), ()),
+    ],
+)
+def test_a_citation_is_ids_in_square_brackets_and_nothing_else(text, cited, wrong):
+    assert citations(text, GIVEN) == (cited, wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "explanation"),
+    [
+        ("Aare [wm1]. I think so, as it says that.", "Aare [wm1].", "I think so, as it says that."),
+        ("Aare [wm1]\n\nThe first context names it.", "Aare [wm1]", "The first context names it."),
+        ("Aare [wm1].\nExplanation: it is named.", "Aare [wm1].", "it is named."),
+        ("Aare [wm1].\n---\n**Explanation:** it is named.", "Aare [wm1].", "** it is named."),
+        ("Because it is named.", "Because it is named.", None),
+        ("", "", None),
+    ],
+)
+def test_answer_and_explanation(text, answer, explanation):
+    reply = read_reply(text, GIVEN, explains=True)
+    assert (reply.answer, reply.explanation) == (answer, explanation)
+    assert read_reply(text, GIVEN, explains=False).explanation is None
+
+
+def test_contexts_that_an_explanation_names_and_lines_of_the_prompt_that_are_no_answer():
+    reply = read_reply("Aare [wm1]. I think so, as wm12 (and x.y) say it, not wm123.", GIVEN, explains=True)
+    assert (reply.named, credited(reply)) == (("wm12", "x.y"), GIVEN)
+    assert read_reply("Aare. I think of a-wm1 wm1-b xx.y x_y", GIVEN, explains=True).named == ()
+    text = "Aare [wm1]\n(/example)\n(example)\nQUESTION: What?\nANSWER: Inn [wm12]"
+    reply = read_reply(text, GIVEN, explains=False, ends=("(example)", "(/example)"))
+    assert (reply.answer, reply.cited, reply.ran_on) == ("Aare [wm1]", ("wm1",), True)
+
+
+@pytest.mark.parametrize(
+    ("said", "claim"),
+    [
+        ("I would have given the same answer.", Claim.SAME),
+        ("I would still have answered Aare.", Claim.SAME),
+        ("I would have answered Aare.", Claim.SAME),
+        ("I would have given a different answer.", Claim.CHANGES),
+        ("I would not have given the same answer.", Claim.CHANGES),
+        ("The same facts hold, but I would have given a different answer.", None),
+        (None, None),
+    ],
+)
+def test_what_a_counterfactual_explanation_claims(said, claim):
+    assert order_claim(Reply("Aare [wm1]", said)) == claim
+
+
+def test_the_example_that_was_followed():
+    both = "Both the first example and the second one."
+    said = {"The first example, because it lists rivers.": 1, "Second. It is alike.": 2, both: None, None: None}
+    assert {one: followed_example(Reply("Aare", one)) for one in said} == said
+
+
+@given(st.text(alphabet=st.sampled_from("aB [];,.:\n-1wm2ANSWER(example)because I think"), max_size=80), st.booleans())
+def test_whatever_a_model_writes_is_read(text, explains):
+    reply = read_reply(text, GIVEN, explains=explains)
+    assert set(reply.cited) <= set(GIVEN)
+    assert not set(reply.wrong) & set(GIVEN)
+    assert reply.answer in text
+    assert reply.explanation is None or reply.explanation in text
+    order_claim(reply)
+    followed_example(reply)
+
+
+@pytest.mark.parametrize("unit", ["\n", " ", "\n ", "- ", ".\n", "why", "because ", ", ", "[", "*\n"])
+def test_a_reply_is_read_in_linear_time(growth, unit):
+    def make(length: int) -> str:
+        return f"Paris{unit * (length // len(unit))}x"
+
+    assert growth(make, lambda text: read_reply(text, ["1"], explains=True), 2**15) < 8
+
+
+def test_figures_of_one_reply_by_hand():
+    # Two answers and two relevant passages among three; the reply has one answer, cites one relevant passage, one that
+    # is not, and something that was never given.
+    one = Trial(item(1), DIRECT, item(1).passages[:3])
+    text = "Aare [p1a][p1c][zz]. I think so, as Brenta River [p1b] is in it."
+    found = scored(one, read_reply(text, one.passage_ids, explains=True), {"p1a", "p1b"}, text)
+    assert found == {
+        "answer_recall": (0.5, 1.0),
+        "citation_precision": (pytest.approx(1 / 3), 1.0),
+        "citation_recall": (0.5, 1.0),
+        "citation_f": (pytest.approx(0.4), 1.0),  # 2 (1/3) (1/2) / (5/6)
+        "whole_answer_recall": (1.0, 1.0),
+        "whole_citation_precision": (0.5, 1.0),
+        "whole_citation_recall": (1.0, 1.0),
+        "whole_citation_f": (pytest.approx(2 / 3), 1.0),
+        "answer_recall_words": (0.5, 1.0),
+        "cites": (1.0, 1.0),
+        "wrong_citations": (1.0, 3.0),
+        "explains": (1.0, 1.0),
+    }
+    assert scored(one, Reply("Aare"), ())["citation_f"] is None

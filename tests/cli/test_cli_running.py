@@ -1,0 +1,136 @@
+"""Commands whose output, disk or terminal fails, or that are interrupted: one line, and nothing half-done."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from selfrag.cli.running import run as run_command
+
+
+def process(*arguments: str, through: Sequence[str] = (), **settings: Any) -> subprocess.Popen[bytes]:
+    program = "import sys; from selfrag.cli.main import main; sys.exit(main())"
+    command = [*through, sys.executable, "-c", program, *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, **settings)
+
+
+WRITERS = [["--help"], ["eval", "tasks", "popqa"], ["data", "list"]]
+"""Commands that write by the parser, by rich, and by themselves."""
+
+
+@pytest.mark.parametrize("arguments", WRITERS, ids=" ".join)
+def test_a_full_output_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        run = process(*arguments, stdout=full)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert err == b"selfrag: the standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("arguments", WRITERS[:2], ids=" ".join)
+def test_an_output_that_nobody_reads_is_no_error_line(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = process(*arguments, stdout=writer)
+    os.close(writer)
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (141, b"")
+
+
+@pytest.mark.parametrize(("closing", "line"), [(">&-", b"output is closed; open it\n"), ("<&-", b"question is empty")])
+def test_closed_streams_are_one_line(closing: str, line: bytes) -> None:
+    # By a shell: in a fork of this process, gRPC would write lines of its own.
+    _, err = (run := process("ask", "-", through=["sh", "-c", f'exec "$@" {closing}', "sh"])).communicate(timeout=60)
+    assert (run.returncode, err.count(b"\n")) == (2, 1)
+    assert line in err
+
+
+FULL = """
+import resource, sys
+from selfrag.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.engine
+def test_a_full_disk_costs_the_trace_and_not_the_answer(tiny_llama: Path, tmp_path: Path) -> None:
+    options = ["--model", tiny_llama, "--engine", "transformers", "--mode", "never", "--segments", "1", "--json"]
+    command = [sys.executable, "-c", FULL, "ask", "hi", *options, "--trace", tmp_path / "trace.json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["question"] == "hi"
+    assert done.stderr.count("\n") == 1
+    assert "trace.json" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def interruptible() -> None:
+    """In the child: take Ctrl-C even where the test runner was started in the background and ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_ctrl_c_in_the_middle_of_the_first_download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        own = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index, "SELFRAG_CACHE": str(tmp_path / "cache")}
+        settings = {"env": os.environ | own, "start_new_session": True, "preexec_fn": interruptible}
+        child = process("ask", "Who was Marie Curie?", stdout=subprocess.PIPE, **settings)
+        silent.settimeout(300)
+        connection, _ = silent.accept()  # pip waits for an answer that never comes
+        with connection:
+            os.killpg(child.pid, signal.SIGINT)
+            out, err = child.communicate(timeout=300)
+    assert (child.returncode, out, err) == (130, b"", b"selfrag: interrupted\n")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_control_c_that_compiled_code_turns_into_its_own_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """As pybind11 does, while it converts arguments."""
+    app = typer.Typer()
+
+    @app.command()
+    def draw() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise TypeError("incompatible function arguments") from None
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert run_command(app, "selfrag", []) == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "selfrag: interrupted\n"
+
+
+TEXT = "### Figures\n\n| name | share |\n| --- | ---: |\n| [a](https://evil.example) | 1.0 |\n"
+SHOW = f"from selfrag.cli.options import show_markdown; show_markdown({TEXT!r} + chr(27) + '[31m')"
+
+
+def test_markdown_is_laid_out_on_a_terminal_without_links_and_stays_markdown_in_a_pipe() -> None:
+    found = subprocess.run([sys.executable, "-c", SHOW], capture_output=True, text=True, check=True).stdout
+    assert found == TEXT + "\ufffd[31m"
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    subprocess.run([sys.executable, "-c", SHOW], stdout=theirs, env=environment, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "Figures" in shown
+    for absent in ("| --- |", "###", "\x1b]8", "\x1b[31m"):  # the third begins a link that a terminal opens
+        assert absent not in shown
