@@ -106,29 +106,25 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         )
 
 
-def _found_missing(report: pytest.TestReport | pytest.CollectReport) -> None:
+def _found_missing(report: Any) -> Any:
     """Where SELFRAG_MISSING_PACKAGES=fail, as in CI, a test that wants a package that is not there fails."""
-    if os.environ.get("SELFRAG_MISSING_PACKAGES") != "fail" or not isinstance(report.longrepr, tuple):
-        return
-    reason = report.longrepr[2]
-    if re.search(r"not installed|could not import", reason) and not any(name in reason for name in MAY_MISS):
-        report.outcome, report.longrepr = "failed", f"{reason}: put what tests need into the extra `dev`"
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """See `_found_missing`."""
-    report = yield
-    _found_missing(report)
+    if os.environ.get("SELFRAG_MISSING_PACKAGES") == "fail" and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if re.search(r"not installed|could not import", reason) and not any(name in reason for name in MAY_MISS):
+            report.outcome, report.longrepr = "failed", f"{reason}: put what tests need into the extra `dev`"
     return report
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """See `_found_missing`."""
-    report = yield
-    _found_missing(report)
-    return report
+    return _found_missing((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    """See `_found_missing`."""
+    return _found_missing((yield))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -207,19 +203,20 @@ def growth() -> Callable[[Callable[[int], object], Callable[[object], object], i
     what other tests left: both only ever add.
     """
 
+    def seconds(given: Any, work: Callable[[Any], object]) -> float:
+        gc.disable()
+        try:
+            start = time.process_time()
+            work(given)
+            return time.process_time() - start
+        finally:
+            gc.enable()
+
     def measure(make: Callable[[int], Any], work: Callable[[Any], object], size: int) -> float:
         least = math.inf
         for _ in range(3):
-            seconds = []
-            for given in (make(size), make(4 * size)):
-                gc.disable()
-                try:
-                    start = time.process_time()
-                    work(given)
-                    seconds.append(time.process_time() - start)
-                finally:
-                    gc.enable()
-            least = min(least, seconds[1] / max(seconds[0], 0.005))
+            small, large = (seconds(make(count), work) for count in (size, 4 * size))
+            least = min(least, large / max(small, 0.005))
             if least < 6:
                 break
         return least

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 
-import pytest
 import typer
 
 HEAVY = {
@@ -14,13 +13,6 @@ HEAVY = {
     *("httpx", "pyarrow"),
 }
 LIMIT_SECONDS = 0.3
-
-IMPORT = """
-import json, sys, time
-start = time.process_time()
-import {module}
-print(json.dumps([time.process_time() - start, sorted(sys.modules)]))
-"""
 
 EDGES = (
     *("selfrag.training.", "selfrag.engines.transformers", "critic.student.training"),
@@ -46,25 +38,32 @@ def run(code: str) -> object:
 
 
 LIGHT = """
-import json, sys
+import contextlib, io, json, sys, time
+start = time.process_time()
 import selfrag
-first = sorted(sys.modules)
+seconds, first = time.process_time() - start, sorted(sys.modules)
 from selfrag.cli import main
-code = main.main(["--help"])
-sys.stderr.write(json.dumps([code, first, sorted(sys.modules)]))
+with contextlib.redirect_stdout(io.StringIO()) as shown:
+    code = main.main(["--help"])
+print(json.dumps([code, seconds, first, sorted(sys.modules), shown.getvalue()]))
 """
 
 
 def test_importing_selfrag_and_its_help_load_next_to_nothing() -> None:
     """Names are imported when they are first used, and commands when they run."""
-    result = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
-    code, imported, helped = json.loads(result.stderr)
+    tries = []
+    for _ in range(5):  # processor time of the import alone, the best of a few: a busy machine must not fail the test
+        code, seconds, imported, helped, shown = run(LIGHT)
+        tries.append(seconds)
+        if seconds < LIMIT_SECONDS:
+            break
+    assert min(tries) < LIMIT_SECONDS
     assert code == 0
     ours = {name for name in imported if name.split(".")[0] in ("selfrag", "retrieval", "critic")}
     assert ours == {"selfrag", "retrieval"}
     assert {"numpy", "asyncio"}.isdisjoint(imported)
     assert {"numpy", "selfrag.api", "selfrag.cli.ask", "selfrag.cli.eval"}.isdisjoint(helped)
-    assert "Answer a question" in result.stdout
+    assert "Answer a question" in shown
 
 
 def test_help_lists_what_each_command_says_of_itself() -> None:
@@ -75,17 +74,6 @@ def test_help_lists_what_each_command_says_of_itself() -> None:
         return {name: command.get_short_help_str(200) for name, command in commands.items()}
 
     assert lines("") == lines(None)
-
-
-def test_importing_selfrag_takes_less_than_the_limit() -> None:
-    # Processor time of the import alone, the best of a few: a busy machine must not fail the test.
-    best = float("inf")
-    for _ in range(5):
-        seconds, _ = run(IMPORT.format(module="selfrag"))
-        best = min(best, seconds)
-        if best < LIMIT_SECONDS:
-            return
-    pytest.fail(f"import selfrag took {best:.2f} s of processor time")
 
 
 def test_heavy_libraries_are_imported_at_the_edges_only() -> None:

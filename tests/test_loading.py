@@ -44,22 +44,18 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_registered_names_are_found(registered: Path) -> None:
+def test_registered_names_are_found_and_others_are_what_they_were(registered: Path) -> None:
     assert resolve_model("mine") == registered / "model"
     assert shipped_adapters("mine") == {"answerability": registered / "adapter"}
     assert index_directory("mine") == registered / "index"
     assert resolve_encoder("mine") == str(registered / "bert")
     assert load_index("mine", "mine")(["tea"], 1)[0][0].id == "p1"
-
-
-def test_other_names_are_what_they_were(registered: Path) -> None:
     assert index_directory(registered) == registered
     assert resolve_encoder("owner/encoder") == "owner/encoder"
     assert shipped_adapters("other") == {}
-    with pytest.raises(UserError, match="no model at nowhere"):
-        resolve_model("nowhere")
-    with pytest.raises(UserError, match="no model at demo"):  # without the entry points of this package
-        resolve_model(DEMO)
+    for name in ("nowhere", DEMO):  # without the entry points of this package
+        with pytest.raises(UserError, match=f"no model at {name}"):
+            resolve_model(name)
 
 
 @pytest.fixture

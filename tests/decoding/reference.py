@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
@@ -35,6 +36,7 @@ WATCHED = (*RETRIEVE, *(i for ids in GROUPS.values() for i in ids))
 DUE = {"passage": ("isrel", "issup", "isuse"), "continue": ("issup", "isuse"), "none": ("isuse",)}
 NEAR = 1e-9
 
+T = TypeVar("T")
 Model = Callable[[Generate], Reply | Failed]
 Search = Callable[[str], Sequence[Passage]]
 Distribution = tuple[float, ...]
@@ -44,21 +46,19 @@ class Unanswerable(Exception):  # noqa: N818 - what the question is, for the tes
     """No answer can be given."""
 
 
+class Refused(Exception):  # noqa: N818 - what became of a request
+    """The engine did not serve a request."""
+
+
 @dataclass
 class Said:
-    """What the reference answers.
-
-    Attributes:
-        text: of the answer.
-        segments: text and cited passage of each.
-        score: of the winning path; None without one.
-        close: whether two candidates were compared whose scores differ by rounding only, so that another order of the
-            same arithmetic may choose otherwise.
-    """
+    """What the reference answers."""
 
     text: str
-    segments: list[tuple[str, Passage | None]]
-    score: float | None
+    segments: list[tuple[str, Passage | None]]  # text and cited passage of each
+    score: float | None  # of the winning path; None without one
+    # whether two candidates were compared whose scores differ by rounding only: another order of the same arithmetic
+    # may choose otherwise
     close: bool = False
 
 
@@ -151,21 +151,23 @@ class Reference:
         self.count, self.failed, self.close = 0, 0, False
         self.reason = ""
 
-    def ask(self, ids: tuple[int, ...], most: int = 1, *, stop: tuple[int, ...] = (), **options: Any) -> Asked | Failed:
+    def ask(self, ids: tuple[int, ...], most: int = 1, *, stop: tuple[int, ...] = (), **options: Any) -> Asked:
         watched = options.pop("watch_ids", WATCHED)
         self.engine.submit(Generate(ids, most, stop, watch_ids=watched, **options))
         ((_, result),) = self.engine.step()
-        return result if isinstance(result, Failed) else Asked(result, watched)
+        if isinstance(result, Failed):
+            raise Refused(result.reason)
+        return Asked(result, watched)
 
     # --- deciding and searching
 
     def start(self, question: str) -> Step:
         root = Step(None, -1, prefix=prompt(question))
         if self.policy.mode == "adaptive":
-            asked = self.ask(root.prefix)
-            if isinstance(asked, Failed):
-                raise Unanswerable(f"the model could not read the question: {asked.reason}")
-            root.boundary = asked.raw(0, RETRIEVE)
+            try:
+                root.boundary = self.ask(root.prefix).raw(0, RETRIEVE)
+            except Refused as reason:
+                raise Unanswerable(f"the model could not read the question: {reason}") from reason
         return root
 
     def action(self, step: Step) -> str:
@@ -230,10 +232,11 @@ class Reference:
         step = Step(before, self.count, branch, passage, (*before.prefix, *begin))
         self.count += 1
         most = max(1, min(policy.segment_tokens, policy.answer_tokens - before.spent))
-        asked = self.ask(step.prefix, most, stop=RETRIEVE)
-        if isinstance(asked, Failed):
+        try:
+            asked = self.ask(step.prefix, most, stop=RETRIEVE)
+        except Refused as reason:
             self.failed += 1
-            self.reason = self.reason or asked.reason
+            self.reason = self.reason or str(reason)
             step.branch = "failed"
             return step
         bounded = asked.finish in (Finish.STOP, Finish.EOS)
@@ -268,8 +271,8 @@ class Reference:
             if not places and name in needed:
                 late.append(name)
         if late:
-            more = self.ask((*step.prefix, *step.ids))
-            if not isinstance(more, Failed):
+            with suppress(Refused):
+                more = self.ask((*step.prefix, *step.ids))
                 step.critiques |= {name: more.share(0, GROUPS[name]) for name in late}
 
     def allowed(self, critiques: dict[str, Distribution | None]) -> bool:
@@ -320,13 +323,9 @@ class Reference:
         return math.fsum(scores) / (len(scores) if self.policy.accumulate == "mean" else 1)
 
     def ranked(self, steps: Sequence[Step]) -> list[Step]:
-        """Best first; the earlier of equals first. Notes scores that differ by rounding only."""
+        """Best first; the earlier of equals first."""
         scores = {step: self.path_score(step) for step in steps}
-        found = sorted(steps, key=lambda step: (-scores[step], step.number))
-        for one, other in pairwise(found):
-            size = max(1.0, abs(scores[one]))
-            self.close |= 0 < abs(scores[one] - scores[other]) < NEAR * size
-        return found
+        return self.sorted_by(sorted(steps, key=lambda step: step.number), scores.__getitem__)
 
     # --- the search
 
@@ -388,90 +387,80 @@ class Reference:
         """
         root = self.start(question)
         passages: list[Passage | None] = [*self.find(question, root)] if self.action(root) == "retrieve" else []
-        retrieving = bool(passages)
-        if not retrieving or self.policy.no_retrieval_branch:
+        if not passages or self.policy.no_retrieval_branch:
             passages.append(None)
-        found = [row for passage in passages if (row := self.option_row(root.prefix, passage, options)) is not None]
+        found: list[Option] = []
+        for passage in passages:
+            try:
+                found += self.option_row(root.prefix, passage, options)
+            except Refused as reason:
+                self.reason = self.reason or str(reason)
         if not found:
             raise Unanswerable(f"no option could be scored: {self.reason}")
-        weights = [[max(0.0, w) if ok else None for w, ok in zip(r.weights, r.allowed, strict=True)] for r in found]
-        if not any(weight for row in weights for weight in row):
-            weights = [[None if weight is None else 1.0 for weight in row] for row in weights]
-        parts = [
-            [None if weight is None else weight * p for weight, p in zip(row, r.probabilities, strict=True)]
-            for row, r in zip(weights, found, strict=True)
-        ]
-        columns = [[part for part in column if part is not None] for column in zip(*parts, strict=True)]
-        offered = [i for i, column in enumerate(columns) if column]
-        if not offered:
+        scored = [one for one in found if one.allowed]
+        if not any(one.weight > 0 for one in scored):
+            scored = [replace(one, weight=1.0) for one in scored]
+        totals: dict[str, float] = {}
+        for one in scored:
+            totals[one.text] = totals.get(one.text, 0.0) + one.part
+        order = self.sorted_by(sorted(totals, key=options.index), lambda text: totals[text])
+        if not order:
             return Said("", [], None, self.close)
-        totals = {i: math.fsum(columns[i]) for i in offered}
-        order = sorted(offered, key=lambda i: (-totals[i], i))
-        self.close |= any(0 < totals[a] - totals[b] < NEAR for a, b in pairwise(order))
-        best, own = order[0], [-1.0 if row[order[0]] is None else row[order[0]] for row in parts]
-        ordered = sorted(own, reverse=True)
-        self.close |= any(0 < a - b < NEAR for a, b in pairwise(ordered))
-        shown_in = found[first_best([float(value or 0.0) for value in own])]
-        cited = shown_in.passage if shown_in.relevant else None
-        return Said(options[best].strip(" "), [(options[best], cited)], totals[best], self.close)
+        best = self.sorted_by([one for one in scored if one.text == order[0]], lambda one: one.part)[0]
+        return Said(best.text.strip(" "), [(best.text, best.cited)], totals[best.text], self.close)
 
-    def option_row(self, prefix: tuple[int, ...], passage: Passage | None, options: Sequence[str]) -> OptionRow | None:
-        """Every option after one passage, spelt out token by token; None where a request fails."""
-        relevance, branch = None, "none"
+    def sorted_by(self, items: Sequence[T], score: Callable[[T], float]) -> list[T]:
+        """Best first; the earlier of equals first. Notes scores that differ by rounding only."""
+        found = sorted(items, key=lambda one: -score(one))
+        for one, other in pairwise(map(score, found)):
+            self.close |= 0 < abs(one - other) < NEAR * max(1.0, abs(one))
+        return found
+
+    def option_row(self, prefix: tuple[int, ...], passage: Passage | None, options: Sequence[str]) -> list[Option]:
+        """Every option after one passage, spelt out token by token."""
+        relevance, branch, cited = None, "none", None
         if passage is None:
             prefix = (*prefix, NO)
         else:
             branch = "passage"
             prefix = (*prefix, YES, *shown(passage, self.policy.passage_tokens))
-            asked = self.ask(prefix)
-            if isinstance(asked, Failed):
-                self.reason = self.reason or asked.reason
-                return None
-            relevance = asked.share(0, GROUPS["isrel"])
+            relevance = self.ask(prefix).share(0, GROUPS["isrel"])
             prefix = (*prefix, GROUPS["isrel"][first_best(relevance)])
-        likely = [self.spelt(prefix, option, options) for option in options]
-        if any(p is None for p in likely):
-            return None
-        logs = [p for p in likely if p is not None]
-        row = OptionRow(passage, relevance is None or first_best(relevance) == 0)
-        row.probabilities = list(share([math.exp(log - max(logs)) for log in logs]))
-        for option in options:
+            cited = passage if first_best(relevance) == 0 else None
+        logs = [self.spelt(prefix, option, options) for option in options]
+        row = []
+        for option, probability in zip(options, share([math.exp(log - max(logs)) for log in logs]), strict=True):
             critiques: dict[str, Distribution | None] = {"isrel": relevance}
             here = (*prefix, *characters(option))
             for name in DUE[branch]:
                 if name != "isrel":
                     support = critiques.get("issup")
                     after = () if support is None else (GROUPS["issup"][first_best(support)],)
-                    judged = self.ask((*here, *after))
-                    critiques[name] = None if isinstance(judged, Failed) else judged.share(0, GROUPS[name])
-            row.weights.append(self.critique(critiques))
-            row.allowed.append(self.allowed(critiques))
+                    with suppress(Refused):
+                        critiques[name] = self.ask((*here, *after)).share(0, GROUPS[name])
+            row.append(Option(option, cited, probability, self.critique(critiques), self.allowed(critiques)))
         return row
 
-    def spelt(self, prefix: tuple[int, ...], option: str, options: Sequence[str]) -> float | None:
+    def spelt(self, prefix: tuple[int, ...], option: str, options: Sequence[str]) -> float:
         """Log-probability of an option; where another one begins with it, also that it ends there."""
-        ids, total = characters(option), 0.0
-        for i, token in enumerate(ids):
-            asked = self.ask((*prefix, *ids[:i]), watch_ids=(token,))
-            if isinstance(asked, Failed):
-                self.reason = self.reason or asked.reason
-                return None
-            total += asked.rows[0][token]
+        ids = characters(option)
+        asked = [(ids[:i], (token,)) for i, token in enumerate(ids)]
         if any(other != option and other.startswith(option) for other in options):
-            asked = self.ask((*prefix, *ids), watch_ids=(EOS, *range(1, 16)))
-            if isinstance(asked, Failed):
-                self.reason = self.reason or asked.reason
-                return None
-            total += math.log(math.fsum(math.exp(log) for log in asked.rows[0].values()))
-        return total
+            asked.append((ids, (EOS, *range(1, 16))))
+        rows = [self.ask((*prefix, *written), watch_ids=watched).rows[0] for written, watched in asked]
+        return math.fsum(math.log(math.fsum(math.exp(log) for log in row.values())) for row in rows)
 
 
-@dataclass
-class OptionRow:
-    """The options of a closed set after one passage: probabilities over the options, critiques, constraints met."""
+@dataclass(frozen=True)
+class Option:
+    """An option after one passage: its probability among the options, its critique, whether it is allowed."""
 
-    passage: Passage | None
-    relevant: bool
-    probabilities: list[float] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-    allowed: list[bool] = field(default_factory=list)
+    text: str
+    cited: Passage | None
+    probability: float
+    weight: float
+    allowed: bool
+
+    @property
+    def part(self) -> float:
+        return self.probability * max(0.0, self.weight)

@@ -53,11 +53,10 @@ def model(turns: Callable[[str], str], profile: str = "search-r1", retriever: An
 
 
 def two_searches(text: str) -> str:
-    turn = text.split("Question: ")[-1].split("\n", 1)[1]
-    script = [
+    """Two searches, and an answer."""
+    script = (
         "<think>A > B</think><search> first </search>",
         "<search>second  one</search>",
         "<answer> Text of d2. </answer>",
-    ]
-    turns = turn.split("</information>\n\n")
-    return script[len(turns) - 1]
+    )
+    return script[text.rpartition("Question: ")[2].count("</information>\n\n")]

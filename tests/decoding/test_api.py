@@ -1,20 +1,25 @@
-"""`SelfRAG`: options, evidence, one question or many, streams, errors."""
+"""`SelfRAG`: options, evidence, one question or many, streams, errors, and what a notebook or a terminal shows."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from decimal import Decimal
+from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
-from written import EOS, LIMITS, PROMPTING, Searches, passages, scripted
+from written import EOS, LIMITS, PROMPTING, Searches, passages, run, scripted
 
 import selfrag
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
+from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate
+from selfrag.decoding.requests import Failed
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import DecodingError, EngineError, UserError
+from selfrag.errors import EngineError, UserError
 from selfrag.reflection.weights import Weights
 
 CITING = {
@@ -30,21 +35,12 @@ def rag(*questions: str, tree: Any = CITING, **options: Any) -> SelfRAG:
     return SelfRAG(PROMPTING, engine, Searches(lambda query: passages("d1", "d2")), **options)
 
 
-def test_a_list_gives_a_list_in_order() -> None:
-    answers = rag("a", "b", "c").generate(["c", "a", "b"])
-    assert [a.question for a in answers] == ["c", "a", "b"]
-    assert rag("a").generate(("a",))[0].text == "Found."
-    assert rag().generate([]) == []
-    assert rag().generate([], evidence=[]) == []
-
-
 def test_options_by_name_change_the_defaults() -> None:
     assert rag("Q").generate("Q", mode="never").text == "Own words."
     assert rag("Q", defaults=Decoding(mode="never")).generate("Q").text == "Own words."
     assert rag("Q", defaults=Decoding(mode="never")).generate("Q", mode="always").text == "Found."
-    assert rag("Q").generate("Q", decoding=Decoding(mode="never"), beam=1).trace.decoding == Decoding(
-        mode="never", beam=1
-    )
+    both = rag("Q").generate("Q", decoding=Decoding(mode="never"), beam=1)
+    assert both.trace.decoding == Decoding(mode="never", beam=1)
     assert rag("Q").generate("Q", weights=Weights(isrel=-5)).text == "Other."
 
 
@@ -53,22 +49,19 @@ def test_an_unknown_option_is_refused_at_once_with_those_like_it(call: str) -> N
     arguments = ("Q", ["A", "B"]) if call == "choose" else ("Q",)
     with pytest.raises(UserError, match=r"unknown setting 'treshold'; did you mean threshold\? All are in"):
         getattr(rag("Q"), call)(*arguments, treshold=0.1)
-    with pytest.raises(UserError, match="threshold=3"):
-        getattr(rag("Q"), call)(*arguments, threshold=3)
     with pytest.raises(UserError, match="decoding='paper'"):
         getattr(rag("Q"), call)(*arguments, decoding="paper")
 
 
 def test_evidence_replaces_the_search() -> None:
     model = rag("a", "b", "c")
-    assert [p.id for p in model.generate("a", evidence=passages("d1")).citations] == ["d1"]
     assert model.generate("a", evidence=[]).text == "Own words."
     assert model.generate("a", evidence=iter(passages("d1"))).text == "Found."
-    assert isinstance(model.retriever, Searches)
-    assert model.retriever.queries == []
-    answers = model.generate(["a", "b", "c"], evidence=[passages("d1"), [], None])
+    answers = model.generate(("a", "b", "c"), evidence=[passages("d1"), [], None])
     assert [a.text for a in answers] == ["Found.", "Own words.", "Found."]
+    assert isinstance(model.retriever, Searches)
     assert model.retriever.queries == ["c"]
+    assert model.generate([], evidence=[]) == []
 
 
 @pytest.mark.parametrize(
@@ -76,13 +69,10 @@ def test_evidence_replaces_the_search() -> None:
     [
         ("a", "text"),
         ("a", passages("d1")[0]),
-        ("a", 7),
         ("a", ["text"]),
-        ("a", [passages("d1")]),
         (["a", "b"], passages("d1", "d2")),
         (["a", "b"], [passages("d1")]),
         (["a", "b"], 7),
-        (["a"], [["text"]]),
         (["a"], [[{"id": "d1", "text": "x"}]]),
     ],
 )
@@ -91,38 +81,25 @@ def test_wrong_evidence_is_one_line(question: Any, evidence: Any) -> None:
         rag("a", "b").generate(question, evidence=evidence)
 
 
-@pytest.mark.parametrize("question", [None, 7, {"a"}])
-def test_a_question_is_text_or_a_list(question: Any) -> None:
-    with pytest.raises(UserError, match="the question must be text or a list of texts"):
-        rag().generate(question)
-
-
-@pytest.mark.parametrize("question", ["", "  \n\t", "　"])
-def test_an_empty_question_is_one_line(question: str) -> None:
-    with pytest.raises(UserError, match=r"^the question is empty$"):
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        *((one, "the question must be text or a list of texts") for one in (None, 7, {"a"})),
+        *((one, "^the question is empty$") for one in ("", "  \n\t", "　")),
+    ],
+)
+def test_what_is_no_question_is_one_line(question: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         rag().generate(question)
 
 
 def test_errors_stay_with_their_question() -> None:
     answers = rag("a", "c").generate(["a", "", None, "c"])
-    assert [a.error for a in answers] == [
-        None,
-        "the question is empty",
-        "the question must be text, not NoneType",
-        None,
-    ]
-    assert answers[1].text == ""
+    lines = [None, "the question is empty", "the question must be text, not NoneType", None]
+    assert [a.error for a in answers] == lines
+    assert [a.text for a in answers] == ["Found.", "", "", "Found."]
     assert answers[1].trace.nodes == ()
     assert str(answers[1]) == "error: the question is empty"
-    assert [a.text for a in answers] == ["Found.", "", "", "Found."]
-
-
-def test_the_error_of_a_single_question_keeps_its_type() -> None:
-    def broken(request: Generate) -> Failed:
-        return Failed("no memory")
-
-    with pytest.raises(DecodingError, match="no memory"):
-        SelfRAG(PROMPTING, ScriptedEngine(broken, EOS, limits=LIMITS)).generate("Q")
 
 
 def test_a_closed_engine_says_so() -> None:
@@ -133,11 +110,9 @@ def test_a_closed_engine_says_so() -> None:
 
 
 def test_stream_gives_segments_and_then_the_answer() -> None:
-    *segments, answer = rag("Q").stream("Q")
-    assert isinstance(answer, selfrag.Answer)
-    assert tuple(segments) == answer.segments
     *segments, answer = rag("Q").stream("Q", evidence=[])
-    assert [s.text for s in segments] == ["Own words."]
+    assert isinstance(answer, selfrag.Answer)
+    assert [s.text for s in segments] == [s.text for s in answer.segments] == ["Own words."]
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "a\udfffb"])
@@ -146,8 +121,7 @@ def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad: str) ->
         return [[Passage(bad, f"Text of d1. {bad}", bad)] for _ in queries]
 
     engine = ScriptedEngine(lambda request: Failed("no"), EOS, limits=LIMITS)
-    broken = SelfRAG(PROMPTING, engine, search)
-    (answer,) = broken.generate([f"Q {bad}"], mode="always")
+    (answer,) = SelfRAG(PROMPTING, engine, search).generate([f"Q {bad}"], mode="always")
     assert answer.error
     fine = SelfRAG(PROMPTING, scripted({"Q \ufffd": CITING, "Q a\ufffdb": CITING}), search)
     turn = {"role": "user", "content": f"Q {bad}"}
@@ -155,3 +129,75 @@ def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad: str) ->
         made.text.encode()
         made.trace.to_json().encode()
         json.dumps(made.as_dict(), ensure_ascii=False).encode()
+
+
+# --- answers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(np.float32(0.5), 0.5), (np.int64(3), 3.0), (Decimal("0.125"), 0.125), (10**400, None), (float("nan"), None)],
+)
+def test_any_number_is_a_score_that_json_can_hold(given: Any, kept: float | None) -> None:
+    (answer,) = rag("Q").generate(["Q"], evidence=[[Passage("d1", "Text of d1.", "Title of d1", given)]])
+    text = json.dumps(answer.as_dict(), allow_nan=False)
+    assert json.loads(text)["segments"][0]["citation"]["score"] == kept
+
+
+def test_two_texts_under_one_id_are_two_citations_that_stand_before_the_line_breaks() -> None:
+    first, second = Passage("1", "First text.", "Title"), Passage("1", "Second text.", "Title")
+    seen = [f"[Retrieval]<paragraph>Title\n{one.text}</paragraph>" for one in (first, second)]
+    tree = {seen[0]: "[Relevant]- one\n{retrieve .9 .1 0}", f"- one\n{seen[1]}": "[Relevant]- two\n</s>"}
+    answer = run(tree, search={"Q": [first], "Q - one": [second]}, mode="always", history="text").answer
+    assert answer.citations == (first, second)
+    assert answer.cited_text() == "- one [1]\n- two [2]\n"
+
+
+# --- for people --------------------------------------------------------------------------------------------
+
+EVIL = "<script>alert('x')</script>&amp;\"<img src=x onerror=y>"
+
+
+class Tags(HTMLParser):
+    """Tags and visible text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        assert all(name == "style" for name, _ in attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def answered(title: str = "Plain", question: str = "Q") -> Answer:
+    tree = {f"[Retrieval]<paragraph>{title}\n{EVIL}</paragraph>": f"[Relevant]{EVIL}[Fully supported]</s>"}
+    return run(tree, question=question, evidence=[Passage("d1", EVIL, title)], mode="always").answer
+
+
+def test_html_escapes_everything() -> None:
+    page = Tags(answered(title=EVIL, question=EVIL)._repr_html_())
+    assert page.tags <= {"p", "b", "table", "tr", "th", "td", "sup", "details", "summary"}
+    assert page.text.count(EVIL) == 4  # of the question, the segment, and the passage with its title
+    assert Tags(replace(answered(), question=EVIL, error=EVIL)._repr_html_()).tags <= {"p", "b"}
+
+
+def test_long_titles_and_texts_are_cut_and_say_so() -> None:
+    answer = answered()
+    cited = Passage("i" * 1_000_000, "t" * 1_000_000, "h" * 1_000_000)
+    shown = replace(answer, segments=(replace(answer.segments[0], citation=cited),))
+    assert len(shown._repr_html_()) < 30_000
+    assert "... (980,000 characters more)" in shown._repr_html_()
+    assert len(str(shown)) < 1_000
+    assert "... (999,800 characters more)" in str(shown)
+
+
+def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page() -> None:
+    hostile = answered(title="\x1b]0;title\x07\u202e", question="\x1b[2J")
+    for text in (str(hostile), hostile._repr_html_(), str(replace(hostile, error="\x1b[2J"))):
+        assert not {"\x1b", "\x07", "\u202e"} & set(text)

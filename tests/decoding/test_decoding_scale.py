@@ -11,7 +11,6 @@ from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply
 
-LINEAR = 8  # of 4 for linear and 16 for quadratic work
 WIDE = Limits(max_model_len=10_000_000, vocab_size=LIMITS.vocab_size)
 
 
@@ -31,28 +30,24 @@ def judged(size: int) -> Run:
     return run(stopping, evidence=evidence, mode="always", passages=size, limits=WIDE)
 
 
-def test_options(growth) -> None:
-    assert growth(int, chosen, 500) < LINEAR
+def asked(size: int) -> Run:
+    return run(stopping, "d1", question="why " * size, limits=WIDE)
 
 
-def test_thousands_of_passages_as_evidence(growth) -> None:
-    assert growth(int, judged, 1000) < LINEAR
+def read(size: int) -> Run:
+    long = (Passage("d1", "word " * size),)
+    return run(stopping, evidence=long, mode="always", passage_tokens=10**9, limits=Limits(10**9, WIDE.vocab_size))
 
 
-def test_a_question_of_a_megabyte(growth) -> None:
-    assert growth(int, lambda size: run(stopping, "d1", question="why " * size, limits=WIDE), 62_500) < LINEAR
+def written(size: int) -> Trace:
+    return Trace.from_json(judged(size).answer.trace.to_json())
 
 
-def test_a_passage_of_megabytes(growth) -> None:
-    def work(size: int) -> None:
-        long = (Passage("d1", "word " * size),)
-        run(stopping, evidence=long, mode="always", passage_tokens=10**9, limits=Limits(10**9, LIMITS.vocab_size))
-
-    assert growth(int, work, 200_000) < LINEAR
-
-
-def test_the_trace_as_json(growth) -> None:
-    assert growth(lambda size: judged(size).answer.trace, lambda trace: Trace.from_json(trace.to_json()), 200) < LINEAR
+@pytest.mark.parametrize(
+    ("work", "size"), [(chosen, 500), (judged, 1000), (asked, 62_500), (read, 200_000), (written, 200)]
+)
+def test_time_grows_as_the_input_does(growth, work, size) -> None:
+    assert growth(int, work, size) < 8  # of 4 for linear and 16 for quadratic work
 
 
 @pytest.mark.slow

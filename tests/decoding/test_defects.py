@@ -1,26 +1,25 @@
 """Defects of the official code and of its re-implementations that concern decoding: one named test each.
 
 Numbers are those of the case list that this project keeps of the published code (paper arXiv 2310.11511). Case 14
-(modes that crash) is in test_official.py, case 40 (option likelihood) in test_options.py; cases about data, training
+(modes that crash) and case 40 (option likelihood) are in test_scores.py; cases about data, training
 and metrics are tested where these are.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from written import EOS, LIMITS, PROMPTING, VOCABULARY, Characters, model, passages, run
+import written
+from written import PROMPTING, VOCABULARY, Characters, Searches, passages, run, scripted
 
 from selfrag.api import SelfRAG
-from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Finish, Generate, Generated
 from selfrag.decoding.segments import judge, read
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, ISREL, ISUSE, RETRIEVE, TOKENS
@@ -32,17 +31,13 @@ MORE, NO_MORE, KEEP = "{retrieve 1 0 0}", "{retrieve 0 1 0}", "{retrieve 0 0 1}"
 ALWAYS = {"mode": "always"}
 
 
-def retrieve_row(log_yes: float, log_no: float) -> Judgment:
-    return Judgment.from_logprobs(RETRIEVE, [log_yes, log_no, -math.inf], site="start")
-
-
 @pytest.mark.parametrize(
     ("log_yes", "log_no", "right", "action"),
     [(-0.01, -5, 0.993, "retrieve"), (-2, -0.2, 0.142, "write"), (-1, -1, 0.5, "retrieve")],
 )
 def test_defect_01_inverted_retrieve_test(log_yes: float, log_no: float, right: float, action: str) -> None:
     """The test compares probabilities, not log-probabilities."""
-    judgment = retrieve_row(log_yes, log_no)
+    judgment = Judgment.from_logprobs(RETRIEVE, [log_yes, log_no, -math.inf], site="start")
     assert Decoding().retrieval_score(judgment) == pytest.approx(right, abs=1e-3)
     assert Decoding().action(judgment, has_evidence=False)[0] == action
 
@@ -74,8 +69,7 @@ def test_defect_04_sequence_score_silently_off() -> None:
 
 def test_defect_05_sibling_leak() -> None:
     """The prompt of c's continuation is Q + a passage + c, and holds neither of its siblings a and b."""
-    tree = {"[Retrieval]<d1>": "[Relevant]a" + MORE, "[Retrieval]<d2>": "[Relevant]b" + MORE}
-    tree |= {"[Retrieval]<d3>": "[Relevant]c" + MORE}
+    tree = {f"[Retrieval]<d{i}>": f"[Relevant]{text}{MORE}" for i, text in enumerate("abc", 1)}
     tree |= {f"{text}[Retrieval]<d{i}>": f"[Relevant]{text}{i}.</s>" for text in "abc" for i in (1, 2, 3)}
     found = run(tree, "d1", "d2", "d3", **ALWAYS, beam=3, history="text")
     later = found.prompts[3:]
@@ -98,13 +92,9 @@ def test_defect_06_finished_answers_lost() -> None:
 
 def test_defect_07_product_of_scores() -> None:
     """Under the default rule three equal segments score as one, and two bad segments do not look good."""
-    line = {
-        "[No Retrieval]": "1" + NO_MORE,
-        "[No Retrieval]1[No Retrieval]": "2" + NO_MORE,
-        "[No Retrieval]1[No Retrieval]2[No Retrieval]": "3</s>",
-    }
-    found = run(line, mode="never", likelihood="segment")
-    assert found.node("3").path_score == pytest.approx(found.node("1").score)
+    line = {"[No Retrieval]" + "".join(f"{i}[No Retrieval]" for i in range(n)): f"{n}{NO_MORE}" for n in range(3)}
+    found = run(line, mode="never", max_segments=3)
+    assert found.node("2").path_score == pytest.approx(found.node("0").score)
     bad = {
         D1: (f"[Irrelevant]Bad.{POOR}{MORE}", 0.01),
         D2: ("{isrel .3 .7}Fair.</s>", 0.01),
@@ -121,8 +111,6 @@ def test_defect_08_a_missing_id_is_an_error_never_a_number() -> None:
     row = np.log(np.arange(1, len(VOCABULARY.watch) + 1, dtype=np.float32) / 100)
     assert judge(VOCABULARY, ISREL, row, "here").distribution == pytest.approx((4 / 9, 5 / 9))
     assert judge(VOCABULARY, ISUSE, row, "here").distribution == pytest.approx([i / 55 for i in range(9, 14)])
-    with pytest.raises(ValueError, match="1 log-probabilities for 2 labels"):
-        Judgment.from_logprobs(ISREL, [-0.1], site="here")
     for request in run({D1: "[Relevant]A.</s>"}, "d1", **ALWAYS).engine.requests:
         assert request.watch_ids == VOCABULARY.watch
 
@@ -149,29 +137,22 @@ def test_defect_10_unemitted_critique_scored_zero() -> None:
 class Stripping(Characters):
     """A codec whose texts never show a special token, as engines do by default."""
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         return super().decode(ids).replace("[", "").replace("]", "").upper()
 
 
-def test_defect_11_decisions_from_decoded_text() -> None:
+def test_defect_11_decisions_from_decoded_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same ids with another text give the same tree."""
-    tree = {
-        "": "{~retrieve .9 .1 0}x",
-        D1: f"[Relevant][one].{KEEP}",
-        D2: "[Irrelevant]zwei.</s>",
-        D1 + "[Relevant][one].[Continue to Use Evidence]": f"two.{GOOD}{NO_MORE}",
-        D1 + "[Relevant][one].[Continue to Use Evidence]two.[Utility:5][No Retrieval]": "three.</s>",
-    }
+    again = D1 + "[Relevant][one].[Continue to Use Evidence]"
+    tree = {"": "{~retrieve .9 .1 0}x", D1: f"[Relevant][one].{KEEP}", D2: "[Irrelevant]zwei.</s>"}
+    tree |= {again: f"two.{GOOD}{NO_MORE}", again + "two.[Utility:5][No Retrieval]": "three.</s>"}
     plain = run(tree, "d1", "d2")
-    engine = ScriptedEngine(model({"Q": tree}), EOS, limits=LIMITS)
-    stripped = Prompting(Stripping(), VOCABULARY)
-    events = drive(
-        [decode("Q", stripped, Decoding())], engine, lambda queries, k: [passages("d1", "d2")] * len(queries)
-    )
-    (answer,) = [event.answer for event in events if isinstance(event, Answered)]
-    assert [r.prompt_ids for r in engine.requests] == [r.prompt_ids for r in plain.engine.requests]
-    assert [replace(n, text="") for n in answer.trace.nodes] == [replace(n, text="") for n in plain.answer.trace.nodes]
-    assert answer.text == "ONE. TWO. THREE."
+    monkeypatch.setattr(written, "PROMPTING", Prompting(Stripping(), VOCABULARY))
+    found = run(tree, "d1", "d2")
+    assert [r.prompt_ids for r in found.engine.requests] == [r.prompt_ids for r in plain.engine.requests]
+    mine, theirs = ([replace(n, text="") for n in one.answer.trace.nodes] for one in (found, plain))
+    assert mine == theirs
+    assert found.answer.text == "ONE. TWO. THREE."
 
 
 def test_defect_12_meaning_flips_with_a_default() -> None:
@@ -179,7 +160,7 @@ def test_defect_12_meaning_flips_with_a_default() -> None:
     tree = {
         "": "{~retrieve .3 .7 0}x",
         D1: "[Relevant]A.{retrieve .3 .7 0}",
-        D1 + "[Relevant]A." + D1: "[Relevant]B.</s>",
+        f"{D1}[Relevant]A.{D1}": "[Relevant]B.</s>",
     }
     trace = run(tree, "d1", threshold=0.2).answer.trace
     assert [(d.action, d.reason) for d in trace.decisions] == [("retrieve", "0.300 > 0.2")] * 2
@@ -194,8 +175,7 @@ def test_defect_13_every_public_entry_point_runs() -> None:
     tree |= {D1 + "[Relevant]": "A", D1 + "[Relevant]A": "x", D1 + "[Relevant]B": "x"}
     for option in "AB":
         tree[D1 + f"[Relevant]{option}[Fully supported]"] = "x"
-    engine = ScriptedEngine(model({"Q": tree}), EOS, limits=LIMITS)
-    rag = SelfRAG(PROMPTING, engine, lambda queries, k: [passages("d1")] * len(queries))
+    rag = SelfRAG(PROMPTING, scripted({"Q": tree}), Searches(lambda query: passages("d1")))
     assert rag.generate("Q", max_segments=1).text == "A."
     assert rag.generate("Q").text == "A."
     assert rag.generate(["Q", "Q"])[1].text == "A."
@@ -207,11 +187,7 @@ def test_defect_13_every_public_entry_point_runs() -> None:
 
 def test_defect_15_max_depth_off_by_one() -> None:
     """`max_segments = n` gives up to n segments."""
-    tree = {
-        "[No Retrieval]": "1." + NO_MORE,
-        "[No Retrieval]1.[No Retrieval]": "2." + NO_MORE,
-        "[No Retrieval]1.[No Retrieval]2.[No Retrieval]": "3." + NO_MORE,
-    }
+    tree = {"[No Retrieval]" + "".join(f"{i}.[No Retrieval]" for i in range(1, n)): f"{n}.{NO_MORE}" for n in (1, 2, 3)}
     for wanted, text in ((1, "1."), (2, "1. 2."), (3, "1. 2. 3.")):
         found = run(tree, mode="never", max_segments=wanted)
         assert (found.answer.text, found.answer.usage.requests) == (text, wanted)
@@ -226,12 +202,8 @@ def test_defect_16_ratios_stay_within_bounds() -> None:
 
 def test_defect_17_continue_cites_its_own_passage() -> None:
     """Segment 1 from d3, segment 2 continues: both cite d3, not the first of the list."""
-    tree = {
-        "": "{~retrieve 1 0 0}x",
-        D1: "[Irrelevant]No.</s>",
-        "[Retrieval]<d3>": f"[Relevant]One.{KEEP}",
-        "[Retrieval]<d3>[Relevant]One.[Continue to Use Evidence]": "Two.</s>",
-    }
+    tree = {"": "{~retrieve 1 0 0}x", D1: "[Irrelevant]No.</s>", "[Retrieval]<d3>": f"[Relevant]One.{KEEP}"}
+    tree["[Retrieval]<d3>[Relevant]One.[Continue to Use Evidence]"] = "Two.</s>"
     found = run(tree, "d1", "d3")
     assert [s.citation.id for s in found.answer.segments if s.citation] == ["d3", "d3"]
 
@@ -315,12 +287,10 @@ def test_trap_empty_generation_is_read() -> None:
 
 def test_prompts_are_byte_exact() -> None:
     """The layout of the published checkpoints, id for id: what the model wrote stands as it was written."""
-    tree = {
-        D1: "[Relevant]A.[Fully supported][Utility:5]{retrieve 0 1 0}",
-        D1 + "[Relevant]A.[Fully supported][Utility:5][No Retrieval]": "B.{retrieve 0 0 1}",
-        D1 + "[Relevant]A.[Fully supported][Utility:5][No Retrieval]B.[Continue to Use Evidence]": "C.</s>",
-    }
-    engine = run(tree | {"": "{~retrieve 1 0 0}x"}, "d1").engine
+    next_ = D1 + "[Relevant]A.[Fully supported][Utility:5][No Retrieval]"
+    tree = {"": "{~retrieve 1 0 0}x", D1: "[Relevant]A.[Fully supported][Utility:5]{retrieve 0 1 0}"}
+    tree |= {next_: "B.{retrieve 0 0 1}", next_ + "B.[Continue to Use Evidence]": "C.</s>"}
+    engine = run(tree, "d1").engine
 
     def text(request: Generate) -> str:
         return "".join(chr(i - 100) if i >= 100 else f"<{i}>" for i in request.prompt_ids)

@@ -1,19 +1,26 @@
-"""The driver: no barrier between questions, batched searches, failures that stay with their question."""
+"""The driver and its sessions: no barrier between questions or callers, shared batches, failures that stay apart."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import multiprocessing
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from written import EOS, LIMITS, PROMPTING, Tree, passages, scripted
+from pump import at_once
+from written import EOS, LIMITS, PROMPTING, Searches, Tree, model, passages, scripted, seen
 
 from retrieval.passage import Passage
-from selfrag.decoding.answer import Answer, Usage
+from selfrag import SelfRAG
+from selfrag.decoding import sessions
+from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, Committed, Event, drive
+from selfrag.decoding.driver import Answered, Broken, Committed, Event, SharedRetriever, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Generated
 from selfrag.decoding.trace import Trace
@@ -37,7 +44,7 @@ def asking(*questions: str, policy: Decoding = NEVER) -> list[Decoder]:
 
 
 def ends(events: Iterator[Event] | Sequence[Event]) -> dict[int, str]:
-    """Text or error of each question, in the order in which they ended."""
+    """Text or error of each question."""
     found = {}
     for event in events:
         if isinstance(event, Answered):
@@ -47,7 +54,7 @@ def ends(events: Iterator[Event] | Sequence[Event]) -> dict[int, str]:
     return found
 
 
-def test_questions_interleave_without_a_barrier() -> None:
+def test_questions_interleave_without_a_barrier_and_segments_come_as_they_are_final() -> None:
     """One request a step: the second question ends before the first has got its second segment."""
     engine = scripted({"a": LONG, "b": SHORT, "c": SHORT}, batch=1)
     order = [(e.index, type(e).__name__) for e in drive(asking("a", "b", "c"), engine, None)]
@@ -63,9 +70,8 @@ def test_generation_goes_on_while_a_search_runs() -> None:
         return [passages("d1")] * len(queries)
 
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
-    events = drive(decoders, scripted({"searching": CITING, "writing": LONG}), slow)
     seen = []
-    for event in events:
+    for event in drive(decoders, scripted({"searching": CITING, "writing": LONG}), slow):
         if isinstance(event, Answered):
             seen.append(event.index)
             release.set()
@@ -98,12 +104,10 @@ def failing(error: Exception) -> Callable[[Sequence[str], int], Any]:
     [
         (failing(ConnectionError("index is gone")), "ConnectionError: index is gone"),
         (failing(UserError("no such index")), "no such index"),
-        (lambda queries, k: None, "the retriever returned NoneType, not a list for its queries"),
         (lambda queries, k: [], "the retriever answered 0 of 1 queries"),
         (lambda queries, k: "x", "the retriever returned str, not a list for its queries"),
-        (lambda queries, k: [None], "the retriever returned NoneType for a query, not a list of passages"),
-        (lambda queries, k: [["text"]], "the retriever returned str where a Passage was expected"),
         (lambda queries, k: ["text"], "the retriever returned str for a query, not a list of passages"),
+        (lambda queries, k: [["text"]], "the retriever returned str where a Passage was expected"),
         (None, "no retriever: pass retriever=.. or evidence=.., on the command line --index DIR"),
     ],
 )
@@ -111,6 +115,21 @@ def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(retriever
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
     found = ends(drive(decoders, scripted({"writing": SHORT}), retriever))
     assert found == {0: f"SearchError: search failed: {reason}", 1: "Short."}
+
+
+def test_one_bad_query_fails_one_question() -> None:
+    class Careful(Searches):
+        def __call__(self, queries: Sequence[str], k: int, /) -> list[Sequence[Passage]]:
+            found = super().__call__(queries, k)
+            if "Q1" in queries:
+                raise KeyError("q")
+            return found
+
+    names = [f"Q{i}" for i in range(5)]
+    searches = Careful(lambda query: passages("d1"))
+    found = ends(drive(asking(*names, policy=ALWAYS), scripted(dict.fromkeys(names, CITING)), searches))
+    assert found == dict.fromkeys((0, 2, 3, 4), "Found.") | {1: "SearchError: search failed: KeyError: 'q'"}
+    assert searches.batches == [names, *([name] for name in names)]
 
 
 def test_a_cancelled_question_is_aborted_and_the_others_finish() -> None:
@@ -122,7 +141,6 @@ def test_a_cancelled_question_is_aborted_and_the_others_finish() -> None:
         if isinstance(event, Committed) and event.index == 0:
             cancelled.add(0)
     assert ends(events) == {0: "DecodingError: cancelled", 1: "1. 2. 3."}
-    assert engine.aborted == []
     assert len(engine.requests) == 4  # one of the cancelled question, whose second was not sent, and three of the other
 
 
@@ -155,43 +173,29 @@ def test_leaving_early_aborts_what_is_outstanding() -> None:
     assert list(engine.step()) == []
 
 
-@dataclass(slots=True)
-class Dying:
+class Dying(ScriptedEngine):
     """An engine that serves so many steps and then dies."""
 
-    inner: ScriptedEngine
-    steps: int
-    aborted: list[int] = field(default_factory=list)
-
-    def submit(self, request: Generate) -> int:
-        if self.steps < 0:
-            raise EngineError("the engine is dead")
-        return self.inner.submit(request)
+    left = 0
 
     def step(self) -> Sequence[tuple[int, Generated | Failed]]:
-        self.steps -= 1
-        if self.steps < 0:
+        self.left -= 1
+        if self.left < 0:
             raise EngineError("the engine died: out of memory;\nlower max_model_len")
-        return self.inner.step()
+        return super().step()
 
     def abort(self, tickets: Any) -> None:
-        if self.steps < 0:
-            raise EngineError("the engine is dead")
-        self.aborted += tickets
+        raise EngineError("a dead engine cannot abort, which must not hide why it died")
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_an_engine_that_dies_says_why_in_one_line(steps: int) -> None:
-    engine = Dying(scripted({"a": LONG, "b": LONG}), steps)
+def test_an_engine_that_dies_says_why_in_one_line_and_what_was_answered_before_is_not_lost(steps: int) -> None:
+    engine = Dying(model({"a": SHORT, "b": LONG}), EOS, limits=LIMITS)
+    engine.left = steps
+    events: list[Event] = []
     with pytest.raises(EngineError, match=r"^the engine died: out of memory; lower max_model_len$"):
-        ends(drive(asking("a", "b"), engine, None))
-
-
-def test_answers_given_before_the_engine_died_are_not_lost() -> None:
-    events = drive(asking("a", "b"), Dying(scripted({"a": SHORT, "b": LONG}), 2), None)
-    assert ends([next(events), next(events)]) == {0: "Short."}
-    with pytest.raises(EngineError):
-        list(events)
+        events.extend(drive(asking("a", "b"), engine, None))
+    assert ends(events) == ({0: "Short."} if steps else {})
 
 
 def test_a_programming_error_keeps_its_traceback_and_aborts_the_rest() -> None:
@@ -214,33 +218,240 @@ def consulting(*payloads: Any, service: str = "judge") -> Decoder:
     return Answer("Q", repr(said), (), Usage(), Trace("Q", Decoding(), (), (), None))
 
 
-def test_all_who_wait_share_a_call_to_a_service() -> None:
+def test_all_who_wait_share_a_call_to_a_service_and_one_bad_payload_fails_alone() -> None:
     calls: list[list[int]] = []
 
     def double(payloads: Sequence[int]) -> list[int]:
         calls.append(list(payloads))
+        if 3 in payloads:
+            raise ZeroDivisionError("three")
         return [2 * payload for payload in payloads]
 
     decoders = [consulting(1, 2), consulting(3), consulting(4)]
     found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None, services={"judge": double}))
-    assert found == {0: "[2, 4]", 1: "[6]", 2: "[8]"}
-    assert calls == [[1, 2, 3, 4]]
+    assert found == {0: "[2, 4]", 1: "['ZeroDivisionError: three']", 2: "[8]"}
+    assert calls == [[1, 2, 3, 4], [1], [2], [3], [4]]
 
 
 def test_failures_of_a_service_stay_with_their_requests() -> None:
-    def fails(payloads: Sequence[int]) -> list[int]:
-        raise ValueError("boom")
-
-    def refuses(payloads: Sequence[int]) -> list[int]:
-        raise UserError("no adapter")
-
-    services = {"fails": fails, "refuses": refuses, "short": lambda payloads: [], "some": lambda p: [Failed("no"), 2]}
-    decoders = [consulting(1, 2, service=name) for name in ("fails", "refuses", "short", "some", "missing")]
+    services = {"short": lambda payloads: [], "some": lambda payloads: [Failed("no"), 2]}
+    decoders = [consulting(1, 2, service=name) for name in ("short", "some", "missing")]
     found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None, services=services))
-    assert [found[i] for i in range(5)] == [
-        "['ValueError: boom', 'ValueError: boom']",
-        "['no adapter', 'no adapter']",
+    assert [found[i] for i in range(3)] == [
         "['short answered 0 of 1 requests', 'short answered 0 of 1 requests']",
         "['no', 2]",
         "[\"no service 'missing'\", \"no service 'missing'\"]",
     ]
+
+
+# --- many callers on one engine -----------------------------------------------------------------------------------
+
+TREES: dict[str, Tree] = {
+    f"q{number}": {
+        "[No Retrieval]": f"{number}." + MORE,
+        f"[No Retrieval]{number}.[No Retrieval]": f"{number + 1}." + MORE,
+        f"[No Retrieval]{number}.[No Retrieval]{number + 1}.[No Retrieval]": "end.</s>",
+    }
+    for number in range(32)
+}
+TEXTS = {f"q{number}": f"{number}. {number + 1}. end." for number in range(32)}
+Done = Sequence[tuple[int, Generated | Failed]]
+
+
+class Watched(ScriptedEngine):
+    """A scripted engine that takes its time, and notices what a shared engine must not do."""
+
+    def __init__(self, seconds: float = 0.002) -> None:
+        super().__init__(model(TREES), EOS, limits=LIMITS)
+        self.seconds, self.sizes, self.threads, self.inside = seconds, list[int](), set[int](), False
+
+    def step(self) -> Done:
+        assert not self.inside
+        self.inside = True
+        self.threads.add(threading.get_ident())
+        time.sleep(self.seconds)
+        done = super().step()
+        self.sizes.append(len(done))
+        self.inside = False
+        return done
+
+
+def ask(rag: SelfRAG, number: int) -> str:
+    try:
+        return rag.generate(f"q{number}", mode="never").text
+    except UserError as error:
+        return str(error)
+
+
+def test_thirty_two_threads_get_the_answers_of_single_calls_from_shared_batches() -> None:
+    engine = Watched()
+    rag = SelfRAG(PROMPTING, engine)
+    assert at_once(32, lambda number: ask(rag, number)) == [*TEXTS.values()]
+    assert len(engine.threads) == 1
+    assert max(engine.sizes) > 8, engine.sizes  # one at a time would be 96 steps of one
+    assert len(engine.sizes) < 48
+
+
+def test_a_stream_that_nobody_reads_does_not_hold_up_the_others() -> None:
+    rag = SelfRAG(PROMPTING, Watched())
+    paused = rag.stream("q0", mode="never")
+    assert next(paused).text == "0."
+    assert at_once(4, lambda number: ask(rag, number)) == [*TEXTS.values()][:4]
+    assert [piece.text for piece in paused][-1] == TEXTS["q0"]
+
+
+def test_what_an_engine_raises_reaches_every_caller_that_waits_for_it_and_no_later_one() -> None:
+    class Falling(Watched):
+        def step(self) -> Done:
+            if any("q13" in seen(request.prompt_ids) for request in self._waiting.values()):
+                raise EngineError("fell over")
+            return super().step()
+
+    engine = Falling()
+    rag = SelfRAG(PROMPTING, engine)
+    texts = at_once(32, lambda number: ask(rag, number))
+    assert texts[13] == "fell over"
+    assert {text for number, text in enumerate(texts) if text != TEXTS[f"q{number}"]} == {"fell over"}
+    assert not engine._waiting
+    assert ask(rag, 7) == TEXTS["q7"]
+
+
+def test_steps_of_a_single_caller_do_not_depend_on_timing() -> None:
+    """Both questions continue together although one of them takes long to advance."""
+    engines = [Watched(seconds=0.0) for _ in range(3)]
+    for engine in engines:
+        SelfRAG(PROMPTING, engine).generate(["q1", "q2"], mode="never")
+    assert [engine.sizes for engine in engines] == [[2, 2, 2]] * 3
+
+
+def test_the_thread_of_an_engine_ends_with_its_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "IDLE", 0.01)
+    engine = Watched()
+    rag = SelfRAG(PROMPTING, engine)
+    for _ in range(3):
+        assert ask(rag, 3) == TEXTS["q3"]
+        time.sleep(0.05)
+    assert id(engine) not in {key[1] for key in sessions._WORKERS}
+
+
+def test_closing_an_engine_waits_for_its_step_and_an_abort_need_not() -> None:
+    held, entered = threading.Event(), threading.Event()
+
+    def slow(request: Generate) -> Failed:
+        entered.set()
+        assert held.wait(5)
+        return Failed("late")
+
+    engine = ScriptedEngine(slow, EOS, limits=LIMITS)
+    opened = sessions.open_session(engine, lambda: None)
+    with ThreadPoolExecutor(1) as pool:
+        ticket = opened.submit(Generate((1,), 1))
+        opened.step()
+        assert entered.wait(5)
+        start = time.perf_counter()
+        opened.abort([ticket], wait=False)
+        assert time.perf_counter() - start < 1
+        closing = pool.submit(sessions.close, engine)
+        time.sleep(0.1)
+        assert not closing.done()
+        held.set()
+        closing.result(5)
+    opened.close()
+
+
+def test_an_abandoned_stream_is_collected_without_waiting_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "PATIENCE", 60.0)  # a busy machine may need more than the 10 seconds
+    rag = SelfRAG(PROMPTING, Watched())
+    started = time.perf_counter()
+    for number in range(4):
+        pieces: Any = rag.stream(f"q{number}", mode="never")
+        next(pieces)
+        cycle: list[Any] = [pieces]
+        cycle.append(cycle)
+        del pieces, cycle
+    gc.collect()
+    assert ask(rag, 5) == TEXTS["q5"]
+    assert time.perf_counter() - started < sessions.PATIENCE
+
+
+def test_a_fork_is_told_to_load_its_own_engine() -> None:
+    rag = SelfRAG(PROMPTING, Watched())
+    assert ask(rag, 1) == TEXTS["q1"]
+    context = multiprocessing.get_context("fork")
+    told = context.Queue()
+    child = context.Process(target=lambda: told.put(ask(rag, 1)))
+    child.start()
+    assert "cannot be used in its fork" in told.get(timeout=20)
+    child.join(20)
+    assert ask(rag, 1) == TEXTS["q1"]
+
+
+def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_own_thread() -> None:
+    calls: list[int] = []
+
+    def slow(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+        calls.append(len(queries))
+        time.sleep(0.05)
+        if "bad" in queries:
+            raise ConnectionError(f"gone, {len(queries)} asked")
+        return [passages(*(f"{query}{rank}" for rank in range(k))) for query in queries]
+
+    shared = SharedRetriever(slow)
+
+    def search(number: int) -> list[str] | str:
+        try:
+            return [passage.id for passage in shared(["bad" if number == 5 else f"d{number}x"], 1 + number % 3)[0]]
+        except ConnectionError as error:
+            return str(error)
+
+    wanted = [[f"d{number}x{rank}" for rank in range(1 + number % 3)] for number in range(16)]
+    assert at_once(16, search) == [*wanted[:5], "gone, 1 asked", *wanted[6:]]
+    calls.clear()
+    assert at_once(5, search) == wanted[:5]
+    assert sum(calls) == 5
+    assert len(calls) < 5
+
+
+def test_an_event_loop_asks_many_at_once_and_stays_free() -> None:
+    ticked = threading.Event()
+
+    class Waiting(Watched):
+        """Each step waits for the event loop, so a loop that a call holds up gets no answer."""
+
+        free = True
+
+        def step(self) -> Done:
+            ticked.clear()
+            self.free = self.free and ticked.wait(20)
+            assert self.free, "the event loop is held up"
+            return super().step()
+
+    engine = Waiting()
+    rag = SelfRAG(PROMPTING, engine, Searches(lambda query: passages("d1")))
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(0.001)
+            ticked.set()
+
+    async def everything() -> list[Answer]:
+        ticking = asyncio.create_task(tick())
+        answers = await asyncio.gather(*(rag.agenerate(question, mode="never") for question in TREES))
+        ticking.cancel()
+        return answers
+
+    assert [answer.text for answer in asyncio.run(everything())] == [*TEXTS.values()]
+    assert max(engine.sizes) > 8
+
+
+def test_an_event_loop_streams() -> None:
+    rag = SelfRAG(PROMPTING, Watched())
+
+    async def read(question: str) -> list[Segment | Answer]:
+        return [piece async for piece in rag.astream(question, mode="never")]
+
+    assert [piece.text for piece in asyncio.run(read("q4"))] == ["4.", "5.", "end.", TEXTS["q4"]]
+    with pytest.raises(UserError, match="unknown setting"):
+        rag.astream("q4", treshold=1)
+    with pytest.raises(UserError, match="one question"):
+        rag.stream(["q4", "q5"])  # type: ignore[arg-type]

@@ -1,16 +1,18 @@
-"""The decoder against the brute-force reference, on random models, passages, settings and failures.
+"""The decoder against the brute-force reference, and branch and bound against the full search, on random trees.
 
-`SELFRAG_REFERENCE=20000` (`make reference`) tries so many examples of each kind.
-"""
+Models, passages, settings and failures are random; `SELFRAG_REFERENCE=20000` (`make reference`) tries so many examples
+of each kind."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,20 +21,20 @@ from hypothesis import strategies as st
 from random_model import random_model, random_search
 from random_policies import policies, seeds, weights
 from reference import WATCHED, Reference, Said, Unanswerable
-from written import EOS, LIMITS, PROMPTING, Run, run
+from written import EOS, LIMITS, PROMPTING, Run, Searches, passages, run
 
 from retrieval.passage import Passage
+from selfrag.decoding import writing
 from selfrag.decoding.answer import Answer, Segment, sweep
 from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Committed, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
-from selfrag.decoding.trace import UNUSABLE, Trace
-from selfrag.decoding.tree import Decoder
+from selfrag.decoding.trace import UNUSABLE, Status, Trace
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.errors import DecodingError, UserError
+from selfrag.errors import DecodingError
 from selfrag.evaluation.items import USAGE
-from selfrag.experiments.studies import rescored
+from selfrag.experiments.studies import recording, rescored
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.weights import Weights
 
@@ -40,6 +42,7 @@ EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 half = settings(many, max_examples=int(os.environ.get("SELFRAG_REFERENCE", "60")))
 failing = st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.4])
+pace = st.integers(1, 5)
 thresholds = st.none() | st.sampled_from([0.0, 0.3, 0.6, 0.9])
 OPTIONS = ("A", "AB", "Bob", "C", "Cab", "D")
 
@@ -93,8 +96,12 @@ def note(happened: str) -> None:
         event(happened)
 
 
-def refused(error: DecodingError, reason: Unanswerable) -> None:
-    assert str(error) == str(reason)
+def outcome(decode: Callable[[], Said]) -> Said | str:
+    """What the reference says, or why it says nothing."""
+    try:
+        return decode()
+    except Unanswerable as reason:
+        return str(reason)
 
 
 class World:
@@ -114,41 +121,50 @@ class World:
         given = {"evidence": self.evidence, "policy": policy, "choices": choices}
         return run(self.model, search=search, serving=serving, **given)
 
-    def said(self, policy: Decoding) -> Said:
-        """What the reference says.
-
-        Raises:
-            Unanswerable: nothing.
-        """
+    def said(self, policy: Decoding) -> Said | str:
+        """What the reference says, or why it says nothing."""
         reference = Reference(self.model, self.search(policy.passages), policy, self.evidence)
-        return reference.choose("Q", self.choices) if self.choices else reference.decode("Q")
+        return outcome(lambda: reference.choose("Q", self.choices) if self.choices else reference.decode("Q"))
 
     def compare(self, policy: Decoding) -> Run | None:
         """Both say the same, or refuse for the same reason; None if they refuse."""
-        try:
-            said = self.said(policy)
-        except Unanswerable as reason:
-            with pytest.raises(DecodingError) as caught:
+        said = self.said(policy)
+        if isinstance(said, str):
+            with pytest.raises(DecodingError, match=f"^{re.escape(said)}$"):
                 self.decoded(policy)
-            refused(caught.value, reason)
             return None
         found = self.decoded(policy)
         agree(found.answer, said)
         return found
 
-    def confirm(self, rescore: Callable[[], Answer], policy: Decoding) -> None:
-        """What is called exact is what the reference decodes; rescoring raises only where that refuses."""
+    def answered(self, policy: Decoding) -> Answer:
+        """The answer, which the reference gives too; else the example is of no use."""
+        found = self.compare(policy)
+        assume(found is not None)
+        assert found is not None
+        return found.answer
+
+    def rescored(self, policy: Decoding, weights: Weights, threshold: float | None) -> Answer:
+        """An answer of which every rescoring that is called exact is what the reference decodes.
+
+        Rescoring raises only where that refuses.
+        """
+        answer = self.answered(policy)
+        wanted = replace(policy, weights=weights, threshold=policy.threshold if threshold is None else threshold)
         try:
-            rescored = rescore()
+            rescored = answer.rescore(weights, threshold)
         except DecodingError as error:
-            with pytest.raises(Unanswerable) as caught:
-                self.said(policy)
-            refused(error, caught.value)
-            return
-        assert rescored.trace.decoding == policy
-        if rescored.exact:
-            note("exact")
-            agree(rescored, self.said(policy))
+            refusal = str(error)
+            assert self.said(wanted) == refusal
+        else:
+            assert rescored.trace.decoding == wanted
+            if rescored.exact:
+                note("exact")
+                said = self.said(wanted)
+                assert isinstance(said, Said)
+                agree(rescored, said)
+        assert answer.rescore(policy.weights, policy.threshold) == answer
+        return answer
 
 
 @many
@@ -176,19 +192,13 @@ def test_rescore(
 ) -> None:
     """There and back; and a sweep is many rescorings at once."""
     world = World(seed, failures=failures, given=given)
-    found = world.compare(policy)
-    assume(found is not None)
-    assert found is not None
-    wanted = replace(policy, weights=other, threshold=policy.threshold if threshold is None else threshold)
-    world.confirm(lambda: found.answer.rescore(other, threshold), wanted)
-    assert found.answer.rescore(policy.weights, policy.threshold) == found.answer
-    agree(found.answer, world.said(policy))
-    best, exact = sweep([found.answer, found.answer], [policy.weights, other])
+    answer = world.rescored(policy, other, threshold)
+    best, exact = sweep([answer, answer], [policy.weights, other])
     for column, one in enumerate((policy.weights, other)):
-        rescored = found.answer.rescore(one)
+        rescored = answer.rescore(one)
         assert [None if node < 0 else node for node in best[:, column]] == [rescored.trace.best] * 2
         assert list(exact[:, column]) == [rescored.exact] * 2
-        assert rescored.rescore(policy.weights) == found.answer
+        assert rescored.rescore(policy.weights) == answer
 
 
 @half
@@ -212,13 +222,8 @@ def test_closed_sets(
 ) -> None:
     count = chance(seed, "options").randint(2, len(OPTIONS))
     world = World(seed, failures=failures / 4, given=given, choices=OPTIONS[:count])
-    found = world.compare(policy)
-    assume(found is not None)
-    assert found is not None
-    wanted = replace(policy, weights=other, threshold=policy.threshold if threshold is None else threshold)
-    world.confirm(lambda: found.answer.rescore(other, threshold), wanted)
-    assert found.answer.rescore(policy.weights, policy.threshold) == found.answer
-    assert found.answer.rescore(other).exact
+    answer = world.rescored(policy, other, threshold)
+    assert answer.rescore(other).exact
 
 
 narrower = st.fixed_dictionaries(
@@ -246,10 +251,7 @@ def test_narrowing(
     """A record asked about other settings says nothing, or that it does not know, or what they would have answered."""
     world = World(seed, failures=failures, given=given, choices=OPTIONS[:3] if chosen else ())
     wide = replace(policy, threshold=0.0, no_retrieval_branch=True, passages=4, beam=3)
-    found = world.compare(wide)
-    assume(found is not None)
-    assert found is not None
-    narrowed(world, found.answer, [replace(wide, **change) for change in changes])
+    narrowed(world, world.answered(wide), [replace(wide, **change) for change in changes])
 
 
 def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
@@ -258,12 +260,10 @@ def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
         if replayed is None or not replayed.exact:
             continue
         note("exact")
-        try:
-            said = world.said(one)
-        except Unanswerable:
-            assert replayed.output is None
+        said = world.said(one)
+        assert (replayed.output is None) == isinstance(said, str)
+        if replayed.output is None or isinstance(said, str):
             continue
-        assert replayed.output is not None
         if said.close and replayed.output.text != said.text.strip():
             note("a choice by rounding")
             continue
@@ -273,72 +273,35 @@ def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
 
 
 @settings(many, max_examples=max(1, EXAMPLES // 4))
-@given(
-    st.lists(st.tuples(policies, st.sampled_from(["", "", "", "cancelled", "broken"])), min_size=4, max_size=4),
-    seeds,
-    failing,
-    st.integers(1, 5),
-    st.integers(1, 5),
-    st.sampled_from([UserError, KeyError]),
-)
-def test_batches(
-    asked: list[tuple[Decoding, str]], seed: int, failures: float, batch: int, max_live: int, error: type[Exception]
-) -> None:
-    """Four questions at once: each is answered as it is alone, whatever becomes of the others."""
-    world, find = model(seed, failures), random_search(seed)
-    names = [f"Q{i}" for i in range(len(asked))]
-    broken = {name for name, (_, fate) in zip(names, asked, strict=True) if fate == "broken"}
-
-    def search(queries: Sequence[str], k: int) -> list[Sequence[Passage]]:
-        if any(query.split(" ")[0] in broken for query in queries):
-            raise error("no route")
-        return [find(query)[:k] for query in queries]
-
-    # A question whose search fails searches at once: what becomes of one that fails later is tested by hand.
-    asked = [(replace(policy, mode="always") if fate == "broken" else policy, fate) for policy, fate in asked]
-
-    def decoders() -> Sequence[Decoder]:
-        return [decode(name, PROMPTING, policy) for name, (policy, _) in zip(names, asked, strict=True)]
-
+@given(st.lists(st.tuples(policies, st.booleans()), min_size=4, max_size=4), seeds, failing, pace, pace)
+def test_batches(asked: list[tuple[Decoding, bool]], seed: int, failures: float, batch: int, max_live: int) -> None:
+    """Four questions at once: each is answered as it is alone, whatever becomes of the others; some are cancelled."""
+    world, find, moment = model(seed, failures), random_search(seed), chance(seed, "when")
     engine = ScriptedEngine(world, EOS, limits=LIMITS, batch=batch)
-    cancelled, moment = set[int](), chance(seed, "when")
-    commits: dict[int, list[Segment]] = {i: [] for i in range(len(asked))}
-    ends: dict[int, Answer | Exception] = {}
-    for happened in drive(decoders(), engine, search, max_live=max_live, cancelled=cancelled):
+    decoders = [decode(f"Q{i}", PROMPTING, policy) for i, (policy, _) in enumerate(asked)]
+    cancelled, commits, ends = set[int](), dict[int, list[Segment]](), dict[int, Answer | Exception]()
+    searches = Searches(find)
+    for happened in drive(decoders, engine, searches, max_live=max_live, cancelled=cancelled):
         index = happened.index
         if isinstance(happened, Committed):
             assert index not in ends
-            commits[index].append(happened.segment)
+            commits.setdefault(index, []).append(happened.segment)
         else:
             assert ends.setdefault(index, happened.answer if isinstance(happened, Answered) else happened.error)
-        cancelled |= {i for i, (_, fate) in enumerate(asked) if fate == "cancelled" and moment.random() < 0.3}
+        cancelled |= {i for i, (_, cancels) in enumerate(asked) if cancels and moment.random() < 0.3}
     assert sorted(ends) == list(range(len(asked)))
-    for index, (policy, fate) in enumerate(asked):
+    for index, (policy, cancels) in enumerate(asked):
         end = ends[index]
         if str(end) == "cancelled":
-            assert fate == "cancelled"
+            assert cancels
             continue
-        failed = None if fate != "broken" else "no route" if error is UserError else f"{error.__name__}: 'no route'"
-        compare_alone(names[index], Reference(world, find, policy), end, commits[index], failed)
-
-
-def compare_alone(
-    question: str, reference: Reference, end: Answer | Exception, commits: list[Segment], failed: str | None
-) -> None:
-    def no_route(query: str) -> Sequence[Passage]:
-        raise Unanswerable(f"search failed: {failed}")
-
-    if failed:
-        reference.search = no_route
-    try:
-        said = reference.decode(question)
-    except Unanswerable as reason:
-        assert isinstance(end, DecodingError)
-        refused(end, reason)
-        return
-    assert isinstance(end, Answer), end
-    assert [(s.text, s.start, s.end) for s in commits] == [(s.text, s.start, s.end) for s in end.segments]
-    agree(end, said)
+        said = outcome(lambda name=f"Q{index}", policy=policy: Reference(world, find, policy).decode(name))
+        if isinstance(said, str):
+            assert (type(end), str(end)) == (DecodingError, said)
+            continue
+        assert isinstance(end, Answer), end
+        assert tuple(commits.get(index, ())) == end.segments
+        agree(end, said)
 
 
 def test_a_closed_set_whose_passage_failed_can_be_narrowed() -> None:
@@ -355,3 +318,126 @@ def test_a_kept_search_is_no_given_evidence() -> None:
         world = World(seed)
         wide = Decoding(mode="always", retrieve_once=True, passages=4, max_segments=2)
         narrowed(world, world.decoded(wide).answer, [replace(wide, passages=1)])
+
+
+# --- branch and bound: the same answer from fewer tokens, and a record that says what it lacks --------------------
+
+prunable = st.builds(
+    Decoding,
+    mode=st.just("always"),
+    passages=st.just(4),
+    beam=st.integers(1, 2),
+    max_segments=st.integers(1, 4),
+    weights=weights | st.just(Weights(3, 0.5, 0.2)),
+    likelihood=st.sampled_from(["segment", "product", "none"]),
+    undefined=st.sampled_from(["skip", "zero", "force"]),
+    accumulate=st.sampled_from(["mean", "mean", "mean", "sum", "product"]),
+    forbid=st.sampled_from([{}, {}, {"isrel": "Irrelevant"}]),
+    history=st.sampled_from(["text", "text+passages"]),
+)
+"""Settings under which many candidates can be given up."""
+paces = st.sampled_from([None, 1, 3])
+batch = st.sampled_from([1, 2, 1000])
+
+
+def said(segments: Any) -> list[tuple[Any, ...]]:
+    return [(s.text, s.citation, s.score) for s in segments]
+
+
+def view(answer: Answer) -> tuple[Any, ...]:
+    """What must be equal, to the last bit."""
+    best = answer.trace.best
+    return answer.text, said(answer.segments), None if best is None else answer.trace.nodes[best].path_score
+
+
+def ending(decode: Callable[[], Run | Answer]) -> tuple[Any, ...]:
+    try:
+        found = decode()
+    except DecodingError as error:
+        return (str(error),)
+    if isinstance(found, Run):
+        return (*view(found.answer), said(found.commits))
+    return view(found)
+
+
+@many
+@given(seeds, policies | prunable, failing, st.booleans(), paces, batch, st.booleans())
+def test_the_same_answer_as_of_the_full_search(
+    seed: int, policy: Decoding, failures: float, given: bool, pace: int | None, batch: int, shuffled: bool
+) -> None:
+    """However the engine works, and whichever candidates wait for others."""
+    world, draw = World(seed, failures=failures, given=given), random.Random(seed)
+    pruning = replace(policy, branch_and_bound=True)
+    with pytest.MonkeyPatch.context() as patch:
+        if shuffled:
+            patch.setattr(
+                writing._Step, "_unpromising", lambda step: [i for i in list(step.nodes)[1:] if draw.random() < 0.5]
+            )
+        found = ending(lambda: world.decoded(pruning, pace=pace, batch=batch))
+    assert found == ending(lambda: world.decoded(policy))
+
+
+@many
+@given(seeds, prunable, weights | st.just(Weights(3, 0.4, 0.2)), paces, batch)
+def test_a_record_knows_what_it_lacks(
+    seed: int, policy: Decoding, other: Weights, pace: int | None, batch: int
+) -> None:
+    world = World(seed)
+    answer = world.decoded(replace(policy, branch_and_bound=True), pace=pace, batch=batch).answer
+    assert Trace.from_json(answer.trace.to_json()) == answer.trace
+    same = answer.rescore(policy.weights)
+    assert same.exact
+    assert view(same) == view(answer)
+    both = zip(same.trace.nodes, answer.trace.nodes, strict=True)
+    assert all(node == recorded for node, recorded in both if recorded.status is Status.BOUNDED)
+    changed = answer.rescore(other)
+    assert changed.exact == (other == policy.weights)
+    back = replace(changed, trace=Trace.from_json(changed.trace.to_json())).rescore(policy.weights)
+    assert (back.exact, view(back)) == (changed.exact, view(answer))
+
+
+def branch(relevant: float, text: str, use: str) -> str:
+    return f"{{isrel {relevant} {1 - relevant:.2f}}}{text}{{issup .98 .01 .01}}{{isuse {use}}}</s>"
+
+
+THREE = {
+    "[Retrieval]<d1>": (branch(0.99, "First answer.", "0 0 0 0 1"), 0.99),
+    "[Retrieval]<d2>": (branch(0.98, "Second answer.", "0 0 0 0 1"), 0.99),
+    "[Retrieval]<d3>": branch(0.01, "Nonsense of some length.", ".05 .05 .1 .3 .5"),
+}
+
+
+def decoded(**changes: Any) -> Run:
+    settings = {"mode": "always", "max_segments": 2, "branch_and_bound": True}
+    return run(THREE, "d1", "d2", "d3", **{**settings, **changes})
+
+
+def test_an_irrelevant_passage_costs_one_token() -> None:
+    found, full = (decoded(branch_and_bound=on) for on in (True, False))
+    assert view(found.answer) == view(full.answer)
+    (node,) = [one for one in found.answer.trace.nodes if one.status is Status.BOUNDED]
+    assert (node.passage, len(node.token_ids)) == (passages("d3")[0], 1)
+    assert node.finish == "no answer that begins with it reaches 3.465"
+    assert found.engine.generated == full.engine.generated - len("Nonsense of some length.") - 3 + 1 - 1
+    assert found.answer.usage.generated_tokens == found.engine.generated
+
+
+def test_a_record_of_the_full_search_is_the_default() -> None:
+    assert not Decoding().branch_and_bound
+    assert "branch_and_bound" not in decoded(branch_and_bound=False).answer.trace.as_dict()["decoding"]
+    assert not recording([Decoding(branch_and_bound=True)]).branch_and_bound
+    assert not Decoding(branch_and_bound=True, reflectors=("nli",)).prunes
+
+
+def test_a_forbidden_passage_is_given_up_at_once() -> None:
+    found = decoded(forbid={"isrel": "Irrelevant"}, max_segments=1)
+    node = found.answer.trace.nodes[2]
+    assert (node.status, node.finish, len(node.token_ids)) == (Status.FORBIDDEN, "its IsRel is not allowed", 1)
+
+
+def test_sweeps_take_a_pruned_record_for_its_weights_only() -> None:
+    answer = decoded(max_segments=1).answer
+    policy = answer.trace.decoding
+    plain = replace(policy, branch_and_bound=False)
+    same, fewer = rescored(answer.trace, {}, [plain, replace(policy, beam=1)])
+    assert (same is not None and same.exact, fewer) == (True, None)

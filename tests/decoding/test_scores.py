@@ -1,21 +1,30 @@
-"""Segment and path scores against numbers worked out by hand."""
+"""Scores against numbers worked out by hand: of segments and paths, of the published code, and of closed sets."""
 
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import written
-from written import LIMITS, run
+from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, RESPONSE, VOCABULARY, Run, passages, run, seen
 
+from retrieval.passage import Passage
+from selfrag.decoding.options import normalised
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.segments import critique_score, group_scores, segment_score
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.decoding.segments import critique_score, group_scores, read, segment_score
 from selfrag.engines.base import Limits
+from selfrag.engines.scripted import Reply
+from selfrag.errors import DecodingError, UserError
 from selfrag.reflection.calibration import Scaling
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
+from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role, group
+from selfrag.reflection.weights import Weights
 
 
 def judgment(labels: LabelSet, *probabilities: float) -> Judgment:
@@ -40,15 +49,19 @@ def test_worked_score_of_the_reference() -> None:
     assert segment_score(likelihood, WORKED, (1, 1, 1)) == pytest.approx(2.8953, abs=5e-5)
 
 
-@pytest.mark.parametrize(("undefined", "score"), [("skip", 1.9167), ("zero", 1.15), ("force", 1.15)])
-def test_skip_scales_the_weights_of_the_defined_groups_up_and_zero_counts_nothing(undefined: Any, score: float) -> None:
-    assert critique_score([0.9, math.nan, 0.5], (1, 1, 0.5), undefined) == pytest.approx(score, abs=5e-5)
-
-
-def test_skip_never_blows_up_with_weights_of_both_signs() -> None:
-    """Weights 1 and -0.99 nearly cancel; the scale must follow their sizes, not their sum."""
-    score = critique_score([1.0, 1.0, math.nan], (1.0, -0.99, 0.5), "skip")
-    assert score == pytest.approx(0.01 * 2.49 / 1.99)
+@pytest.mark.parametrize(
+    ("scores", "weights", "undefined", "score"),
+    [
+        ((0.9, math.nan, 0.5), (1, 1, 0.5), "skip", 1.9167),
+        ((0.9, math.nan, 0.5), (1, 1, 0.5), "zero", 1.15),
+        # Weights 1 and -0.99 nearly cancel; the scale must follow their sizes, not their sum.
+        ((1.0, 1.0, math.nan), (1.0, -0.99, 0.5), "skip", 0.01 * 2.49 / 1.99),
+    ],
+)
+def test_skip_scales_the_weights_of_the_defined_groups_up_and_zero_counts_nothing(
+    scores: Any, weights: Any, undefined: Any, score: float
+) -> None:
+    assert critique_score(scores, weights, undefined) == pytest.approx(score, abs=5e-5)
 
 
 @pytest.mark.parametrize(
@@ -63,19 +76,6 @@ def test_scores_of_the_presets(policy: Decoding, score: float) -> None:
     """One generated segment under each preset, worked by hand from the paper and from the published code."""
     found = run({"[Retrieval]<d1>": WRITTEN}, "d1", policy=policy)
     assert found.node("5").score == pytest.approx(score, abs=1e-6)
-
-
-def distribution(yes: float, no: float, keep: float) -> Judgment:
-    logs = [math.log(p) if p else -math.inf for p in (yes, no, keep)]
-    return Judgment.from_logprobs(RETRIEVE, logs, site="start")
-
-
-def test_continue_wins_only_where_there_is_evidence() -> None:
-    policy, judgment = Decoding(), distribution(0.3, 0.3, 0.4)
-    assert policy.action(judgment, has_evidence=True)[0] == "continue"
-    assert policy.action(judgment, has_evidence=False)[0] == "retrieve"
-    assert policy.action(None, has_evidence=False) == ("write", "no Retrieve distribution")
-    assert Decoding.official().action(judgment, has_evidence=True) == ("retrieve", "[Retrieval] was written")
 
 
 ONE = {"mode": "always", "max_segments": 1, "likelihood": "none"}
@@ -130,3 +130,278 @@ def test_scalings_of_the_model_apply_unless_they_are_switched_off(
     found = run({D1: "{isrel .9 .1}A.{issup .6 .3 .1}{isuse .1 .1 .1 .1 .6}</s>"}, "d1", **ONE, **options)
     assert found.node("A.").judgments["isrel"].probability("Relevant") == pytest.approx(relevant)
     assert found.node("A.").judgments["issup"].distribution == pytest.approx((0.6, 0.3, 0.1))
+
+
+@pytest.mark.parametrize("labels", CRITIQUES, ids=lambda labels: str(labels.role))
+def test_a_second_eos_ends_a_segment_whose_critiques_are_forced(labels: LabelSet) -> None:
+    other_eos = 41
+    ids = (*written.PROMPTING.codec.encode("Hi"), other_eos)
+    watched = np.log(np.full((len(ids), len(VOCABULARY.watch)), 0.1, dtype=np.float32))
+    generated = Generated(ids, (-0.5,) * len(ids), watched, Finish.EOS)
+    reading = read(generated, VOCABULARY, branch="passage", site="here", forced={labels.role})
+    assert reading.judgments[labels.role] is not None
+    assert (reading.text_ids, reading.ended) == (ids[:-1], True)
+
+
+# --- the official preset ------------------------------------------------------------------------------------------
+
+SHORT, LONG = Decoding.official(max_segments=1), Decoding.official()
+
+
+@pytest.mark.parametrize(
+    ("policy", "log_yes", "log_no", "ratio"),
+    [(SHORT, -0.01, -5, 0.002), (SHORT, -2, -0.2, 0.909), (SHORT, -1, -1, 0.5), (LONG, -0.01, -5, 0.9933)],
+)
+def test_the_short_form_tests_the_ratio_of_log_probabilities_the_long_form_that_of_probabilities(
+    policy: Decoding, log_yes: float, log_no: float, ratio: float
+) -> None:
+    judgment = Judgment.from_logprobs(RETRIEVE, [log_yes, log_no, -math.inf], site="start")
+    assert policy.retrieval_score(judgment) == pytest.approx(ratio, abs=6e-4)
+
+
+def test_continue_wins_only_where_there_is_evidence_and_never_in_the_published_long_form() -> None:
+    judgment = Judgment.from_logprobs(RETRIEVE, [math.log(p) for p in (0.3, 0.3, 0.4)], site="start")
+    found = [Decoding().action(judgment, has_evidence=there)[0] for there in (True, False)]
+    assert found == ["continue", "retrieve"]
+    assert LONG.action(judgment, has_evidence=True) == ("retrieve", "[Retrieval] was written")
+    assert Decoding().action(None, has_evidence=False) == ("write", "no Retrieve distribution")
+
+
+# --- completions with Retrieve tokens in them, against the published formulas ----------------------------------------
+
+
+class Published:
+    """The published formulas on a scripted model, written down from `run_short_form.py` and `run_long_form_static.py`.
+
+    Scores and cuts are as there. A finished answer stays in the running, which there it does not.
+    """
+
+    def __init__(self, model: Callable[[Generate], Reply], evidence: Sequence[Passage], *, long: bool) -> None:
+        self.model, self.evidence, self.long = model, evidence, long
+        self.scores: list[float] = []
+
+    def complete(self, prompt: Sequence[int], tokens: int) -> tuple[list[int], Any, float]:
+        said = self.model(Generate(tuple(prompt), tokens, watch_ids=VOCABULARY.watch))
+        ids = list(said.token_ids)
+        ids = ids[: min(tokens, ids.index(EOS) + 1 if EOS in ids else tokens)]
+        return ids, said.rows, math.exp(sum(said.logprobs[: len(ids)]) / len(ids))
+
+    def step(self, prompt: Sequence[int], passage: Passage) -> tuple[list[int], float]:
+        """Ids of a completion after a passage, and its score."""
+        marker = VOCABULARY.ids["[Retrieval]"]
+        evidence = PROMPTING.evidence(passage, 256).ids
+        ids, rows, likelihood = self.complete([*prompt, marker, *evidence], 300 if self.long else 100)
+        relevant, irrelevant = (rows[0][i] for i in VOCABULARY.group(ISREL))
+        score = relevant / (relevant + irrelevant)
+        support = next((at for at, i in enumerate(ids) if i in VOCABULARY.group(ISSUP)), None)
+        if support is not None:
+            full, partial, none = (rows[support][i] for i in VOCABULARY.group(ISSUP))
+            score += (full + 0.5 * partial) / (full + partial + none)
+        utility = next((at for at, i in enumerate(ids) if i in VOCABULARY.group(ISUSE)), None)
+        if utility is not None and not self.long:
+            row = [rows[utility][i] for i in VOCABULARY.group(ISUSE)]
+            score += sum(value * p for value, p in zip((-1, -0.5, 0, 0.5, 1), row, strict=True)) / sum(row)
+        return ids, score if self.long else score + likelihood
+
+    def answer(self, question: str, beam: int = 2, most: int = 7) -> str:
+        """The text; `scores` are those of all candidates, level by level."""
+        marker = VOCABULARY.ids["[Retrieval]"]
+        level: list[tuple[list[int], float, list[int]]] = [(list(PROMPTING.prompt(question)), 1.0, [])]
+        finished: list[tuple[float, list[int]]] = []
+        for depth in range(most if self.long else 1):
+            following = []
+            for prompt, before, so_far in level:
+                for passage in self.evidence:
+                    ids, score = self.step(prompt, passage)
+                    self.scores.append(before * score)
+                    goes_on = self.long and marker in ids
+                    text = VOCABULARY.text_ids(ids[: ids.index(marker)] if goes_on else ids)
+                    last = not goes_on or depth + 1 == most
+                    following.append(([*prompt, *text], before * score, [*so_far, *text], last))
+            ranked = sorted(following, key=lambda one: -one[1])
+            finished += [(score, text) for _, score, text, last in ranked if last]
+            level = [(prompt, score, text) for prompt, score, text, last in ranked[:beam] if not last]
+        best = max(finished, key=lambda one: one[0])[1]
+        return PROMPTING.codec.decode([i for i in best if i >= FIRST_CHARACTER])
+
+
+def several(seed: int) -> Callable[[Generate], Reply]:
+    """Completions of one to four segments, with every kind of Retrieve token between them; distinct texts."""
+
+    def reply(request: Generate) -> Reply:
+        draw = random.Random(f"{seed} {request.prompt_ids}")
+        ids: list[int] = []
+        for _ in range(draw.randint(1, 4)):
+            ids += draw.sample(VOCABULARY.group(ISREL), draw.randint(0, 1))
+            ids += [FIRST_CHARACTER + ord(c) for c in f"w{draw.random()}."]
+            ids += draw.sample(VOCABULARY.group(ISSUP), draw.randint(0, 1))
+            ids += draw.sample(VOCABULARY.group(ISUSE), draw.randint(0, 1))
+            ids.append(draw.choice(VOCABULARY.group(RETRIEVE)))
+        ids[-1] = EOS
+        rows = {at: {i: draw.uniform(0.01, 1.0) for i in VOCABULARY.watch} for at in range(len(ids))}
+        return Reply(tuple(ids), rows, [-draw.random() for _ in ids])
+
+    return reply
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_completions_of_several_segments_are_scored_and_cut_as_published(long: bool) -> None:
+    evidence = passages("d1", "d2", "d3")
+    policy = replace(LONG if long else SHORT, mode="always", passages=3, answer_tokens=10**6)
+    continued = 0
+    for seed in range(40):
+        published = Published(several(seed), evidence, long=long)
+        expected = published.answer("Q")
+        found = run(several(seed), evidence=evidence, policy=policy).answer
+        assert found.trace.best is not None
+        written = "".join(node.text for node in found.trace.path(found.trace.best))
+        assert written == expected
+        nodes = [node for node in found.trace.nodes if node.text.strip()]
+        assert len(nodes) == len(published.scores)
+        assert sorted(node.path_score for node in nodes) == pytest.approx(sorted(published.scores), abs=1e-5)
+        continued += any(node.depth > 1 for node in nodes)
+    assert continued > 13 if long else not continued
+
+
+def test_changes_win_over_the_preset() -> None:
+    policy = Decoding.official(accumulate="sum", beam=5)
+    assert (policy.accumulate, policy.beam, policy.retrieve_once) == ("sum", 5, True)
+
+
+@pytest.mark.parametrize("policy", [SHORT, LONG, Decoding(max_segments=1), Decoding()])
+@pytest.mark.parametrize("mode", ["adaptive", "always", "never"])
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("text", ["", "Words."])
+@pytest.mark.parametrize("threshold", [0.2, None])
+def test_defect_14_every_mode_returns_a_value(
+    policy: Decoding, mode: str, count: int, text: str, threshold: float | None
+) -> None:
+    """Each mode x {0, 1, 2 passages} x {empty, normal output} x {threshold, none}, long and short form."""
+    tree = {f"[Retrieval]<{name}>": f"[Relevant]{text}</s>" for name in ("d1", "d2")}
+    tree |= {"": "{~retrieve .9 .1 0}x", "[No Retrieval]": f"{text}</s>"}
+    found = run(tree, evidence=passages("d1", "d2")[:count], policy=replace(policy, mode=mode, threshold=threshold))
+    assert (found.answer.text, found.answer.error) == (text, None)
+
+
+# --- closed sets --------------------------------------------------------------------------------------------------
+
+Table = Mapping[str, Mapping[str, float]]
+
+
+def speller(table: Table) -> Callable[[Generate], Reply | Failed]:
+    """A model given by probabilities of the next symbol (a character or a reflection token) after each response."""
+
+    def reply(request: Generate) -> Reply | Failed:
+        response = seen(request.prompt_ids).partition(RESPONSE)[2]
+        row = table.get(response)
+        if row is None:
+            raise AssertionError(f"nothing is known after {response!r}")
+        if "fail" in row:
+            return Failed("no memory")
+        ids = {VOCABULARY.ids.get(s, 0 if s == "</s>" else FIRST_CHARACTER + ord(s[0])): p for s, p in row.items()}
+        return Reply((max(ids, key=lambda i: ids[i]),), {0: ids})
+
+    return reply
+
+
+def isrel(relevant: float) -> dict[str, float]:
+    return {"[Relevant]": relevant, "[Irrelevant]": 1 - relevant}
+
+
+def levels(name: str, *values: float) -> dict[str, float]:
+    return dict(zip(group(name).tokens, values, strict=True))
+
+
+NEUTRAL = levels("issup", 0, 0, 1) | levels("isuse", 0, 0, 1, 0, 0)
+"""Support 0 and utility 0: the passage's weight is its relevance alone."""
+
+
+def choose(table: Table, *choices: str, names: tuple[str, ...] = ("d1", "d2"), **options: Any) -> Run:
+    settings = {"mode": "always", "undefined": "zero", **options}
+    return run(speller(table), *names, choices=choices, **settings)
+
+
+def test_defect_40_option_likelihood() -> None:
+    """Weights (2, 1), p(A) = (0.1, 0.9), p(B) = (0.9, 0.1): A = 1.1, B = 1.9, so B; a vote over strings would tie."""
+    table = {}
+    for name, relevant, a, label in (("d1", 0.8, 0.1, "[Relevant]"), ("d2", 0.4, 0.9, "[Irrelevant]")):
+        judged = f"[Retrieval]<{name}>{label}"
+        table |= {f"[Retrieval]<{name}>": isrel(relevant), judged: {"A": a, "B": 1 - a}}
+        table |= {f"{judged}{option}{end}": NEUTRAL for option in "AB" for end in ("", "[No support / Contradictory]")}
+    found = choose(table, "A", "B", weights=Weights(isrel=2.5))  # 2.5 * (0.8, 0.4) = (2, 1)
+    assert found.answer.text == "B"
+    totals = {node.text: node.path_score for node in found.answer.trace.nodes}
+    assert totals == pytest.approx({"A": 1.1, "B": 1.9})
+
+
+def test_equation_3_adds_the_critique_to_the_probability() -> None:
+    """p(A) = .95 with critique .9, p(B) = .05 with 1.9: the product says A (.855 and .095), the sum B (1.85, 1.95)."""
+    here = "[Retrieval]<d1>[Relevant]"
+    table = {"[Retrieval]<d1>": isrel(0.9), here: {"A": 0.95, "B": 0.05}}
+    for option, label, support in (
+        ("A", "[No support / Contradictory]", (0, 0, 1)),
+        ("B", "[Fully supported]", (1, 0, 0)),
+    ):
+        table[here + option] = levels("issup", *support)
+        table[here + option + label] = levels("isuse", 0, 0, 1, 0, 0)
+    for aggregate, text, scores in (("product", "A", (0.855, 0.095)), ("sum", "B", (1.85, 1.95))):
+        found = choose(table, "A", "B", names=("d1",), aggregate=aggregate)
+        assert found.answer.text == text
+        assert [node.path_score for node in found.answer.trace.nodes] == pytest.approx(scores)
+        assert found.answer.rescore(Weights(issup=0)).text == "A"
+
+
+def test_an_option_that_begins_another_must_end_there_and_shared_beginnings_are_asked_once() -> None:
+    """p(No) = 0.5 * (0.5 + 0.1) for what may end it, p(Not) = 0.5 * 0.4, p(Yes) = 0.5 * 0.8 * 0.5."""
+    nothing = "[No Retrieval]"
+    table = {
+        nothing: {"N": 0.5, "Y": 0.5},
+        nothing + "N": {"o": 1.0},
+        nothing + "No": {"t": 0.4, "</s>": 0.5} | levels("isuse", 0, 0, 0, 0, 0.1),
+        nothing + "Y": {"e": 0.8},
+        nothing + "Ye": {"s": 0.5},
+        nothing + "Not": NEUTRAL,
+        nothing + "Yes": NEUTRAL,
+    }
+    found = choose(table, "No", "Not", "Yes", mode="never")
+    likelihoods = [node.likelihood for node in found.answer.trace.nodes]
+    assert likelihoods == pytest.approx([0.3 / 0.7, 0.2 / 0.7, 0.2 / 0.7], abs=1e-6)
+    assert sorted(found.prompts[:5]) == [nothing + text for text in ("", "N", "No", "Y", "Ye")]
+    assert all(request.max_tokens == 1 for request in found.engine.requests)
+
+
+def test_length_is_taken_out_by_tokens_or_characters() -> None:
+    """Log-probabilities -2 and -3 of one token each; four and twelve characters, eight on average."""
+    texts, ids = ["long", "rather long."], [(1,), (2,)]
+    plain = [1 / (1 + math.exp(-1)), 1 / (1 + math.exp(1))]
+    assert normalised([-2, -3], texts, ids) == pytest.approx(plain)
+    assert normalised([-2, -3], texts, ids, "tokens") == normalised([-2, -3], texts, [(), ()], "tokens")
+    assert normalised([-2, -3], texts, ids, "tokens") == pytest.approx(plain)
+    by_character = normalised([-2, -3], texts, ids, "characters")
+    assert by_character == pytest.approx([1 / (1 + math.exp(2)), 1 / (1 + math.exp(-2))])
+    table = {"[No Retrieval]": {"A": 0.3, "B": 0.5}, "[No Retrieval]B": {"b": 0.5}}
+    table |= {"[No Retrieval]A": NEUTRAL, "[No Retrieval]Bb": NEUTRAL}
+    assert choose(table, "A", "Bb", mode="never").answer.text == "A"  # 0.3 against 0.25
+    assert choose(table, "A", "Bb", mode="never", length="tokens").answer.text == "Bb"  # 0.3 against 0.5
+    with pytest.raises(UserError, match="length='words': choose one of none, tokens, characters"):
+        choose(table, "A", "Bb", mode="never", length="words")
+
+
+def test_nothing_could_be_scored() -> None:
+    with pytest.raises(DecodingError, match="no option could be scored: no memory"):
+        choose({"[No Retrieval]": {"fail": 1.0}}, "A", "B", mode="never")
+
+
+def test_the_engine_says_how_many_ids_one_request_may_watch() -> None:
+    options = [chr(0x4E00 + i) for i in range(30)]
+    table = {"[No Retrieval]": dict.fromkeys(options, 1 / 60) | {options[20]: 0.5}}
+    table |= {f"[No Retrieval]{o}": NEUTRAL for o in options}
+    found = choose(table, *options, mode="never", limits=replace(LIMITS, max_watch=20))
+    assert found.answer.text == options[20]
+    assert max(len(request.watch_ids) for request in found.engine.requests) == 20
+
+
+@pytest.mark.parametrize("wrong", [[], ["A"], "AB", ["A", "A"], ["A", " "], ["A", 1]])
+def test_wrong_options_are_refused(wrong: list[str]) -> None:
+    with pytest.raises(UserError, match="option"):
+        run({}, choices=wrong, mode="never")

@@ -201,10 +201,8 @@ def run(
         question: as asked.
         search: passages by query, in place of `names`.
         evidence: passages given by the caller.
-        policy: the settings, or
-        options: fields of `Decoding`.
-        choices: a closed set.
-        length: for a closed set.
+        policy: the settings, or `options`, fields of `Decoding`.
+        choices: a closed set, with `length`.
         limits: of the engine.
         given: further arguments of `decode`: query, history, critics.
         serving: how the engine works: batch, pace.
@@ -216,15 +214,11 @@ def run(
     if choices is None:
         decoder = decode(question, PROMPTING, settings, passages=evidence, **given)
     else:
-        decoder = decode_options(
-            question, choices, PROMPTING, settings, passages=evidence, length=length, most_watched=limits.max_watch
-        )
-    commits: list[Segment] = []
-    for event in drive([decoder], engine, searches):
-        if isinstance(event, Committed):
-            commits.append(event.segment)
-        elif isinstance(event, Broken):
-            raise event.error
-        elif isinstance(event, Answered):
-            return Run(event.answer, commits, engine, searches)
-    raise AssertionError("the driver ended without an answer")
+        how = {"length": length, "most_watched": limits.max_watch}
+        decoder = decode_options(question, choices, PROMPTING, settings, passages=evidence, **how)
+    *committed, end = drive([decoder], engine, searches)
+    if isinstance(end, Broken):
+        raise end.error
+    assert isinstance(end, Answered)
+    commits = [event.segment for event in committed if isinstance(event, Committed)]
+    return Run(end.answer, commits, engine, searches)

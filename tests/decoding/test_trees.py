@@ -1,0 +1,291 @@
+"""Hand-worked trees: the beam, its searches and cuts; rescoring; and answers that a failure cut off."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from random_model import random_model
+from rich.console import Console
+from scripted_critics import Scripted, says
+from written import LIMITS, Run, passages, run
+
+from retrieval.passage import Passage
+from selfrag.cli.ask import render
+from selfrag.decoding.answer import Answer, Usage, sweep
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.reflectors import Moment
+from selfrag.decoding.requests import Failed
+from selfrag.decoding.rescore import replay
+from selfrag.decoding.trace import Trace
+from selfrag.engines.base import Limits
+from selfrag.errors import DecodingError, UserError
+from selfrag.intrinsics.labels import ANSWERABLE
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.weights import Weights
+from selfrag.rendering import html
+
+TREE: dict[str, Any] = {
+    "": "{~retrieve .5 .5 0}x",
+    "[Retrieval]<d1>": ("[Relevant]Found.</s>", 0.9),
+    "[No Retrieval]": ("Own.</s>", 0.1),
+}
+
+
+@pytest.mark.parametrize(("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)])
+def test_a_threshold_is_exact_as_long_as_it_decides_alike(threshold: float, exact: bool) -> None:
+    answer = run(TREE, "d1").answer.rescore(threshold=threshold)
+    assert (answer.text, answer.exact) == ("Found.", exact)  # with nothing else recorded
+    assert answer.rescore().exact is exact
+
+
+def test_a_threshold_is_exact_where_both_sides_were_recorded_and_stays() -> None:
+    answer = run(TREE, "d1", no_retrieval_branch=True).answer
+    without = answer.rescore(threshold=0.9)
+    assert (answer.text, without.text, without.citations, without.exact) == ("Found.", "Own.", (), True)
+    assert {n.text: str(n.status) for n in without.trace.nodes} == {"Found.": "pruned", "Own.": "finished"}
+    assert without.rescore(weights=Weights(2)).text == "Own."
+    assert without.rescore(threshold=0.2) == answer
+
+
+def test_what_cannot_be_rescored() -> None:
+    failed = Answer("Q", "", (), Usage(), Trace("Q", Decoding(), (), (), None), error="no memory")
+    with pytest.raises(UserError, match="no memory"):
+        failed.rescore()
+    with pytest.raises(UserError, match="threshold"):
+        run(TREE, "d1").answer.rescore(threshold=7)
+    with pytest.raises(UserError, match=r"weights of shape \(1, 2\)"):
+        sweep([run(TREE, "d1").answer], np.ones((1, 2)))
+    best, exact = sweep([failed], [Weights()])
+    assert (best[0, 0], exact[0, 0]) == (-1, False)
+    assert list(replay(failed.trace, [Weights()]).best) == [-1]
+    assert sweep([], [Weights()])[0].shape == (0, 1)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '{"decisions": [], "nodes": [{}], "question": "Q"}'])
+def test_what_is_no_trace_is_one_line(text: str) -> None:
+    with pytest.raises(UserError, match="this is no trace in JSON"):
+        Trace.from_json(text)
+
+
+def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds() -> None:
+    """Long-form trees: 3 segments, beam 2, 5 passages. Processor time, so that a busy machine may run it."""
+    options = {"mode": "always", "beam": 2, "passages": 5, "max_segments": 3}
+    answers = 20 * [run(random_model(seed), *(f"d{i}" for i in range(5)), **options).answer for seed in range(25)]
+    matrix = np.random.default_rng(0).uniform(0, 2, size=(1000, 3))
+    start = time.process_time()
+    best, exact = sweep(answers, matrix)
+    seconds = time.process_time() - start
+    assert best.shape == exact.shape == (500, 1000)
+    assert len({tuple(row) for row in best[:25].T}) > 10  # settings do change choices
+    assert seconds < 2
+
+
+# --- defects that an outside audit found: one named test each ------------------------------------------------------
+
+
+def rejecting(name: str, cost: int, *texts: str) -> Scripted:
+    """A critic that is sure that these texts are not supported and all others are."""
+    return Scripted(name, lambda moment: says(*((0, 0, 1) if moment.text in texts else (1, 0, 0))), cost)
+
+
+def test_each_of_three_tiers_lets_more_through_where_the_next_one_runs_out() -> None:
+    tree = {f"[Retrieval]<d{i}>": (f"{text}</s>", 0.9 - i / 10) for i, text in enumerate(("A.", "B.", "C.", "D."), 1)}
+    critics = rejecting("one", 1, "C."), rejecting("two", 2, "B."), rejecting("three", 3, "A.")
+    settings = {"mode": "always", "survivors": (1, 1, 1), "reflectors": [f"{one.name}>=0.5" for one in critics]}
+    found = run(tree, "d1", "d2", "d3", "d4", given={"critics": critics}, **settings)
+    assert found.answer.text == "D."
+    asked = [[moment.text for moment in critic.moments] for critic in critics]
+    assert asked == [["A.", "B.", "C.", "D."], ["A.", "B.", "D."], ["A.", "D."]]
+    assert found.answer.rescore() == found.answer
+
+
+def test_rejected_passages_take_no_place_where_another_threshold_writes_without_them() -> None:
+    tree = TREE | {"[Retrieval]<d2>": ("{isrel 1 0}Worse.</s>", 0.8)}
+
+    def decoded(threshold: float) -> Answer:
+        critics = rejecting("cheap", 1), rejecting("dear", 3, "Found.", "Worse.")
+        settings = {"threshold": threshold, "no_retrieval_branch": True, "survivors": (2, 2, 2)}
+        terms = ["cheap>=0.5", "dear>=0.5"]
+        return run(tree, "d1", "d2", reflectors=terms, given={"critics": critics}, **settings).answer
+
+    rescored = decoded(0.2).rescore(threshold=0.9)
+    assert (rescored.text, rescored.exact) == ("Own.", True)
+    assert decoded(0.9).text == "Own."
+
+
+@pytest.mark.parametrize(("first", "same"), [(0.1, True), (None, False)])
+def test_a_reflector_of_two_gates_routes_the_start_only_and_only_where_it_is_defined(
+    first: float | None, same: bool
+) -> None:
+    def certain(moment: Moment) -> Judgment | None:
+        value = 0.9 if moment.passages else first
+        return None if value is None else says(value, 1 - value, labels=ANSWERABLE)
+
+    tree = TREE | {"[Retrieval]<d1>": "[Relevant]One.{retrieve .5 .5 0}"}
+    tree |= {"One.[Retrieval]<d1>": "[Relevant]Two.</s>", "One.[No Retrieval]": "Own.</s>"}
+
+    def decoded(threshold: float) -> Answer:
+        settings = {"gates": ["ad<0.5:retrieve", "ad<0.5:write"], "threshold": threshold, "history": "text"}
+        critic = Scripted("ad", certain, needs_evidence=False)
+        return run(tree, "d1", given={"critics": [critic]}, **settings).answer
+
+    assert (decoded(0.2).text, decoded(0.9).text) == ("One. Two.", "One. Own." if same else "Own.")
+    assert not decoded(0.2).rescore(threshold=0.9).exact
+    assert decoded(0.2).rescore(threshold=0.3).exact
+
+
+def test_a_side_of_which_every_candidate_failed_raises_as_a_decode_does() -> None:
+    tree = TREE | {"[No Retrieval]": Failed("no memory")}
+    answer = run(tree, "d1", no_retrieval_branch=True).answer
+    assert answer.rescore().text == "Found."
+    for decoded in (lambda: run(tree, "d1", threshold=0.9), lambda: answer.rescore(threshold=0.9)):
+        with pytest.raises(DecodingError, match=r"^no candidate could be generated: no memory$"):
+            decoded()
+
+
+TWO = {"[Retrieval]<d1>": "[Relevant]One.{retrieve .5 .5 0}", "One.[Retrieval]<d1>": Failed("no memory")}
+PARTIAL = "segment 2 could not be written: no memory"
+
+
+def check_partial(answer: Answer, text: str, reason: str) -> None:
+    """Every place that shows an answer says that it is partial, and why."""
+    assert (answer.text, answer.partial) == (text, reason)
+    assert answer.as_dict()["partial"] == json.loads(answer.trace.to_json())["partial"] == reason
+    assert Trace.from_json(answer.trace.to_json()) == answer.trace
+    assert answer.rescore() == answer
+    assert answer.rescore(Weights(3, 1, 0)).partial == reason
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(render(answer))
+    assert all(f"partial: {reason}" in shown for shown in (str(answer), console.export_text()))
+    assert reason in html(answer)
+
+
+def test_an_answer_that_a_failed_generation_cut_off_says_so() -> None:
+    check_partial(run(TWO, "d1", mode="always", history="text").answer, "One.", PARTIAL)
+
+
+def test_the_other_sides_failures_make_no_rescored_answer_partial() -> None:
+    tree = TWO | {"": "{~retrieve 1 0 0}x", "One.[No Retrieval]": "[No Retrieval]", "[No Retrieval]": "[Utility:1]</s>"}
+    settings = {"no_retrieval_branch": True, "history": "text"}
+    answer = run(tree, "d1", **settings).answer
+    assert (answer.text, answer.partial) == ("One.", PARTIAL)
+    for without in (answer.rescore(threshold=0.9), run(tree, "d1", threshold=0.9, **settings).answer):
+        assert (without.text, without.partial, without.exact) == ("One.", None, True)
+
+
+def searched(tree: Any, failing: str, **options: Any) -> Run:
+    """Decode with a retriever that finds d1 and d2, but fails for one query."""
+
+    def search(query: str) -> Sequence[Passage]:
+        if query == failing:
+            raise UserError("the index is gone")
+        return passages("d1", "d2")
+
+    return run(tree, search=search, mode="always", history="text", **options)
+
+
+def test_a_later_search_that_fails_ends_the_answer_there_and_says_so() -> None:
+    found = searched({f"[Retrieval]<d{i}>": "[Relevant]One.{retrieve 1 0 0}" for i in (1, 2)}, "Q One.")
+    check_partial(found.answer, "One.", "the search for segment 2 failed: the index is gone")
+    assert [s.text for s in found.commits] == ["One."]
+    assert found.answer.trace.decisions[-1].reason == "mode=always; search failed: the index is gone"
+
+
+def test_a_later_search_that_fails_leaves_finished_hypotheses() -> None:
+    tree = {
+        "[Retrieval]<d1>": ("{isrel .9 .1}Whole.</s>", 0.9),
+        "[Retrieval]<d2>": ("{isrel .5 .5}Half.{retrieve 1 0 0}", 0.5),
+    }
+    found = searched(tree, "Q Half.")
+    assert (found.answer.text, found.answer.partial) == ("Whole.", None)
+    assert found.statuses() == {"Whole.": "finished", "Half.": "finished"}
+    for other in (found.answer.rescore(Weights(isrel=-9)), searched(tree, "Q Half.", weights=Weights(isrel=-9)).answer):
+        assert (other.text, other.exact) == ("Half.", True)
+        assert other.partial == "the search for segment 2 failed: the index is gone"
+
+
+# --- the beam: searches, cuts, a full context, a shortlist --------------------------------------------------------
+
+MORE = "{retrieve 1 0 0}"
+
+
+def test_equal_queries_are_searched_once() -> None:
+    """Each hypothesis searches with its last segment; two whose last segments are the same ask the same."""
+    tree = {f"{text}[Retrieval]<d2>": "[Irrelevant]No." + MORE for text in "AB"}
+    tree |= {f"{text}[Retrieval]<d1>": "[Relevant]Same." + MORE for text in "AB"}
+    tree |= {f"[Retrieval]<d{i}>": f"[Relevant]{text}{MORE}" for i, text in ((1, "A"), (2, "B"))}
+    tree |= {f"{text}Same.[Retrieval]<d{i}>": "[Relevant]End.</s>" for text in "AB" for i in (1, 2)}
+    found = run(tree, "d1", "d2", mode="always", history="text")
+    assert found.searches.batches == [["Q"], ["Q A", "Q B"], ["Q Same."]]
+    assert found.answer.text == "A Same. End."
+    assert found.answer.usage.searches == 4
+
+
+def test_passages_are_cut_and_the_cut_is_noted() -> None:
+    """Of 502 characters 160 are tokenised and 5 kept; the other 342 count as 86 tokens."""
+    tree = {"[Retrieval]<paragraph>T\nxxx</paragraph>": "[Relevant]A.</s>"}
+    evidence = [Passage("d1", "x" * 500, "T")]
+    found = run(tree, evidence=evidence, mode="always", passage_tokens=5)
+    assert found.answer.trace.nodes[0].dropped_tokens == 155 + 86
+
+
+def test_what_does_not_fit_the_context_is_cut_or_fails_alone() -> None:
+    small, huge = passages("d1")[0], Passage("d2", "x" * 200, "Title of d2")
+    limits = Limits(max_model_len=150, vocab_size=LIMITS.vocab_size)
+    found = run({"[Retrieval]<d1>": "[Relevant]A.</s>"}, evidence=[huge, small], mode="always", limits=limits)
+    assert found.answer.text == "A."
+    (failed,) = [n for n in found.answer.trace.nodes if n.status == "failed"]
+    assert "does not fit a context of 150" in failed.finish
+    with pytest.raises(DecodingError, match=r"^the model could not read the question: prompt of \d+ tokens does not"):
+        run({}, "d1", question="why " * 25_000, limits=limits)
+    tree = {"[No Retrieval]": "12345{retrieve 0 1 0}"}
+    room = len(run(tree, mode="never", max_segments=1).engine.requests[0].prompt_ids) + 4
+    found = run(tree, mode="never", limits=Limits(max_model_len=room, vocab_size=LIMITS.vocab_size))
+    assert (found.answer.text, found.node("1234").finish) == ("1234", "context")
+
+
+RELEVANCE = {"d1": 0.2, "d2": 0.9, "d3": 0.4, "d4": 0.95}
+SHORTLIST = {"mode": "always", "shortlist": 4, "passages": 2, "max_segments": 1}
+
+
+def relevances(**changes: Any) -> dict[str, Any]:
+    written = {f"[Retrieval]<{name}>": f"{{isrel {p} {1 - p:.2f}}}From {name}.</s>" for name, p in RELEVANCE.items()}
+    return written | changes
+
+
+def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_knows() -> None:
+    found = run(relevances(), *RELEVANCE, **SHORTLIST)
+    (decision,) = found.answer.trace.decisions
+    assert decision.passages == passages("d4", "d2")
+    assert [node.text for node in found.answer.trace.nodes] == ["From d4.", "From d2."]
+    judged = [(name, judgment.evidence, round(judgment.score, 2)) for name, judgment in decision.gates]
+    assert judged == [("isrel", name, p) for name, p in RELEVANCE.items()]
+    assert Trace.from_json(found.answer.trace.to_json()) == found.answer.trace
+    asked = [request.prompt_ids for request in found.engine.requests]
+    assert [request.max_tokens for request in found.engine.requests] == [1, 1, 1, 1, 100, 100]
+    assert asked[4:] == [asked[3], asked[1]]
+
+
+def test_one_that_cannot_be_judged_comes_last_and_multiple_choice_reads_the_best() -> None:
+    failing = relevances(**{"[Retrieval]<d4>": Failed("no memory")})
+    assert run(failing, *RELEVANCE, **SHORTLIST).answer.trace.decisions[0].passages == passages("d2", "d3")
+    label = {name: "[Relevant]" if p > 0.5 else "[Irrelevant]" for name, p in RELEVANCE.items()}
+    places = [f"[Retrieval]<{name}>{label[name]}" for name in RELEVANCE]
+    ends = {f"{place}{end}": "x" for place in places for end in ("", "A", "B", *(o + FULLY for o in "AB"))}
+    found = run(relevances() | ends, *RELEVANCE, choices=["A", "B"], **SHORTLIST)
+    assert found.answer.trace.decisions[0].passages == passages("d4", "d2")
+
+
+FULLY = "[Fully supported]"
+
+
+def test_a_shortlist_is_no_shorter_than_what_is_written_from() -> None:
+    with pytest.raises(UserError, match="shortlist=4"):
+        Decoding(shortlist=4)
+    assert Decoding().searched == 5
