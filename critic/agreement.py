@@ -93,14 +93,9 @@ def compare(
 
 
 def kappa(confusion: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Cohen's kappa of confusion matrices.
+    """Cohen's kappa of confusion matrices [R, n, n]: 1 - observed / expected disagreement, NaN where none is expected.
 
-    Args:
-        confusion: counts, shape [R, n, n].
-        weights: of disagreements, shape [n, n], 0 on the diagonal: 1 elsewhere, or squared distances.
-
-    Returns:
-        1 - observed / expected disagreement, shape [R]; NaN where none is expected.
+    `weights` [n, n] of disagreements are 0 on the diagonal: 1 elsewhere, or squared distances.
     """
     counts = np.asarray(confusion, dtype=np.float64)
     total = counts.sum(axis=(1, 2))

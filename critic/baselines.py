@@ -1,22 +1,27 @@
-"""What stands beside a trained critic: the most frequent label, tf-idf with logistic regression, other models.
+"""Critics by name, and what stands beside a trained one: label frequencies, tf-idf, shared words, other models.
 
-The first two read no language: what they get right, the data give away. The untrained base is asked with the words that
-a hosted teacher gets, so its figures say what prompting alone is worth. A generator judges by its own tokens.
+The first three read no language: what they get right, the data give away. The untrained base is asked with the words
+that a hosted teacher gets, so its figures say what prompting alone is worth. A generator judges by its own tokens.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from critic.cases import Case, Labelled
+from critic.cases import Case, Critic, Labelled
+from critic.demo import ADAPTER
+from critic.student.judge import DEMO, load_critic, resolve_critic
 from critic.student.prompt import CHARACTERS_A_TOKEN, Limits, Prompt, cut
 from critic.teacher.forms import OWN, answers
 from selfrag.errors import UserError, VocabularyError, require
 from selfrag.prompting import Prompting
+from selfrag.provenance import sha256
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.reflection.vocabulary import Vocabulary
@@ -68,12 +73,7 @@ class TfidfCritic:
 
     @classmethod
     def fit(cls, rows: Sequence[Labelled]) -> TfidfCritic:
-        """Fit one model a group.
-
-        Raises:
-            UserError: a group has rows of one label only.
-            MissingExtraError: scikit-learn is not installed.
-        """
+        """Fit one model a group; a `UserError` names a group with rows of one label only."""
         require("sklearn", extra="eval")
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
@@ -139,11 +139,7 @@ class PromptedCodec:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, max_length: int = 2048) -> PromptedCodec:
-        """For a Hugging Face tokenizer.
-
-        Raises:
-            VocabularyError: it has no EOS.
-        """
+        """For a Hugging Face tokenizer, which must have an EOS."""
         if tokenizer.eos_token_id is None:
             raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), max_length)
@@ -182,11 +178,7 @@ class GeneratorCodec:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> GeneratorCodec:
-        """For a Hugging Face tokenizer.
-
-        Raises:
-            VocabularyError: it lacks reflection tokens, or EOS.
-        """
+        """For a Hugging Face tokenizer, which must have reflection tokens and EOS."""
         return cls(Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)))
 
     @property
@@ -228,3 +220,93 @@ class GeneratorCodec:
         ids = self.prompting.codec.encode(getattr(case, part)[: CHARACTERS_A_TOKEN * 4 * limit])
         dropped[part] = max(0, len(ids) - limit)
         return cut(ids, limit, part)
+
+
+LEXICAL = "lexical"
+
+_NOTES = frozenset({"README.md", "training.json"})
+"""Files of a critic's folder that decide no judgment."""
+
+_WORD = re.compile(r"\w+")
+_COMMON = frozenset(
+    _WORD.findall(
+        "a an and are as at be but by can did do does for from had has have he her his how i if in is it its me my of"
+        " on or our she so that the their them there they this to us was we were what when where which who whom whose"
+        " why will with you your"
+    )
+)
+_ASKS = re.compile(
+    r"\?|^\W*(who|what|when|where|which|whose|whom|how|why|is|are|was|were|did|does|do|can|in what|tell me about)\b",
+    re.IGNORECASE,
+)
+_CHECKABLE = re.compile(r"\d|(?<=[a-z,;] )[A-Z]")
+_SURE = 0.9
+
+
+def open_critic(name: str, engine: str | None = None) -> Critic:
+    """`lexical`, `demo` (the critic of the package), or the critic of a folder, which is a context manager, too."""
+    folder = critic_folder(name)
+    if folder is None:
+        return LexicalCritic()
+    return load_critic(folder, engine)
+
+
+def critic_folder(name: str) -> Path | None:
+    """Folder of a trained critic by that name; None for `lexical`."""
+    if name == LEXICAL:
+        return None
+    if name != DEMO and not (name and Path(name).is_dir()):
+        raise UserError(f"no critic {name!r}: give the folder of a trained one, {DEMO} or {LEXICAL}")
+    return resolve_critic(name)
+
+
+def fingerprint(name: str) -> str:
+    """Changes with the critic: its name, and the content of the files that decide its judgments where it has some."""
+    folder = ADAPTER if name == DEMO else Path(name)
+    if not folder.is_dir():
+        return name
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in _NOTES)
+    return " ".join(f"{path.relative_to(folder).as_posix()}:{sha256(path)[:16]}" for path in files)
+
+
+class LexicalCritic:
+    """A `Critic` by word overlap: the floor that a trained one must beat. Ignores order, inflection and meaning."""
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
+        """One judgment a case; never None."""
+        return [_hard(case, self._label(case)) for case in cases]
+
+    def _label(self, case: Case) -> int:
+        """Position of the label in its group."""
+        match case.group:
+            case "IsRel":
+                return 0 if _evident(case, case.instruction) >= 0.4 else 1
+            case "IsSup":
+                share = _evident(case, case.output)
+                return 0 if share >= 0.8 else 1 if share >= 0.4 else 2
+            case "IsUse":
+                return 4 if overlap(case.output, case.instruction) < 0.9 else 1
+        # Retrieve: a question or something checkable retrieves, unless the evidence has it.
+        if not case.preceding and (not case.output or case.evidence is None):
+            return 0 if _ASKS.search(case.instruction) else 1
+        if case.evidence is not None and _evident(case, case.output) >= 0.6:
+            return 2
+        return 0 if _CHECKABLE.search(case.output) else 1
+
+
+def overlap(text: str, other: str) -> float:
+    """Share of the content words of `text` that occur in `other`; all words count where none has content."""
+    words = set(_WORD.findall(text.casefold()))
+    content = words - _COMMON or words
+    return len(content.intersection(_WORD.findall(other.casefold()))) / len(content) if content else 0.0
+
+
+def _evident(case: Case, text: str) -> float:
+    return 0.0 if case.evidence is None else overlap(text, f"{case.evidence.title} {case.evidence.text}")
+
+
+def _hard(case: Case, position: int) -> Judgment:
+    rest = (1 - _SURE) / (len(case.labels) - 1)
+    distribution = tuple(_SURE if n == position else rest for n in range(len(case.labels)))
+    evidence = None if case.evidence is None else case.evidence.id
+    return Judgment(case.labels, case.group, distribution, 1.0, Source.HARD, evidence)

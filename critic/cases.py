@@ -107,11 +107,7 @@ class Critic(Protocol):
 
 
 def check(case: Case) -> None:
-    """Refuse a case that cannot be judged.
-
-    Raises:
-        UserError: no evidence or no output where the group needs it, or a blank passage.
-    """
+    """Refuse a case without evidence or output where its group needs it, or with a blank passage."""
     if case.evidence is None and case.group in ("IsRel", "IsSup"):
         raise UserError(f"{case.group} needs 'evidence', which is missing")
     if case.evidence is not None and not case.evidence.text.strip():
@@ -128,14 +124,9 @@ def digest(case: Case) -> str:
 
 
 def read_labelled(path: str | Path, *, judgeable: bool = False) -> Iterator[Labelled]:
-    """Read a JSONL file of labelled cases (`.gz` allowed), strictly.
+    """Read a JSONL file of labelled cases (`.gz` allowed), strictly: a `UserError` names `file:line` of a bad row.
 
-    Args:
-        path: the file.
-        judgeable: refuse rows that lack what their group judges, too.
-
-    Raises:
-        UserError: the file cannot be read, a row is bad, or an id occurs twice; the message names `file:line`.
+    `judgeable` refuses rows that lack what their group judges, too.
     """
 
     def parse(record: dict[str, Any]) -> Labelled:
@@ -148,12 +139,7 @@ def read_labelled(path: str | Path, *, judgeable: bool = False) -> Iterator[Labe
 
 
 def read_questions(path: str | Path) -> Iterator[Question]:
-    """Read a JSONL file of cases (`.gz` allowed), strictly. Labels in it are ignored, to label rows again.
-
-    Raises:
-        UserError: the file cannot be read, an id occurs twice, a row is bad, or it lacks what its group judges; the
-            message names `file:line`.
-    """
+    """Read a JSONL file of cases (`.gz` allowed), as strictly. Labels in it are ignored, to label rows again."""
 
     def parse(record: dict[str, Any]) -> Question:
         need(record, ("id", "group", "instruction"), FIELDS)
@@ -173,11 +159,7 @@ def read_questions(path: str | Path) -> Iterator[Question]:
 
 
 def rows_file(path: Path) -> Path:
-    """The file itself, or the training rows of a data folder.
-
-    Raises:
-        UserError: a folder without them.
-    """
+    """The file itself, or the training rows of a data folder."""
     if not path.is_dir():
         return path
     candidates = [path / "train" / name for name in ("critic.jsonl.gz", "critic.jsonl")]
@@ -188,11 +170,7 @@ def rows_file(path: Path) -> Path:
 
 
 def parse_labelled(record: dict[str, Any]) -> Labelled:
-    """Check one decoded JSON object and make it a labelled case.
-
-    Raises:
-        UserError: a key is missing or of the wrong type, the group is unknown, or the label is not one of its group.
-    """
+    """Check one decoded JSON object and make it a labelled case."""
     need(record, ("id", "group", "instruction", "label"), FIELDS)
     case = parse_case(record)
     label = text_of(record, "label")
@@ -203,11 +181,7 @@ def parse_labelled(record: dict[str, Any]) -> Labelled:
 
 
 def parse_case(record: dict[str, Any]) -> Case:
-    """Check the keys that make a case; others are ignored.
-
-    Raises:
-        UserError: a key is missing or of the wrong type, or the group is unknown.
-    """
+    """Check the keys that make a case; others are ignored."""
     group = text_of(record, "group")
     if group not in GROUPS:
         raise UserError(f"unknown group {group!r}; known: {', '.join(GROUPS)}")
@@ -229,27 +203,14 @@ FIELDS = (
 
 
 def need(record: Mapping[str, Any], required: Sequence[str], fields: str) -> None:
-    """Refuse a row that lacks a key.
-
-    Args:
-        record: the row.
-        required: keys that it must have.
-        fields: what a row has, for the message.
-
-    Raises:
-        UserError: names the first key that is missing, those that are there, and what a row has.
-    """
+    """Refuse a row that lacks a required key: a `UserError` names it, the keys that are there, and what a row has."""
     if missing := [name for name in required if name not in record]:
         found = ", ".join(map(repr, list(record)[:8])) or "nothing"
         raise UserError(f"no {missing[0]!r} in a row with {found:.200}; {fields}")
 
 
 def text_of(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """A text of a decoded JSON object, or `default` where the key is missing.
-
-    Raises:
-        UserError: it is something else, or missing without a default.
-    """
+    """A text of a decoded JSON object, or `default` where the key is missing."""
     value = record.get(key, default)
     if not isinstance(value, str):
         raise UserError(f"{key!r} must be text, not {value!r:.60}")
@@ -257,11 +218,7 @@ def text_of(record: Mapping[str, Any], key: str, default: str | None = None) -> 
 
 
 def passage_of(record: Mapping[str, Any], id_: str) -> Passage:
-    """A passage of a decoded JSON object; `id_` where it has no id of its own.
-
-    Raises:
-        UserError: text or title is of the wrong type.
-    """
+    """A passage of a decoded JSON object; `id_` where it has no id of its own."""
     found = record.get("id")
     return Passage(id_ if found is None else str(found), text_of(record, "text"), text_of(record, "title", ""))
 
@@ -270,11 +227,7 @@ T = TypeVar("T")
 
 
 def parse_targets(texts: Iterable[str]) -> dict[str, int]:
-    """Wanted numbers of rows: `IsSup=500` for a group, `IsSup/Partially supported=200` for a label.
-
-    Raises:
-        UserError: an unknown group or label, no number, or the same twice.
-    """
+    """Wanted numbers of rows: `IsSup=500` for a group, `IsSup/Partially supported=200` for a label."""
     targets: dict[str, int] = {}
     for text in texts:
         name, _, number = text.rpartition("=")

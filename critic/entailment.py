@@ -68,11 +68,7 @@ class _Late:
 
 
 def load(directory: str) -> CriticEntailment:
-    """The judge of a critic's checkpoint, which is loaded at the first verdict.
-
-    Raises:
-        UserError: there is no such directory. At the first verdict: it holds no critic, or the engine cannot load it.
-    """
+    """The judge of a critic's checkpoint, which is loaded at the first verdict."""
     from critic.student.judge import resolve_critic
     from selfrag.provenance import model_files
 

@@ -110,11 +110,7 @@ def compare(
 
 
 def figures(rows: Sequence[Labelled], judgments: Sequence[Judgment | None], *, seed: int = 0) -> Figures:
-    """Figures of rows of one group, at least one; `seed` is of the intervals.
-
-    Raises:
-        ValueError: no rows, several groups, or another number of judgments.
-    """
+    """Figures of rows of one group, at least one; `seed` is of the intervals."""
     groups = {row.case.group for row in rows}
     if len(groups) != 1 or len(rows) != len(judgments):
         raise ValueError(f"{len(rows)} rows of {len(groups)} groups with {len(judgments)} judgments")
@@ -166,12 +162,7 @@ Named = Mapping[str, Evaluation]
 
 
 def report(evaluations: Named, main: str) -> str:
-    """The whole report.
-
-    Args:
-        evaluations: name of a critic -> its evaluation; all on the same rows.
-        main: the critic that is shown in full.
-    """
+    """The whole report: name of a critic -> its evaluation, all on the same rows; `main` is shown in full."""
     shown = evaluations[main]
     groups = [group for group in GROUPS if group in shown.groups]
     paper = [(name, *[f"{known[group]:.3f}" for group in groups]) for name, known in PAPER.items()]
@@ -264,11 +255,7 @@ class Subjects:
             raise UserError("nothing to evaluate: give a critic, a generator, a base model or training rows")
 
     def folders(self) -> dict[str, Path]:
-        """Folders of the models, fetched where they are named on the hub.
-
-        Raises:
-            UserError: there is no such model.
-        """
+        """Folders of the models, fetched where they are named on the hub."""
         from critic.student.judge import resolve_critic
         from selfrag.loading import resolve_model
 
@@ -305,21 +292,13 @@ def run_evaluation(
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Evaluation]:
-    """Evaluate on a file.
+    """Evaluate on a file of labelled rows; `say` is told what is done next, `seed` is of the intervals.
 
-    Args:
-        rows_path: labelled rows.
-        subjects: what is evaluated.
-        out: where to write figures, manifest and every single judgment, as JSON; written again after each critic. Until
-            the last one is done, `OUT.journal` holds what models judged, for the same evaluation started again.
-        seed: of the intervals.
-        say: told what is done next.
+    `out` gets figures, manifest and every single judgment as JSON, again after each critic. Until the last one is done,
+    `OUT.journal` holds what models judged, for the same evaluation started again.
 
     Returns:
         Name of a critic -> its evaluation; the trained one first.
-
-    Raises:
-        UserError: a file, a row or a model cannot be used, or `OUT.journal` is of another evaluation.
     """
     rows = list(read_labelled(rows_path, judgeable=True))
     train = None if subjects.train is None else list(read_labelled(rows_file(subjects.train)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
@@ -31,12 +32,7 @@ Loader: TypeAlias = Callable[[Iterable[Raw], str, str | None], Iterator[Outcome]
 
 
 def rowwise(parse: Callable[[Raw, str], Pair]) -> Loader:
-    """A loader for sources in which every row stands for itself.
-
-    Args:
-        parse: makes a pair of a row and the data set's name; raises `UnusableError` for a row that is no pair, and
-            `UserError` for a malformed one.
-    """
+    """A loader for sources in which every row stands for itself; an `UnusableError` of `parse` drops the row."""
 
     def read(rows: Iterable[Raw], dataset: str, language: str | None) -> Iterator[Outcome]:
         for raw in rows:
@@ -167,35 +163,30 @@ def _oasst_messages(rows: Iterable[Raw], dataset: str, language: str | None) -> 
 
     Messages of a tree follow each other, its prompt first; later messages of a conversation are skipped.
     """
-    prompt: Raw | None = None
-    refused, unanswered = "", False
-    for raw in rows:
-        outcome: Outcome | None = None
-        with raw.blamed():
-            if raw.record.get("parent_id") is None:
-                if prompt is not None and unanswered:
-                    yield Dropped(prompt.place, "no output")
-                identifier(raw.record, "message_id")
-                prompt, refused = raw, _oasst_refusal(raw.record, language)
-                unanswered = not refused
-                outcome = Dropped(raw.place, refused) if refused else None
-            else:
-                tree = identifier(raw.record, "message_tree_id")
-                if prompt is None or identifier(prompt.record, "message_tree_id") != tree:
-                    raise UserError(
-                        f"a message of tree {tree:.60} that does not follow its prompt; sort the file by trees"
-                    )
-                if raw.record["parent_id"] != prompt.record["message_id"]:
-                    outcome = Dropped(raw.place, "a later message of a conversation")
+    for tree, (prompt, *replies) in groupby(rows, _oasst_name):
+        unanswered = True
+        with prompt.blamed():
+            if prompt.record.get("parent_id") is not None:
+                raise UserError(f"a message of tree {tree:.60} that does not follow its prompt; sort the file by trees")
+            key, refused = identifier(prompt.record, "message_id"), _oasst_refusal(prompt.record, language)
+        if refused:
+            yield Dropped(prompt.place, refused)
+        for raw in replies:
+            with raw.blamed():
+                if raw.record.get("parent_id") != key:
+                    outcome: Outcome = Dropped(raw.place, "a later message of a conversation")
                 elif refused:
                     outcome = Dropped(raw.place, f"a reply to a prompt that was left out ({refused})")
                 else:
-                    unanswered = False
-                    outcome = _oasst_pair(raw.place, dataset, prompt.record, raw.record)
-        if outcome is not None:
+                    unanswered, outcome = False, _oasst_pair(raw.place, dataset, prompt.record, raw.record)
             yield outcome
-    if prompt is not None and unanswered:
-        yield Dropped(prompt.place, "no output")
+        if unanswered and not refused:
+            yield Dropped(prompt.place, "no output")
+
+
+def _oasst_name(raw: Raw) -> str:
+    with raw.blamed():
+        return identifier(raw.record, "message_tree_id")
 
 
 def _oasst_refusal(prompt: Mapping[str, Any], language: str | None) -> str:
@@ -365,11 +356,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def named(name: str) -> Format:
-    """The format of this name.
-
-    Raises:
-        UserError: no such format; the message lists the known ones.
-    """
+    """The format of this name."""
     for form in FORMATS:
         if form.name == name.strip():
             return form

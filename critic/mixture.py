@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from critic.formats import Format
 from critic.pairs import Dropped, Outcome, Pair
@@ -22,9 +22,6 @@ from selfrag.provenance import commit, sha256, versions
 from selfrag.training.public_rows import Source, raw_rows
 
 T = TypeVar("T")
-Progress: TypeAlias = Callable[[str, Iterator[Outcome]], Iterator[Outcome]]
-"""Wraps the rows of the named format while they are read, to show how far it is."""
-
 _SHOWN = 5  # places a reason
 _ENOUGH = 2_000  # characters that decide on the language; more hardly change the answer
 
@@ -43,18 +40,9 @@ class Reading:
 
 
 def load(source: Source, form: Format, reading: Reading | None = None) -> Iterator[Outcome]:
-    """Pairs of a source in its order, and the rows that give none.
+    """Pairs of a source in its order, each with an id of its own, and the rows that give none.
 
-    Args:
-        source: a file, or rows such as a Hugging Face data set, streamed ones too.
-        form: what its rows look like; see `FORMATS`.
-        reading: filters.
-
-    Yields:
-        `Pair` with an id that is unique among those of this call, or `Dropped`.
-
-    Raises:
-        UserError: the source cannot be read or a row is not in this format (names its place), or no row is a pair.
+    A `UserError` names the place of a row that is not in this format, or says that no row is a pair.
     """
     reading = reading or Reading()
     rows = raw_rows(source, reading.split)
@@ -148,18 +136,15 @@ class Tally:
             self.places.setdefault(reason, []).append(row.id)
 
 
-def pairs(
-    part: Part, tally: Tally, reading: Reading | None = None, seed: int = 0, progress: Progress = lambda _, rows: rows
-) -> Iterator[Pair]:
-    """The pairs drawn from one part, in their order; `tally` is complete when the last is taken.
-
-    Raises:
-        UserError: as `load`, or `count` is negative.
-    """
+def pairs(part: Part, tally: Tally, reading: Reading | None = None, seed: int = 0) -> Iterator[Pair]:
+    """The pairs drawn from one part, in their order; `tally` is complete when the last is taken."""
     if part.count is not None and part.count < 0:
         raise UserError(f"{part.form.name}: {part.count} pairs cannot be drawn; 0 or more")
+    from tqdm import tqdm
+
     sample: Sample[Pair] | None = None if part.count is None else Sample(part.count, seed)
-    for outcome in progress(part.form.name, load(part.source, part.form, reading)):
+    rows = load(part.source, part.form, reading)
+    for outcome in tqdm(rows, desc=part.form.name, unit=" rows", delay=1, disable=None):
         if isinstance(outcome, Dropped):
             tally.skip(outcome)
             continue
@@ -180,24 +165,10 @@ def write_mixture(
     *,
     seed: int = 0,
     reading: Reading | None = None,
-    progress: Progress = lambda _, rows: rows,
 ) -> list[Tally]:
-    """Write all parts as one file of pairs, and `<path>.manifest.json` beside it.
+    """Write all parts as one file of pairs, and `<path>.manifest.json` beside it; a tally for each part.
 
     The file appears under its name only when it is complete, so an interrupted run is simply started again.
-
-    Args:
-        path: where; JSON lines that `critic.pairs.read_pairs` reads.
-        parts: in the order of the file.
-        seed: of the draws.
-        reading: filters, the same for all parts.
-        progress: see `Progress`.
-
-    Returns:
-        A tally for each part.
-
-    Raises:
-        UserError: a source cannot be read or has a bad row, two parts give the same id, or the disk is full.
     """
     path = Path(path)
     tallies = [Tally(_name(part.source)) for part in parts]
@@ -205,7 +176,7 @@ def write_mixture(
 
     def records() -> Iterator[dict[str, Any]]:
         for part, tally in zip(parts, tallies, strict=True):
-            for pair in pairs(part, tally, reading, seed, progress):
+            for pair in pairs(part, tally, reading, seed):
                 if pair.id in seen:
                     raise UserError(f"id {pair.id!r} comes from {seen[pair.id]} and from {tally.source}; leave one out")
                 seen[pair.id] = tally.source

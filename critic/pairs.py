@@ -49,20 +49,12 @@ FIELDS = "a pair has the texts id, instruction and output, and may have dataset,
 
 
 def read_pairs(path: str | Path) -> Iterator[Pair]:
-    """Read a JSONL file of pairs (`.gz` allowed), strictly.
-
-    Raises:
-        UserError: the file cannot be read, a row is bad, or an id occurs twice; the message names `file:line`.
-    """
+    """Read a JSONL file of pairs (`.gz` allowed), strictly: a `UserError` names `file:line` of a bad row."""
     return read_identified(path, parse_pair)
 
 
 def parse_pair(record: dict[str, Any]) -> Pair:
-    """Check one decoded JSON object and make it a pair; keys that are not known are ignored.
-
-    Raises:
-        UserError: a key is missing or of the wrong type, or instruction or output is blank.
-    """
+    """Check one decoded JSON object and make it a pair."""
     need(record, ("id", "instruction", "output"), FIELDS)
     key = text_of(record, "id")
     gold = record.get("gold_passages", [])
@@ -91,11 +83,7 @@ Outcome: TypeAlias = Pair | Dropped
 def make_pair(
     key: str, dataset: str, kind: str, instruction: str, output: str, passages: tuple[Passage, ...] = ()
 ) -> Pair:
-    """A pair with the white space around its texts removed.
-
-    Raises:
-        UnusableError: instruction or output is blank, or holds half a character, which no UTF-8 file can.
-    """
+    """A pair with the white space around its texts removed; `UnusableError` for blank ones and halves of characters."""
     pair = Pair(key, dataset, instruction.strip(), output.strip(), kind, passages)
     for name, written in (("instruction", pair.instruction), ("output", pair.output)):
         if not written:
@@ -111,17 +99,9 @@ def make_pair(
 def open_dataset(
     name: str, configuration: str | None = None, split: str = "train", *, place: str = "", streaming: bool = True
 ) -> Rows:
-    """Rows of one split of a data set.
+    """Rows of one split of a data set: `owner/name` on the hub, a folder of data files, or one of `save_to_disk`.
 
-    Args:
-        name: `owner/name` on the hub, a directory of data files, or one that `save_to_disk` wrote.
-        configuration: such as `nq` of `facebook/kilt_tasks`, where the data set has several.
-        split: such as `train`.
-        place: how an error begins; `hf:NAME` by default.
-        streaming: fetch rows while they are read.
-
-    Raises:
-        UserError: no such data set, configuration or split, or the hub cannot be reached.
+    `place` is how an error begins; `hf:NAME` by default. `streaming` fetches rows while they are read.
     """
     import datasets
 
@@ -139,35 +119,10 @@ BadRows: TypeAlias = Literal["stop", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
-class JsonlPairs:
-    """A JSONL file of pairs, `.gz` allowed."""
+class Source:
+    """A JSONL file of pairs (`.gz` allowed), or rows that can be read again, such as a `Dataset` or a stream."""
 
-    path: Path
-    bad_rows: BadRows = "stop"
-    limit: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the file."""
-        return self.path.name
-
-    def total(self) -> int:
-        """Number of rows, all checked.
-
-        Raises:
-            UserError: the file cannot be read, or a row is bad and bad rows stop.
-        """
-        return sum(1 for _ in self)
-
-    def __iter__(self) -> Iterator[Pair | Dropped]:
-        return islice(read_jsonl(self.path, _checked(self.name, self.bad_rows)), self.limit)
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetPairs:
-    """A `datasets.Dataset` or `IterableDataset`, or any other iterable of dictionaries that can be read again."""
-
-    dataset: Iterable[Mapping[str, Any]]  # its rows, in order
+    rows: Path | Iterable[Mapping[str, Any]]
     name: str  # what to call it
     # our key -> column of the data set, for keys that are named otherwise there. A set without `id` gets ids from
     # positions.
@@ -176,28 +131,24 @@ class DatasetPairs:
     limit: int | None = None  # read this many rows only
 
     def total(self) -> int | None:
-        """Number of rows, all checked; None for a stream, whose bad rows are met when they come.
-
-        Raises:
-            UserError: a row is bad and bad rows stop.
-        """
-        return sum(1 for _ in self) if hasattr(self.dataset, "__len__") else None
+        """Number of rows, all checked; None for a stream, whose bad rows are met when they come."""
+        return sum(1 for _ in self) if isinstance(self.rows, Path) or hasattr(self.rows, "__len__") else None
 
     def __iter__(self) -> Iterator[Pair | Dropped]:
-        return islice(self._rows(), self.limit)
-
-    def _rows(self) -> Iterator[Pair | Dropped]:
         checked = _checked(self.name, self.bad_rows)
-        rows = unbroken(self.dataset, self.name, "finished shards are kept, run the same again")
+        rows = read_jsonl(self.rows, checked) if isinstance(self.rows, Path) else self._read(self.rows, checked)
+        return islice(rows, self.limit)
+
+    def _read(
+        self, dataset: Iterable[Mapping[str, Any]], checked: Callable[[dict[str, Any]], Pair | Dropped]
+    ) -> Iterator[Pair | Dropped]:
+        rows = unbroken(dataset, self.name, "finished shards are kept, run the same again")
         for number, found in enumerate(rows, 1):
             record = {**found, **{key: found.get(column) for key, column in self.columns.items()}}
             try:
                 yield checked({"id": f"{self.name}-{number}", **_without_nulls(record)})
             except UserError as error:
                 raise UserError(f"{self.name} row {number}: {error}") from error
-
-
-Source: TypeAlias = JsonlPairs | DatasetPairs
 
 
 def _without_nulls(value: Any) -> Any:
@@ -239,26 +190,13 @@ def open_source(
     bad_rows: BadRows = "stop",
     limit: int | None = None,
 ) -> Source:
-    """A source by name: a JSONL file, a folder that `save_to_disk` wrote, or a data set that `load_dataset` finds.
-
-    Args:
-        pairs: file, folder, or name on the hub.
-        configuration: of a data set that has several.
-        split: of a data set.
-        streaming: do not download the data set first.
-        columns: see `DatasetPairs`.
-        bad_rows: see `DatasetPairs`.
-        limit: see `DatasetPairs`.
-
-    Raises:
-        UserError: there is no such file or data set, or a file is given what only data sets have.
-    """
+    """A source by name: a JSONL file, a folder that `save_to_disk` wrote, or a data set that `load_dataset` finds."""
     path = Path(pairs)
     if path.is_file():
         if configuration is not None or split != "train" or streaming or columns:
             raise UserError(f"{pairs} is a file; a configuration, a split, streaming and columns are for data sets")
-        return JsonlPairs(path, bad_rows, limit)
+        return Source(path, path.name, bad_rows=bad_rows, limit=limit)
     place = f"no pairs at {pairs!r} (split {split!r})"
     found = open_dataset(pairs, configuration, split, place=place, streaming=streaming)
     name = path.name if configuration is None else f"{path.name}/{configuration}"
-    return DatasetPairs(found, name, columns or {}, bad_rows, limit)
+    return Source(found, name, columns or {}, bad_rows, limit)

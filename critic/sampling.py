@@ -146,19 +146,9 @@ def draw(
     passages: int = 5,
     rules: Sequence[Rule] = RULES,
 ) -> Sample:
-    """Draw cases.
+    """Draw `wanted` cases of each group; `find` gives sentence spans, `passages` is how many a search brings.
 
-    Args:
-        pairs: with distinct ids, in a fixed order.
-        wanted: group -> number of cases.
-        find: gives the sentence spans of a text.
-        seed: of everything random.
-        retriever: for rules that search; without one they are left out.
-        passages: passages a search.
-        rules: the kinds of cases.
-
-    Raises:
-        UserError: no pairs, or no rule for a group that is wanted.
+    Without a retriever, rules that search are left out.
     """
     if not pairs:
         raise UserError("there are no pairs to draw from; give a file with at least one")

@@ -78,7 +78,6 @@ class AugmentOptions:
     # passages that the pair brings: `off` ignores them, `join` puts them before the retrieved candidates, `only`
     # searches nothing for pairs that have some
     gold: Literal["off", "join", "only"] = "off"
-    judge_all: bool = False  # judge IsSup for irrelevant passages too; only the provenance changes
     # `input` searches without the task instruction before an input, whose words find passages about themselves; `full`
     # searches with the instruction as it is
     query: Literal["input", "full"] = "input"
@@ -289,7 +288,7 @@ class _Augmentation:
         answers = yield from _judgments([self.case("IsRel", start, start, one.passage) for one in candidates])
         for number, isrel in enumerate(answers):
             judged[number] = replace(judged[number], isrel=isrel)
-        asked = [number for number, one in enumerate(judged) if one.relevant or self.options.judge_all]
+        asked = [number for number, one in enumerate(judged) if one.relevant]
         answers = yield from _judgments([self.case("IsSup", start, end, judged[number].passage) for number in asked])
         for number, issup in zip(asked, answers, strict=True):
             judged[number] = replace(judged[number], issup=issup)
@@ -334,15 +333,11 @@ def _writable(*texts: str) -> bool:
 
 
 def segments(text: str, sentences: Iterable[Span], shortest: int = 0) -> list[Span]:
-    """Spans that follow each other without a gap and cover `text`.
+    """Spans that follow each other without a gap and cover `text`; a blank text has none.
 
     White space between two sentences belongs to the second one, what follows the last sentence to the last. So the
-    tokens that follow a sentence come right after its last character, and the texts joined are `text`.
-
-    Args:
-        text: any text; a blank one has no segment.
-        sentences: (start, end) of each sentence in order, white space included or not.
-        shortest: a sentence of fewer characters joins the next one, the last one joins the one before.
+    tokens that follow a sentence come right after its last character, and the texts joined are `text`. A sentence of
+    fewer characters than `shortest` joins the next one, the last one joins the one before.
     """
     if not text.strip():
         return []

@@ -3,6 +3,10 @@
 Work goes shard by shard. Whatever works on a shard (this process, another machine) gives the same text for it. Each
 finished shard is a file below `OUT/shards`, written in one step; when all are there they become `rows.jsonl`,
 `provenance.jsonl`, `dropped.jsonl` and, last, `manifest.json`.
+
+The cost of a run is told before it is paid for. All its figures are upper bounds: every pair retrieves, every sentence
+and passage is judged, and nothing is shared. An engine that keeps prefixes computes about half of it, since IsRel and
+IsSup of a passage begin alike.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,17 +25,17 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from critic.augment.algorithm import Augmented, AugmentOptions, Request, Result, Steps, augment
+from critic.augment.algorithm import Augmented, AugmentOptions, Request, Result, Steps, augment, segments
 from critic.augment.rows import outcome
 from critic.cases import Case, Critic
-from critic.pairs import Dropped, Pair, Source, parse_pair
+from critic.pairs import Dropped, Pair, Source
 from retrieval.atomic import locked_directory, write_json, write_text, writing
 from retrieval.checks import whole
 from retrieval.errors import UserError
-from retrieval.passage import Retriever
-from retrieval.progress import Progress
+from retrieval.passage import Passage, Retriever
+from retrieval.progress import Progress, duration
 from retrieval.reading import parse_json, read_json
-from retrieval.splitting import SentenceFinder, sentence_finder
+from retrieval.splitting import SentenceFinder, Span, sentence_finder
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
 from selfrag.decoding.driver import search
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
@@ -86,11 +91,7 @@ def augment_locally(critic: Critic, retriever: Retriever | None, options: Augmen
 def augment_shard(
     shard: Shard, critic: Critic, retriever: Retriever | None, options: AugmentOptions, find: SentenceFinder
 ) -> str:
-    """The file of a shard: a line on the shard, then one for each of its items with its rows or why there is none.
-
-    Raises:
-        UserError: see `drive`.
-    """
+    """The file of a shard: a line on the shard, then one for each of its items with its rows or why there is none."""
     pairs = [item for item in shard.items if isinstance(item, Pair)]
     results = iter(drive([augment(pair, options, find) for pair in pairs], critic, retriever))
     head = _line({"shard": shard.number, "items": len(shard.items), "fingerprint": shard.fingerprint})
@@ -104,19 +105,8 @@ def drive(
     """Run augmentations to their end: in each round one call of the critic and one search for all that wait.
 
     Rounds are lockstep on purpose. A batch then depends on the pairs alone, not on which answer came first. A critic
-    whose numbers depend on the batch gives the same labels after any interruption.
-
-    Args:
-        augmentations: not started yet.
-        critic: judges; equal cases of a round are judged once.
-        retriever: None if no pair searches.
-
-    Returns:
-        Results in the order of the augmentations.
-
-    Raises:
-        UserError: the critic failed, or every search of a round of several did. A search that fails alone drops its
-            pair.
+    whose numbers depend on the batch gives the same labels after any interruption. A search that fails alone drops its
+    pair; a `UserError` ends the run if the critic failed, or every search of a round of several did.
     """
     done: dict[int, Augmented | Dropped] = {}
     wanted: dict[int, list[Request] | None] = dict.fromkeys(range(len(augmentations)))
@@ -185,17 +175,13 @@ def augment_pairs(
     Args:
         source: the pairs.
         out: directory, made if missing; may hold an interrupted run of the same settings, which continues.
-        execute: `augment_locally(..)`, or `critic.augment.run.augment_on_ray(..)`.
-        options: how; also part of the run's identity.
+        execute: `augment_locally(..)` or `augment_on_ray(..)`.
+        options: how; part of the run's identity.
         inputs: names and fingerprints of the critic and the index, part of the identity too.
         shard: items a shard, part of the identity.
 
     Returns:
         The manifest.
-
-    Raises:
-        UserError: a bad row, another run in `out`, pairs that changed since the run began, a full disk, or what the
-            critic raises. Finished shards stay for the next call.
     """
     whole("shard", shard)
     path = Path(out)
@@ -369,17 +355,9 @@ def augment_on_ray(
     options: AugmentOptions,
     actors: Actors,
 ) -> Execute:
-    """Work on shards in Ray actors. Uses the cluster that `ray.init` connected to, or starts one here.
+    """Work on shards in Ray actors, of the cluster that `ray.init` connected to, or of one that starts here.
 
-    Args:
-        open_critic: called once in each worker; must be picklable.
-        open_retriever: likewise.
-        options: how pairs are augmented.
-        actors: how many, and on what.
-
-    Raises:
-        MissingExtraError: ray is not installed.
-        UserError: while it runs: whatever a worker raised as such.
+    `open_critic` and `open_retriever` are called once in each worker, so they must be picklable.
     """
     require_ray()
 
@@ -389,7 +367,7 @@ def augment_on_ray(
         def packed() -> Iterator[dict[str, Any]]:
             for shard in shards:
                 sent[shard.number] = shard
-                yield pack(shard)
+                yield {"shard": shard.number, "items": pickle.dumps(shard.items)}
 
         for done in on_actors(packed(), Worker, (open_critic, open_retriever, options), actors):
             shard = sent.pop(done["shard"])
@@ -418,25 +396,104 @@ class Worker:
     def __call__(self, packed: dict[str, Any]) -> dict[str, Any]:
         """A packed shard to its text, or to an error."""
         text, error = "", self._error
+        shard = Shard(packed["shard"], pickle.loads(packed["items"]))  # noqa: S301 - from the process that asks
         try:
             if not error:
-                text = augment_shard(unpack(packed), self._critic, self._retriever, self._options, self._find)
+                text = augment_shard(shard, self._critic, self._retriever, self._options, self._find)
         except UserError as failure:
             error = str(failure)
         return {"shard": packed["shard"], "text": text, ERROR: error}
 
 
-def pack(shard: Shard) -> dict[str, Any]:
-    """A shard as plain text for the object store: the items in one JSON value, whatever characters they hold."""
-    items = [
-        {"pair": item.as_dict()} if isinstance(item, Pair) else {"dropped": [item.id, item.reason, item.detail]}
-        for item in shard.items
-    ]
-    return {"shard": shard.number, "items": json.dumps(items)}
+SAMPLE = 200
+"""Pairs whose prompts are made to price a run."""
 
 
-def unpack(packed: dict[str, Any]) -> Shard:
-    """The shard that was packed."""
-    items = json.loads(packed["items"])
-    read = [parse_pair(item["pair"]) if "pair" in item else Dropped(*item["dropped"]) for item in items]
-    return Shard(int(packed["shard"]), tuple(read))
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Counts of a source: all its rows, the pairs that will be augmented, their sentences, most judgments, searches."""
+
+    items: int
+    pairs: int
+    sentences: int
+    judgments: int
+    searches: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pairs} of {self.items} rows with {self.sentences} sentences;"
+            f" at most {self.judgments} judgments and {self.searches} searches"
+        )
+
+
+def estimate(source: Source, options: AugmentOptions, find: SentenceFinder) -> Estimate:
+    """Read the whole source once and count."""
+    items = pairs = sentences = judgments = searches = 0
+    for item in source:
+        items += 1
+        if isinstance(item, Pair) and len(item.instruction) + len(item.output) <= options.longest:
+            spans = segments(item.output, find(item.output), options.shortest)
+            pairs += 1
+            sentences += len(spans)
+            judgments += sum(times for _, times in cases(item, spans, options, Passage("unknown", "")))
+            if not (item.passages and options.gold == "only"):
+                searches += len(spans) + (len(spans) > 1)
+    return Estimate(items, pairs, sentences, judgments, searches)
+
+
+def cases(pair: Pair, spans: list[Span], options: AugmentOptions, unknown: Passage) -> Iterator[tuple[Case, int]]:
+    """The cases of a pair in the dearest run, and how often each is asked; `unknown` stands for retrieved passages."""
+    gold = pair.passages if options.gold != "off" else ()
+    searched = 0 if gold and options.gold == "only" else options.passages
+    yield Case("IsUse", pair.instruction, output=pair.output), 1
+    yield Case("Retrieve", pair.instruction, output=pair.output if options.initial == "output" else ""), 1
+    for number, (start, end) in enumerate(spans):
+        before, sentence = pair.output[:start].strip(), pair.output[start:end].strip()
+        if number or (options.first == "judged" and len(spans) > 1):
+            yield Case("Retrieve", pair.instruction, before, sentence, gold[0] if gold else unknown), 1
+        for passage, times in [*((one, 1) for one in gold), (unknown, searched)]:
+            if times:
+                yield Case("IsRel", pair.instruction, before, evidence=passage), times
+                yield Case("IsSup", pair.instruction, before, sentence, passage), times
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Tokens of all prompts, seconds to compute them on a machine that does nothing else, GiB of the weights."""
+
+    tokens: int
+    seconds: float
+    gib: float
+
+    def __str__(self) -> str:
+        return (
+            f"at most about {self.tokens} tokens in prompts, {duration(self.seconds)} of this machine alone"
+            f" (about half where the engine keeps prefixes); {self.gib:.1f} GiB of weights, and the engine's cache"
+        )
+
+
+def price(source: Source, found: Estimate, options: AugmentOptions, find: SentenceFinder, critic: Path) -> Price:
+    """Price the judgments of a run from a sample of its pairs, for a critic in a folder. Loads no model."""
+    import torch
+
+    from critic.student.prompt import read_card
+    from retrieval.pretrained import fast_format
+    from selfrag.loading import load_tokenizer
+    from selfrag.training.estimate import EFFICIENCY, measured_rate, read_shape
+    from selfrag.training.settings import TrainingConfig
+
+    codec = read_card(critic, load_tokenizer(critic))
+    shape = read_shape(critic, TrainingConfig())
+    unknown = Passage("unknown", "passage " * codec.limits.evidence)
+    judged = length = 0
+    for pair in islice((item for item in source if isinstance(item, Pair)), SAMPLE):
+        if len(pair.instruction) + len(pair.output) <= options.longest:
+            spans = segments(pair.output, find(pair.output), options.shortest)
+            for case, times in cases(pair, spans, options, unknown):
+                judged += times
+                length += times * len(codec.prompt(case).ids)
+    tokens = round(found.judgments * length / max(1, judged))
+    work = tokens * 2 * shape.body + found.judgments * 2 * shape.head
+    dtype = fast_format().name
+    rate = measured_rate(2, dtype=dtype).alone * EFFICIENCY
+    return Price(tokens, work / rate, getattr(torch, dtype).itemsize * (shape.body + shape.vocabulary) / 2**30)

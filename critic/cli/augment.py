@@ -48,28 +48,16 @@ def pairs(
     language: Annotated[str | None, typer.Option(help="Language to keep, such as 'en'.")] = None,
 ) -> None:
     """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why."""
-    from tqdm import tqdm
-
     mixture = [read_part(part, split=split, paper_counts=paper_counts) for part in parts]
     reading = Reading(split=split, most_words=most_words, language=language)
-    tallies = write_mixture(
-        out,
-        mixture,
-        seed=seed,
-        reading=reading,
-        progress=lambda name, rows: iter(tqdm(rows, desc=name, unit=" rows", delay=1, disable=None)),
-    )
+    tallies = write_mixture(out, mixture, seed=seed, reading=reading)
     for part, tally in zip(mixture, tallies, strict=True):
         typer.echo(_line(part, tally))
     typer.echo(f"{sum(tally.taken for tally in tallies)} pairs in {out}")
 
 
 def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -> Part:
-    """One argument: `FORMAT[:N]=SOURCE`.
-
-    Raises:
-        UserError: it is not of that form, the format is unknown, or N is no count.
-    """
+    """One argument: `FORMAT[:N]=SOURCE`."""
     left, equals, source = value.partition("=")
     name, colon, count = left.partition(":")
     if not equals or not source:
@@ -181,7 +169,7 @@ def augment(
         raise UserError("no index: give --index DIR, or --gold only if every pair brings its passages")
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")
-    from critic.augment.run import augment_locally, augment_pairs
+    from critic.augment.run import augment_locally, augment_on_ray, augment_pairs
     from critic.pairs import open_source
 
     reading: dict[str, Any] = {"split": split, "columns": _columns(column), "bad_rows": bad_rows, "limit": limit}
@@ -189,7 +177,7 @@ def augment(
     if dry_run:
         _estimate(source, options, critic)
         return
-    from critic.augment.critics import fingerprint, open_critic
+    from critic.baselines import fingerprint, open_critic
     from selfrag.loading import load_index
     from selfrag.provenance import sha256
 
@@ -202,7 +190,6 @@ def augment(
                 stack.enter_context(judge)
             execute = augment_locally(judge, searching(), options)
         else:
-            from critic.augment.run import augment_on_ray
             from selfrag.cluster import Actors, connect
 
             stack.enter_context(connect(ray))
@@ -222,8 +209,8 @@ def _nothing() -> None:
 
 def _estimate(source: Source, options: AugmentOptions, critic: str) -> None:
     """Say what a run will ask for, and what it costs a trained critic."""
-    from critic.augment.cost import estimate, price
-    from critic.augment.critics import critic_folder
+    from critic.augment.run import estimate, price
+    from critic.baselines import critic_folder
     from retrieval.splitting import sentence_finder
 
     find = sentence_finder(options.sentences)
@@ -267,17 +254,9 @@ def inspect(
     ] = None,
 ) -> None:
     """Write a page with statistics of all rows and a sample of them, to be opened from disk."""
-    from tqdm import tqdm
-
     files = [path / "rows.jsonl" if path.is_dir() else path for path in rows]
     beside = [path / "provenance.jsonl" for path in rows if (path / "provenance.jsonl").is_file()]
-    inspection = inspect_rows(
-        files,
-        count=count,
-        seed=seed,
-        provenance=[*(provenance or []), *beside],
-        progress=lambda stream: iter(tqdm(stream, unit=" rows", delay=1, disable=None)),
-    )
+    inspection = inspect_rows(files, count=count, seed=seed, provenance=[*(provenance or []), *beside])
     write_text(out, render(inspection))
     shown = len(inspection.sample)
     explained = f", {len(inspection.provenance)} with provenance" if inspection.recorded else ""

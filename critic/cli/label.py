@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from retrieval.errors import UserError
-from retrieval.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from critic.pairs import Pair
     from critic.teacher.forms import Forms
     from critic.teacher.run import Outcomes, Prices
-    from retrieval import Passage, Retriever
     from selfrag.evaluation.intervals import Estimate
 
 
@@ -48,6 +46,7 @@ def sample(
     from critic.cases import GROUPS, PAPER, parse_targets
     from critic.sampling import draw, report
     from critic.tables import terminal
+    from retrieval import open_index
     from retrieval.atomic import write_json, writing
     from retrieval.splitting import sentence_finder
     from selfrag.jsonl import write_jsonl
@@ -60,15 +59,8 @@ def sample(
         )
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")
-    read = _read(pairs)
-    drawn = draw(
-        read,
-        wanted,
-        sentence_finder(sentences),
-        seed=seed,
-        retriever=_retriever(index, encoder),
-        passages=passages,
-    )
+    retriever = None if index is None else open_index(index, encoder)
+    drawn = draw(_read(pairs), wanted, sentence_finder(sentences), seed=seed, retriever=retriever, passages=passages)
     text = report(drawn)
     with writing(out):
         write_jsonl(out, (question.as_dict() for question in drawn.questions))
@@ -99,24 +91,6 @@ def _read(files: list[Path]) -> list[Pair]:
                 raise UserError(f"{file}: pair {pair.id!r} holds half of a character (a lone surrogate)") from None
             found[pair.id] = pair
     return list(found.values())
-
-
-def _retriever(index: Path | None, encoder: str | None) -> Retriever | None:
-    if index is None:
-        return None
-    from tqdm import tqdm
-
-    from retrieval import open_index
-
-    opened = open_index(index, encoder)
-    bar = tqdm(unit=" searches", delay=1, disable=None)
-
-    def search(queries: Sequence[str], k: int, /) -> Sequence[Sequence[Passage]]:
-        found = opened(queries, k)
-        bar.update(len(queries))
-        return found
-
-    return search
 
 
 INCOMPLETE = 1
@@ -200,9 +174,16 @@ def label(
 ) -> None:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
     from critic.cases import parse_targets, read_questions
-    from critic.teacher.base import Api, Constraint, EndpointConfig, GoldTeacher, Teacher
-    from critic.teacher.endpoint import EndpointTeacher
-    from critic.teacher.run import Limits, by_bytes, by_tokenizer, forecast, label_questions
+    from critic.teacher.endpoint import (
+        Api,
+        Constraint,
+        EndpointConfig,
+        EndpointTeacher,
+        by_bytes,
+        by_tokenizer,
+        forecast,
+    )
+    from critic.teacher.run import GoldTeacher, Limits, Teacher, label_questions
     from selfrag.provenance import commit, sha256, versions
 
     limits = Limits(parse_targets(target or ()), _prices(price_in, price_out, max_cost), max_cost)
@@ -255,15 +236,7 @@ def label(
         return before(asked)
     data = {"name": questions.name, "sha256": sha256(questions)}
     manifest = {"commit": commit(), "versions": versions(("selfrag", "httpx")), "questions": data, "url": url}
-    with Progress("labelling", "case", len(asked)) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.advance(done - bar.done)
-
-        outcomes = label_questions(
-            asked, teacher, out, limits=limits, manifest=manifest, before=before, progress=progress
-        )
-    return _show(outcomes, out)
+    return _show(label_questions(asked, teacher, out, limits=limits, manifest=manifest, before=before), out)
 
 
 def _show(outcomes: Outcomes, out: Path) -> None:

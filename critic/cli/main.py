@@ -34,12 +34,5 @@ for _name, _command in COMMANDS.items():
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: arguments without the program's name; the process's own by default.
-
-    Returns:
-        The exit code; `selfrag.cli.running` lists them.
-    """
+    """Run one command; `selfrag.cli.running` lists the exit codes."""
     return run(app, "critic", argv)

@@ -12,9 +12,5 @@ _MERGED = "ba5f6d7526d6e9dc33470a5fe94d9a6ef0534d83c9769893734960af2a444fe3"
 
 
 def critic_path() -> Path:
-    """Folder of the critic as a checkpoint with its `critic.json`, made on the first call.
-
-    Raises:
-        UserError: the base model cannot be downloaded, or the disk is full.
-    """
+    """Folder of the critic as a checkpoint with its `critic.json`, made on the first call."""
     return merged_path(ADAPTER, "critic", beside=("critic.json",), weights=_MERGED)

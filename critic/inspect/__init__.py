@@ -6,8 +6,9 @@ The page is one file that opens from disk, runs no script and asks no address fo
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -17,10 +18,10 @@ from typing import Any
 from critic.mixture import Sample
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
-from selfrag.pages import COLOURS, GROUP_OF, NAMES, document, picked_out, slug, visible
+from selfrag.pages import COLOURS, NAMES, document, picked_out, slug, visible
 from selfrag.pages import style_sheet as style
 from selfrag.provenance import sha256
-from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
+from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 from selfrag.training.rows import Evidence, Part, Row, Text, Token, read_rows
 
 WORDS = (0, 1, 6, 11, 21, 51, 101, 201, 501)
@@ -49,7 +50,7 @@ class Tally:
         self.rows += 1
         self.retrieving += RETRIEVE.tokens[0] in tokens
         self.tokens.update(tokens)
-        self.segments[sum(GROUP_OF[token].role is Role.RETRIEVE for token in tokens)] += 1
+        self.segments[sum(token in RETRIEVE.tokens for token in tokens)] += 1
         self.passages[sum(isinstance(part, Evidence) for part in row.target)] += 1
         self.words[max(edge for edge in WORDS if edge <= words)] += 1
 
@@ -60,10 +61,10 @@ class Tally:
 
 def together(tallies: Sequence[Tally]) -> Tally:
     """The sum of tallies."""
-    total = Tally(sum(tally.rows for tally in tallies), sum(tally.retrieving for tally in tallies))
-    for name in ("tokens", "segments", "passages", "words"):
-        for tally in tallies:
-            getattr(total, name).update(getattr(tally, name))
+    total = Tally()
+    for tally in tallies:
+        for name in Tally.__slots__:
+            setattr(total, name, getattr(total, name) + getattr(tally, name))
     return total
 
 
@@ -73,16 +74,16 @@ class Statistics:
 
     # a tally for each source, in the order in which they appear
     sources: dict[str, Tally] = field(default_factory=dict)
-    problems: Counter[str] = field(default_factory=Counter)  # rows with each problem of form
+    departures: Counter[str] = field(default_factory=Counter)  # rows by `departure` from the form of the paper
     examples: dict[str, list[str]] = field(default_factory=dict)  # ids of the first rows with it
 
     def add(self, row: Row) -> None:
         """Count one row."""
         self.sources.setdefault(row.source, Tally()).add(row)
-        for problem in problems(row.target):
-            self.problems[problem] += 1
-            if self.problems[problem] <= _EXAMPLES:
-                self.examples.setdefault(problem, []).append(row.id)
+        if found := departure(row.target):
+            self.departures[found] += 1
+            if self.departures[found] <= _EXAMPLES:
+                self.examples.setdefault(found, []).append(row.id)
 
     @property
     def total(self) -> Tally:
@@ -98,39 +99,30 @@ class Statistics:
         return [*ordered[: most - 1], (f"{len(rest)} more sources", together(rest))]
 
 
-def problems(target: Sequence[Part]) -> list[str]:
-    """What differs from the form of a target (paper, Table 4), a line for each kind; empty where nothing does."""
-    return list(dict.fromkeys(_problems(target)))
+_KINDS = {RETRIEVE: "RNC", ISREL: "ri", ISSUP: "sss", ISUSE: "UUUUU"}
+_LETTER = {
+    token: letter for group, letters in _KINDS.items() for token, letter in zip(group.tokens, letters, strict=True)
+}
+_FORM = re.compile(r"(?:Nt*)*(?:RE(?:rt*s?|i)t*(?:Nt*|Ct*s?t*|RE(?:rt*s?|i)t*)*)?")
+"""Segments of a target, a letter a part: E a passage, t text, otherwise the letters of `_KINDS`."""
 
 
-def _problems(target: Sequence[Part]) -> Iterator[str]:
-    roles = [GROUP_OF[part.token].role if isinstance(part, Token) else None for part in target]
-    uses = roles.count(Role.UTILITY)
-    if roles[0] is not Role.RETRIEVE:
-        yield "does not begin with a Retrieve token"
-    if uses != 1:
-        yield f"{'no' if not uses else 'more than one'} Utility token"
-    elif roles[-1] is not Role.UTILITY:
-        yield "the Utility token is not the last"
-    retrieval = Token("[Retrieval]")
-    for number, part in enumerate(target):
-        after = number + 1
-        if part == retrieval and not (after < len(target) and isinstance(target[after], Evidence)):
-            yield "[Retrieval] without a passage after it"
-        if isinstance(part, Evidence) and (number == 0 or target[number - 1] != retrieval):
-            yield "a passage without [Retrieval] before it"
-        if isinstance(part, Evidence) and (after == len(target) or roles[after] is not Role.RELEVANCE):
-            yield "a passage without an IsRel token after it"
-    evidence = irrelevant = False
-    for part, role in zip(target, roles, strict=True):
-        evidence |= isinstance(part, Evidence)
-        irrelevant = part == Token("[Irrelevant]") or (irrelevant and role is not Role.RETRIEVE)
-        if part == Token("[Continue to Use Evidence]") and not evidence:
-            yield "[Continue to Use Evidence] before any passage"
-        if role is Role.SUPPORT and not evidence:
-            yield "an IsSup token without a passage"
-        elif role is Role.SUPPORT and irrelevant:
-            yield "an IsSup token after an irrelevant passage"
+def departure(target: Sequence[Part]) -> str:
+    """The parts from where a target departs from the form of the paper (Table 4); empty where it does not.
+
+    A segment is text after `[No Retrieval]`; after `[Retrieval]`, a passage and its IsRel token, with an IsSup token
+    behind it unless that is `[Irrelevant]`; or, once there was a passage, after `[Continue to Use Evidence]`, with an
+    IsSup token. The Utility token ends the last one.
+    """
+    parts = [
+        part.token if isinstance(part, Token) else "text" if isinstance(part, Text) else "passage" for part in target
+    ]
+    letters = "".join(_LETTER.get(part, "t" if part == "text" else "E") for part in parts)
+    segments = _FORM.match(letters)
+    end = segments.end() if segments else 0
+    if end and letters[end:] == "U":
+        return ""
+    return f"{', '.join(parts[end : end + 4]) or 'nothing'} where a segment or the Utility token is due"
 
 
 MOST_SOURCES = 20
@@ -163,25 +155,16 @@ def inspect_rows(
     count: int = 40,
     seed: int = 0,
     provenance: Sequence[str | Path] = (),
-    progress: Callable[[Iterator[Row]], Iterator[Row]] = iter,
 ) -> Inspection:
-    """Read all rows once and keep `count` of them.
+    """Read the rows of files once, and keep `count` of them with their records of `provenance` files."""
+    from tqdm import tqdm
 
-    Args:
-        files: JSON lines of training rows (`.gz` allowed), such as the shards of one data set.
-        count: rows to show, at least 0.
-        seed: of the sample; the same seed and rows give the same sample.
-        provenance: JSON lines with the `id` of a row; other keys are shown as far as they are known.
-        progress: wraps the stream of rows, to show how far it is.
-
-    Raises:
-        UserError: a file cannot be read, a row is bad, an id occurs twice, or there is no row; names `file:line`.
-    """
     if count < 0:
         raise UserError(f"count={count}; 0 rows or more can be shown")
     statistics, seen = Statistics(), set[str]()
     samples: dict[str, Sample[Row]] = {}
-    for row in progress(chain.from_iterable(read_rows(file) for file in files)):
+    rows = chain.from_iterable(read_rows(file) for file in files)
+    for row in tqdm(rows, unit=" rows", delay=1, disable=None):
         if len(files) > 1:
             if row.id in seen:
                 raise UserError(f"id {row.id!r:.80} occurs in two files")
@@ -245,7 +228,7 @@ def render(inspection: Inspection) -> str:
         groups=[(NAMES[group.role], group, _spoken(group, sources)) for group in GROUPS],
         plots=_lengths(total),
         filters=[(token, sum(Token(token) in row.target for row in inspection.sample)) for token in tokens],
-        problems=problems,
+        departure=departure,
         most_parts=MOST_PARTS,
     )
     names = ", ".join(name for name, _ in inspection.files[:3]) + (" ..." if len(inspection.files) > 3 else "")

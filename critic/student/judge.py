@@ -74,14 +74,9 @@ class StudentCritic:
         self.engine.close()
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        """One judgment a case, in order; equal prompts are asked once.
+        """One judgment a case, in order; equal prompts are asked once. None where no label has any probability.
 
-        Returns:
-            Distributions over the labels of each case's group, with the probability mass on them as coverage; None
-            where the model gives no label any probability.
-
-        Raises:
-            EngineError: the engine refused a request or stopped.
+        The probability mass on the labels of a case's group is its coverage.
         """
         keys = [(prompt.ids, prompt.options) for prompt in map(self.codec.prompt, cases)]
         # In the order of ids, prompts that begin alike are neighbours: a prefix cache computes what they share once.
@@ -128,11 +123,7 @@ class StudentCritic:
 
 
 def resolve_critic(name: str | Path) -> Path:
-    """Folder of a critic's checkpoint: the package's, a local one, or one on the hub.
-
-    Raises:
-        UserError: there is no such folder, and the hub has or gives no such model.
-    """
+    """Folder of a critic's checkpoint: the package's, a local one, or one on the hub."""
     if name == DEMO:
         from critic.demo import critic_path
 

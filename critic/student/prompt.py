@@ -126,11 +126,7 @@ class PromptCodec:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, layout: Layout | None = None, limits: Limits | None = None) -> PromptCodec:
-        """Bind a layout to a Hugging Face tokenizer.
-
-        Raises:
-            VocabularyError: the tokenizer has no EOS, or labels are reflection tokens and it lacks some.
-        """
+        """Bind a layout to a Hugging Face tokenizer with EOS, and with the reflection tokens if labels are such."""
         layout, known = layout or Layout(), tokenizer.get_vocab()
         if tokenizer.eos_token_id is None:
             raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
@@ -196,8 +192,7 @@ class PromptCodec:
     def _tail(self, group: str, labels: LabelSet) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
         """Ids of the question, and of each label in its context.
 
-        Words are tokenised together with the question and split where they begin to differ, so that a label has the
-        ids that it would have in ordinary text.
+        Words are tokenised with the question and split where they differ, so a label has the ids of ordinary text.
         """
         question = self.layout.ask(group, labels)
         if self.layout.style == "tokens":
@@ -228,11 +223,7 @@ def write_card(directory: Path, codec: PromptCodec) -> Path:
 
 
 def read_card(directory: Path, tokenizer: Any) -> PromptCodec:
-    """The codec that a critic was trained with.
-
-    Raises:
-        UserError: there is no card, it cannot be read, or it belongs to another tokenizer.
-    """
+    """The codec that a critic was trained with, for the tokenizer beside it."""
     path = directory / CARD
     if not path.exists():
         raise UserError(f"{directory} holds no {CARD}: it is no critic, or its training did not end")

@@ -33,13 +33,7 @@ WEIGHT_RANGE = (0.4, 2.5)
 def balanced(rows: Sequence[Labelled], per_label: Mapping[str, int | None], seed: int) -> list[Labelled]:
     """Rows with at most as many of each label as asked; data sets of a label are drawn alike, small ones whole.
 
-    Args:
-        rows: all rows.
-        per_label: group to the most rows of each of its labels; None for all. A group left out is not used.
-        seed: of the draw. The result keeps the order of `rows`.
-
-    Raises:
-        UserError: a group is unknown, or nothing is left.
+    `per_label` is group -> the most rows of each of its labels; None for all. A group left out is not used.
     """
     unknown = sorted(set(per_label) - set(GROUPS))
     if unknown:
@@ -69,13 +63,7 @@ STRETCH = 48
 def length_weights(groups: Sequence[str], labels: Sequence[str], lengths: Sequence[int]) -> list[float]:
     """A weight for each row that makes the labels of a group alike within each stretch of passage lengths.
 
-    Args:
-        groups: group of each row.
-        labels: label of each row.
-        lengths: tokens of each row's passage, as the model reads it; 0 without.
-
-    Returns:
-        Weights with mean 1 in each group, within `WEIGHT_RANGE` before that.
+    Of each row come group, label and passage tokens (0 without). The mean is 1 in each group.
     """
     keys = [(group, length and 1 + (length - 1) // STRETCH) for group, length in zip(groups, lengths, strict=True)]
     both = Counter(zip(keys, labels, strict=True))
@@ -153,11 +141,7 @@ class CriticConfig(Judging):
 
     @classmethod
     def of(cls, recipe: Recipe) -> CriticConfig:
-        """The settings of a recipe of `CRITIC`.
-
-        Raises:
-            UserError: one is unknown, of the wrong kind or out of bounds.
-        """
+        """The settings of a recipe of `CRITIC`."""
         return cls(**vars(recipe.table("critic")), training=recipe.config)
 
 
@@ -192,11 +176,7 @@ def train_critic(
         recipe: its name, for the model card.
 
     Returns:
-        Directory of the checkpoint, with a model card; the loss plot is in `out_dir/run`. None in a process that is not
-        the main one.
-
-    Raises:
-        UserError: rows, base or settings cannot be used, or `out_dir` holds another run.
+        Directory of the checkpoint; None in a process that is not the main one.
     """
     model_dir, run_dir = out_dir / "model", out_dir / "run"
     rows, source = load_rows(rows_path, config)
@@ -220,11 +200,7 @@ def train_critic(
 def planned(
     rows_path: Path, base_dir: Path, config: CriticConfig, scale: Scale | None = None, processes: int = 1
 ) -> tuple[Mapping[str, Any], Estimate]:
-    """What a run would learn and cost, without loading the model: facts about its rows, and the estimate.
-
-    Raises:
-        UserError: as `train_critic`, for rows, tokenizer and settings.
-    """
+    """What a run would learn and cost, without loading the model: facts about its rows, and the estimate."""
     from selfrag.training.estimate import estimate
     from selfrag.training.expansion import expanded_tokenizer
 
@@ -233,11 +209,7 @@ def planned(
 
 
 def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
-    """The codec of a run, for an expanded tokenizer.
-
-    Raises:
-        UserError: the longest possible prompt does not fit `training.max_length`.
-    """
+    """The codec of a run, for an expanded tokenizer; the longest possible prompt must fit `training.max_length`."""
     codec = PromptCodec.from_tokenizer(tokenizer, Layout(config.style), config.limits)
     if codec.max_length > config.training.max_length:
         raise UserError(

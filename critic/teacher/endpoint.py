@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import re
-import threading
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
 
-from critic.cases import Case
-from critic.teacher.base import Constraint, EndpointConfig, Outcome, Reply, TeacherError
-from critic.teacher.prompts import body, bounded, read
-from critic.teacher.run import by_bytes
+from anyio.from_thread import start_blocking_portal
+
+from critic.cases import Case, Question
+from critic.teacher.forms import OWN, Forms, answers
+from critic.teacher.run import Outcome, Prices, Reply, TeacherError
+from retrieval.checks import number, whole
 from retrieval.errors import UserError
-from selfrag.engines.client import Client
+from retrieval.pretrained import load
+from selfrag.engines.client import BadReplyError, Client, ServerConfig
 from selfrag.engines.client import Reply as Sent
 
-_AUTO = (Constraint.CHOICE, Constraint.SCHEMA, Constraint.FREE)
+TokenCount = Callable[[str], int]
+
+_PER_REQUEST = 8  # what chat templates add around a message
+
+TOP = 20
+"""Most log-probabilities a position that endpoints give."""
+
+LONGEST_RAW = 4_000
+_LONGEST_LINE = 2_000
+_MOST_TOKENS = 10**9
+_NO_VALUE = -1_000.0  # servers write -9999.0 where they have none
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|than|instead)\b|n['\u2019]t\b", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+
 _TRIALS = 3
 """Cases that may go without a label under every constraint before answers are taken as they come."""
 
@@ -31,7 +51,280 @@ _ONE_TEMPERATURE = re.compile(
 )
 """How hosted reasoning models say that they take no temperature but their own."""
 
-Value = TypeVar("Value")
+
+class Constraint(StrEnum):
+    """How an answer is held to the label set."""
+
+    AUTO = "auto"  # the first of choice, schema and free that the endpoint takes and obeys
+    CHOICE = "choice"  # vLLM structured outputs: one of the labels and nothing else
+    SCHEMA = "schema"  # response_format json_schema with an enumeration
+    LOGPROBS = "logprobs"  # score a letter a label by the log-probabilities of the first token
+    FREE = "free"  # no constraint; the answer is parsed strictly
+
+
+class Api(StrEnum):
+    """Which route is used."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"  # for base models without a chat template
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig(ServerConfig):
+    """How to reach an OpenAI-compatible endpoint, and how to ask."""
+
+    model: str  # name of the model there
+    api: Api = Api.CHAT
+    constraint: Constraint = Constraint.AUTO
+    temperature: float = 0.0  # the paper asked at 1; 0 makes labels repeatable as far as the endpoint does
+    max_tokens: int = 200  # most tokens of an answer (the paper: 200)
+    seed: int | None = None  # sent along where given
+    min_coverage: float = 0.5  # of label scoring: least probability on the label set; below, an answer is set aside
+    forms: Forms = OWN  # what is asked
+    max_concurrency: int = field(default=8, kw_only=True)
+    read_timeout: float = field(default=120.0, kw_only=True)
+    retries: int = field(default=5, kw_only=True)
+    backoff: float = field(default=1.0, kw_only=True)
+    # seconds before a repetition, at most; an endpoint that asks for more ends the run
+    longest_wait: float = field(default=300.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        ServerConfig.__post_init__(self)
+        if not self.model.strip():
+            raise TeacherError("the name of the model is empty; give the name that the endpoint knows")
+        if self.forms.plain and self.constraint is Constraint.LOGPROBS:
+            raise TeacherError("logprobs asks for letters, which prompts of a file do not offer; use free or choice")
+        whole("max_tokens", self.max_tokens, 1, 1_000_000)
+        number("temperature", self.temperature, 0, 2)
+        number("min_coverage", self.min_coverage, 0, 1)
+
+    @property
+    def route(self) -> str:
+        """The address that requests go to."""
+        return f"{self.base}/{'chat/completions' if self.api is Api.CHAT else 'completions'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """An estimate, for every question asked once."""
+
+    questions: int
+    prompt_tokens: int  # to be sent, about
+    most_completion_tokens: int  # to be received, at most
+    most_cost: float | None  # in the currency of the prices, at most; None without prices
+    least_minutes: float | None  # that the limit of requests a minute takes; None without a limit
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.questions:,} questions to ask",
+            f"about {self.prompt_tokens:,} tokens to send",
+            f"at most {self.most_completion_tokens:,} to receive",
+        ]
+        if self.most_cost is not None:
+            parts.append(f"at most {self.most_cost:,.2f} to pay")
+        if self.least_minutes is not None:
+            parts.append(f"at least {self.least_minutes:,.1f} minutes")
+        return ", ".join(parts)
+
+
+def by_bytes(text: str) -> int:
+    """Tokens of a text by the rule of thumb for English: four bytes a token."""
+    return math.ceil(len(text.encode("utf-8", "replace")) / 4)
+
+
+def by_tokenizer(name: str) -> TokenCount:
+    """Tokens of a text by a Hugging Face tokenizer (directory or hub name)."""
+    try:
+        tokenizer = load("AutoTokenizer", name)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"tokenizer {name!r} cannot be loaded ({str(error)[:200]}); give a directory or hub name"
+        ) from error
+    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def forecast(
+    questions: Iterable[Question], config: EndpointConfig, prices: Prices | None, count: TokenCount = by_bytes
+) -> Forecast:
+    """Estimate a run; `count` gives the tokens of a text."""
+    letters = config.constraint is Constraint.LOGPROBS
+    lengths = [count(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
+    asked, sent = len(lengths), sum(lengths)
+    received = asked * (1 if letters else config.max_tokens)
+    minutes = asked / config.requests_per_minute if config.requests_per_minute else None
+    return Forecast(asked, sent, received, prices.cost(sent, received) if prices else None, minutes)
+
+
+def body(case: Case, config: EndpointConfig, constraint: Constraint) -> dict[str, Any]:
+    """The JSON of a request; a `UserError` where the case lacks what its group judges."""
+    letters = constraint is Constraint.LOGPROBS
+    text = config.forms.prompt(case, letters=letters)
+    surfaces = list(answers(config.forms.of(case), letters=letters))
+    chat = config.api is Api.CHAT
+    sent: dict[str, Any] = {"model": config.model, "temperature": config.temperature}
+    sent |= {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
+    sent["max_tokens"] = 1 if letters else config.max_tokens
+    if config.seed is not None:
+        sent["seed"] = config.seed
+    match constraint:
+        case Constraint.CHOICE:
+            sent["structured_outputs"] = {"choice": surfaces}
+            # A model with reflection tokens would answer with one, and none be seen.
+            sent["skip_special_tokens"] = False
+        case Constraint.SCHEMA:
+            shape = {
+                "type": "object",
+                "properties": {"label": {"type": "string", "enum": surfaces}},
+                "required": ["label"],
+                "additionalProperties": False,
+            }
+            schema = {"name": "judgment", "strict": True, "schema": shape}
+            sent["response_format"] = {"type": "json_schema", "json_schema": schema}
+        case Constraint.LOGPROBS:
+            sent |= {"logprobs": True, "top_logprobs": TOP} if chat else {"logprobs": TOP}
+        case _ if not chat:
+            sent["stop"] = ["\n\n"]  # a base model continues with another item
+    return sent
+
+
+def read(content: bytes, case: Case, config: EndpointConfig, constraint: Constraint) -> Reply:
+    """What a reply of status 200 says about a case; `BadReplyError` where it is no JSON object with a choice."""
+    try:
+        reply = json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadReplyError("the reply is no JSON") from None
+    match reply:
+        case {"choices": [{"message": {**message}} as choice, *_]} if config.api is Api.CHAT:
+            text, refusal = message.get("content"), message.get("refusal")
+        case {"choices": [{"text": text} as choice, *_]} if config.api is Api.COMPLETIONS:
+            refusal = None
+        case _:
+            raise BadReplyError("the reply has no choice with a text")
+    prompt, completion = (_tokens(reply, name) for name in ("prompt_tokens", "completion_tokens"))
+    aside = Reply(Outcome.ASIDE, prompt_tokens=prompt, completion_tokens=completion)
+    if not isinstance(text, str):
+        said = bounded(refusal) if isinstance(refusal, str) else ""
+        return replace(aside, raw=said, reason="the endpoint refused to answer" if said else "an answer without text")
+    aside = replace(aside, raw=bounded(text))
+    if choice.get("finish_reason") == "content_filter":
+        return replace(aside, reason="cut by the endpoint's content filter")
+    letters = constraint is Constraint.LOGPROBS
+    surfaces = answers(config.forms.of(case), letters=letters)
+    if letters and (scores := _first_token(choice)) is not None:
+        label, reason, shares, coverage = _best_letter(scores, surfaces, config.min_coverage)
+        # A label that the form does not offer, such as Continue without evidence, has probability 0.
+        distribution = tuple(shares.get(name, 0.0) for name in case.labels.names) if shares else None
+        aside = replace(aside, distribution=distribution, coverage=coverage)
+    else:
+        label, reason = read_label(text, surfaces)
+        if label is None and choice.get("finish_reason") == "length":
+            reason += "; cut at max_tokens"
+    return replace(aside, outcome=Outcome.ASIDE if label is None else Outcome.LABELLED, label=label, reason=reason)
+
+
+def bounded(text: str) -> str:
+    """Text of others in a length that a journal can hold, without lone surrogates, which no file can."""
+    cut = text[:LONGEST_RAW]
+    more = f"... ({len(text) - len(cut):,} more characters)" if len(cut) < len(text) else ""
+    return _SURROGATES.sub("\ufffd", cut) + more
+
+
+def _tokens(reply: Mapping[str, Any], name: str) -> int:
+    match reply.get("usage"):
+        case {**usage} if type(count := usage.get(name)) is int and 0 <= count <= _MOST_TOKENS:
+            return count
+        case _:
+            return 0
+
+
+def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]:
+    """The label name that an answer in words gives, or None and the reason, which repeats nothing of the answer.
+
+    `surfaces` is what may be written -> label name.
+    """
+    thought = _THOUGHT.match(text)
+    answer = text[thought.end() if thought else 0 :].strip()
+    if not answer:
+        return None, "empty answer"
+    if answer.startswith("<think>"):
+        return None, "a thought without an end"
+    alone = {surface.strip("[]"): label for surface, label in surfaces.items()} | dict(surfaces)
+    if answer.startswith("{"):
+        return _from_object(answer, alone)
+    line = answer.split("\n", 1)[0].strip()
+    if (label := alone.get(answer) or alone.get(line)) is not None:
+        return label, ""
+    if len(line) > _LONGEST_LINE:
+        return None, "the first line is too long"
+    if all(surface.isdigit() for surface in surfaces):
+        found, what = _NUMBER.findall(line), "numbers"
+    else:
+        found, what = [s for s in surfaces if s.startswith("[") and s in line], "labels of the set"
+    if len(found) != 1:
+        return None, f"{len(found)} {what} in the first line"
+    if found[0] not in surfaces:
+        return None, "a number off the scale"
+    if _NEGATION.search(line[: line.index(found[0])]):
+        return None, "the first line negates or compares"
+    return surfaces[found[0]], ""
+
+
+def _from_object(answer: str, alone: Mapping[str, str]) -> tuple[str | None, str]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in pairs}) != len(pairs):
+            raise ValueError
+        return dict(pairs)
+
+    try:
+        value = json.loads(answer, object_pairs_hook=once).get("label")
+    except (ValueError, RecursionError):
+        return None, "an object that is no JSON, or names a key twice"
+    if not isinstance(value, str) or (label := alone.get(value.strip())) is None:
+        return None, "an object without a label of the set"
+    return label, ""
+
+
+def _first_token(choice: Mapping[str, Any]) -> dict[str, float] | None:
+    """Tokens and log-probabilities told for the first position; None where the endpoint gave none."""
+    match choice.get("logprobs"):
+        case {"content": [{"top_logprobs": [*entries]}, *_]}:
+            pairs: list[tuple[Any, Any]] = [
+                (e.get("token"), e.get("logprob")) for e in entries if isinstance(e, Mapping)
+            ]
+        case {"top_logprobs": [{**table}, *_]}:
+            pairs = list(table.items())
+        case _:
+            return None
+    return {
+        token: float(value)
+        for token, value in pairs
+        if isinstance(token, str) and type(value) in (int, float) and _NO_VALUE < value <= 1e-3
+    }
+
+
+def _best_letter(
+    scores: Mapping[str, float], letters: Mapping[str, str], least: float
+) -> tuple[str | None, str, Mapping[str, float] | None, float]:
+    """The label whose letter is most probable, or why there is none, all labels' shares, and the mass on them.
+
+    An endpoint tells the most probable tokens only. A label that is not among them is less probable than those that
+    are, so the best of those present is the best of all; its probability is unknown, and is never filled in. `A` and
+    ` A` are the same letter.
+    """
+    mass: dict[str, float] = {}
+    for token, value in scores.items():
+        if (letter := token.strip()) in letters:
+            mass[letter] = mass.get(letter, 0.0) + math.exp(value)
+    coverage = min(1.0, math.fsum(mass.values()))
+    if not mass:
+        return None, f"no label among the {len(scores)} most probable tokens", None, 0.0
+    if coverage < least:
+        return None, f"coverage {coverage:.3f} of the label set is below {least:g}", None, coverage
+    shares = None
+    if len(mass) == len(letters):
+        total = math.fsum(mass.values())
+        shares = {label: mass[letter] / total for letter, label in letters.items()}
+    return letters[max(letters, key=lambda letter: mass.get(letter, -1.0))], "", shares, coverage
 
 
 class _Hosted(Client):
@@ -45,12 +338,7 @@ class _Hosted(Client):
         self._settings = config
 
     def give_up(self, reply: Sent[Any], message: str) -> None:
-        """Raise where no other request would fare better.
-
-        Raises:
-            TeacherError: the key is refused, there is no such route or model, the quota is used up, or the endpoint
-                asks to wait longer than `longest_wait`.
-        """
+        """Raise a `TeacherError` where no other request would fare better."""
         config, status = self._settings, reply.status
         if status in (401, 403):
             raise TeacherError(self.refusal(reply, message))
@@ -74,12 +362,7 @@ class _Hosted(Client):
 
 
 class EndpointTeacher:
-    """Labels by asking an endpoint.
-
-    Args:
-        config: how to reach it and how to ask.
-        name: what reports and `label_source` call it; the model's name by default.
-    """
+    """Labels by asking an endpoint; `name` is what reports and `label_source` call it, by default the model's."""
 
     def __init__(self, config: EndpointConfig, name: str | None = None) -> None:
         self.config = config
@@ -94,11 +377,16 @@ class EndpointTeacher:
         return {"teacher": self.name, **settings, "prompts": self.config.forms.fingerprint}
 
     def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
-        """One reply a case, in the order of arrival; see `Teacher.label`."""
-        return drain(self.replies(cases))
+        """One reply a case, in the order of arrival; see `Teacher.label`.
 
-    async def replies(self, cases: Iterable[Case]) -> AsyncGenerator[tuple[int, Reply]]:
-        """The same for callers that have an event loop."""
+        The event loop has a thread of its own, since a notebook's is running already. It ends with this generator.
+        """
+        replies = self._replies(cases)
+        with start_blocking_portal() as portal:
+            while (found := portal.call(anext, replies, None)) is not None:
+                yield found
+
+    async def _replies(self, cases: Iterable[Case]) -> AsyncGenerator[tuple[int, Reply]]:
         source = enumerate(cases)
         settling = asyncio.Lock()
         waiting: set[asyncio.Task[tuple[int, Reply]]] = set()
@@ -135,7 +423,7 @@ class EndpointTeacher:
         case may be at fault, so the next one is tried, up to a limit.
         """
         total = Reply(Outcome.FAILED)
-        for constraint in _AUTO:
+        for constraint in (Constraint.CHOICE, Constraint.SCHEMA, Constraint.FREE):
             reply = await self._ask(sender, case, constraint)
             total = replace(
                 reply,
@@ -162,55 +450,13 @@ class EndpointTeacher:
         sent = await sender.send(
             "POST", self.config.route, lambda: content, lambda reply: read(reply, case, self.config, constraint)
         )
-        if (answer := sent.value) is None:
+        if (reply := sent.value) is None:
             raw = sender.hidden(bounded(sent.content.decode("utf-8", "replace")))
             outcome = Outcome.FAILED if sent.whole else Outcome.ASIDE
             asked = constraint if sent.status in _REFUSED or not sent.whole else ""
             return Reply(outcome, raw=raw, reason=sent.reason, constraint=asked, requests=sent.requests)
-        if not answer.prompt_tokens:  # the endpoint does not count, and a cost limit must not stand still
+        if not reply.prompt_tokens:  # the endpoint does not count, and a cost limit must not stand still
             tokens = by_bytes(self.config.forms.prompt(case, letters=constraint is Constraint.LOGPROBS))
-            answer = replace(answer, prompt_tokens=tokens, completion_tokens=by_bytes(answer.raw))
-        return Reply(
-            Outcome.ASIDE if answer.label is None else Outcome.LABELLED,
-            answer.label,
-            sender.hidden(answer.raw),
-            answer.reason,
-            self.name,
-            constraint,
-            sent.requests,
-            answer.prompt_tokens,
-            answer.completion_tokens,
-            answer.distribution,
-            answer.coverage,
-        )
-
-
-def drain(values: AsyncGenerator[Value]) -> Generator[Value]:
-    """The values of an async generator for plain code, also where an event loop runs already (a notebook).
-
-    An event loop on a thread of its own iterates it; the loop ends when this generator is closed or left early.
-    """
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="teacher", daemon=True)
-    thread.start()
-
-    async def following() -> list[Value]:
-        async for value in values:
-            return [value]
-        return []
-
-    async def end() -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await values.aclose()
-
-    try:
-        while found := asyncio.run_coroutine_threadsafe(following(), loop).result():
-            yield found[0]
-    finally:
-        asyncio.run_coroutine_threadsafe(end(), loop).result(timeout=10.0)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(timeout=10.0)
-        loop.close()
+            reply = replace(reply, prompt_tokens=tokens, completion_tokens=by_bytes(reply.raw))
+        hidden = sender.hidden(reply.raw)
+        return replace(reply, raw=hidden, source=self.name, constraint=constraint, requests=sent.requests)

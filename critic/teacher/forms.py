@@ -63,11 +63,7 @@ class Forms:
 
     @classmethod
     def parse(cls, text: str, origin: str, *, plain: bool) -> Forms:
-        """Forms of a TOML text in the schema of `forms.toml`.
-
-        Raises:
-            UserError: it is no TOML, or a form is not as it must be; names `origin` and the form.
-        """
+        """Forms of a TOML text as `forms.toml`; a `UserError` names `origin` and the form that is wrong."""
         where = origin
         try:
             data = tomllib.loads(text)
@@ -96,31 +92,18 @@ class Forms:
 
     @classmethod
     def read(cls, path: Path) -> Forms:
-        """Forms of a user, such as the tables of the paper: instructions and demonstrations as they are.
-
-        Raises:
-            UserError: the file cannot be read, or as `parse`.
-        """
+        """Forms of a user, such as the tables of the paper: instructions and demonstrations as they are."""
         return cls.parse(read_whole(path), str(path), plain=True)
 
     def of(self, case: Case) -> Form:
-        """The form that asks for a judgment of this case; there must be one of that name.
-
-        Raises:
-            UserError: the case lacks what its group judges.
-        """
+        """The form that asks for a judgment of this case; there must be one of that name."""
         check(case)
         return self.forms[form_name(case)]
 
     def prompt(self, case: Case, *, letters: bool = False) -> str:
         """The whole request: what to judge, the labels, demonstrations, and the item with its last field open.
 
-        Args:
-            case: what to judge.
-            letters: ask for a letter a label instead of the label, for scoring by the first token.
-
-        Raises:
-            UserError: as `of`.
+        `letters` asks for a letter a label instead of the label, for scoring by the first token.
         """
         form = self.of(case)
         item = [] if self.plain else ["# Item to judge"]

@@ -7,25 +7,94 @@ The directory holds `journal.jsonl`: every reply, in the order of arrival. At th
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, fill, missing
+from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, fill, missing, read_labelled
 from critic.tables import counted, markdown, quoted
-from critic.teacher.base import Constraint, EndpointConfig, Outcome, Reply, Teacher, TeacherError
 from retrieval.atomic import locked_directory, write_json, writing
 from retrieval.checks import number
 from retrieval.errors import UserError
-from retrieval.pretrained import load
+from retrieval.progress import Progress
 from selfrag.jsonl import Header, RunLog, write_jsonl
+from selfrag.provenance import sha256
 
-TokenCount = Callable[[str], int]
 
-_PER_REQUEST = 8  # what chat templates add around a message
+class TeacherError(UserError):
+    """A teacher cannot continue: the key is refused, the endpoint is not there, the quota is used up."""
+
+
+class Outcome(StrEnum):
+    """What came of asking."""
+
+    LABELLED = "labelled"  # a label of the case's set
+    ASIDE = "aside"  # an answer that is no label: counted, kept with its raw text, never turned into a label
+    FAILED = "failed"  # no answer, after all repetitions; asked again by the next run
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a teacher said about one case. The texts of an endpoint in it are untrusted."""
+
+    outcome: Outcome
+    label: str | None = None  # a label name of the case's group, where the outcome is `LABELLED`
+    raw: str = ""  # the answer as it came, cut to a bounded length
+    reason: str = ""  # why there is no label, in one line
+    source: str = ""  # who labelled; becomes `label_source` of the row
+    constraint: str = ""  # how the answer was held to the label set, if at all
+    requests: int = 0  # sent for it, repetitions included
+    prompt_tokens: int = 0  # as the endpoint counts them, or an estimate
+    completion_tokens: int = 0
+    distribution: tuple[float, ...] | None = None  # over the label set in its order, where all labels were scored
+    coverage: float | None = None  # probability mass on the label set, where labels were scored
+
+
+class Teacher(Protocol):
+    """Anything that labels cases."""
+
+    @property
+    def name(self) -> str:
+        """What reports and `label_source` call it."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that decides its labels, as plain values; a resumed run must have the same. Holds no secret."""
+
+    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
+        """One reply a case, with its position, in the order of arrival; a `TeacherError` where it cannot continue.
+
+        Cases are consumed as slots get free, so that a caller can decide late what is asked next.
+        """
+
+
+class GoldTeacher:
+    """Labels a case by the annotated rows of files that judge the very same texts; `label_source` stays the row's."""
+
+    def __init__(self, files: Sequence[str | Path], name: str = "gold") -> None:
+        self.name = name
+        self._files = [Path(file) for file in files]
+        self._rows: dict[str, list[Labelled]] = {}
+        for file in self._files:
+            for row in read_labelled(file):
+                self._rows.setdefault(digest(row.case), []).append(row)
+
+    def identity(self) -> Mapping[str, Any]:
+        """The content of the files."""
+        return {"teacher": self.name, "gold": [sha256(file) for file in self._files]}
+
+    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
+        """One reply a case, in order; a case without a row, or with rows that disagree, is set aside."""
+        for position, case in enumerate(cases):
+            rows = self._rows.get(digest(case), [])
+            labels = sorted({row.label for row in rows})
+            if len(labels) == 1:
+                yield position, Reply(Outcome.LABELLED, labels[0], labels[0], source=rows[0].label_source or self.name)
+            else:
+                reason = "the gold rows disagree" if labels else "no gold row"
+                yield position, Reply(Outcome.ASIDE, raw="; ".join(labels), reason=reason, source=self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,61 +113,6 @@ class Prices:
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """An estimate, for every question asked once."""
-
-    questions: int
-    prompt_tokens: int  # to be sent, about
-    most_completion_tokens: int  # to be received, at most
-    most_cost: float | None  # in the currency of the prices, at most; None without prices
-    least_minutes: float | None  # that the limit of requests a minute takes; None without a limit
-
-    def __str__(self) -> str:
-        parts = [
-            f"{self.questions:,} questions to ask",
-            f"about {self.prompt_tokens:,} tokens to send",
-            f"at most {self.most_completion_tokens:,} to receive",
-        ]
-        if self.most_cost is not None:
-            parts.append(f"at most {self.most_cost:,.2f} to pay")
-        if self.least_minutes is not None:
-            parts.append(f"at least {self.least_minutes:,.1f} minutes")
-        return ", ".join(parts)
-
-
-def by_bytes(text: str) -> int:
-    """Tokens of a text by the rule of thumb for English: four bytes a token."""
-    return math.ceil(len(text.encode("utf-8", "replace")) / 4)
-
-
-def by_tokenizer(name: str) -> TokenCount:
-    """Tokens of a text by a Hugging Face tokenizer (directory or hub name).
-
-    Raises:
-        UserError: there is no such tokenizer.
-    """
-    try:
-        tokenizer = load("AutoTokenizer", name)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"tokenizer {name!r} cannot be loaded ({str(error)[:200]}); give a directory or hub name"
-        ) from error
-    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def forecast(
-    questions: Iterable[Question], config: EndpointConfig, prices: Prices | None, count: TokenCount = by_bytes
-) -> Forecast:
-    """Estimate a run; `count` gives the tokens of a text."""
-    letters = config.constraint is Constraint.LOGPROBS
-    lengths = [count(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
-    asked, sent = len(lengths), sum(lengths)
-    received = asked * (1 if letters else config.max_tokens)
-    minutes = asked / config.requests_per_minute if config.requests_per_minute else None
-    return Forecast(asked, sent, received, prices.cost(sent, received) if prices else None, minutes)
-
-
 PATIENCE = 20
 """Questions in a row without any answer, after which a run stops. Those that an earlier run could not get answered do
 not count: they may never be, and a run must get past them."""
@@ -110,15 +124,7 @@ _KIND = Header("critic-replies/1", "replies", "a teacher", "choose another direc
 
 
 class Journal:
-    """Replies on disk by question id; use it as a context manager, by one process at a time.
-
-    Args:
-        path: made if missing.
-        identity: of the teacher; must be that of the file.
-
-    Raises:
-        UserError: the file is of another teacher, damaged, or cannot be written.
-    """
+    """Replies of one teacher on disk by question id; use it as a context manager, by one process at a time."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self._replies: dict[str, tuple[str, Reply]] = {}
@@ -133,11 +139,7 @@ class Journal:
         self._file.__exit__()
 
     def reply(self, question: Question) -> Reply | None:
-        """What is known about a question; the last reply where it was asked again.
-
-        Raises:
-            UserError: the reply is to another case under the same id.
-        """
+        """The last reply to a question; a `UserError` where that was to another case under the same id."""
         case, reply = self._replies.get(question.id, ("", None))
         if reply is not None and case != digest(question.case):
             raise UserError(
@@ -147,11 +149,7 @@ class Journal:
         return reply
 
     def append(self, question: Question, reply: Reply) -> None:
-        """Add one reply.
-
-        Raises:
-            UserError: the disk is full, or the file cannot be written; the file ends with the last whole line.
-        """
+        """Add one reply."""
         record = {"id": question.id, "group": question.case.group, "case": digest(question.case)}
         record |= {name: getattr(reply, name) for name in Reply.__slots__}
         self._file.append(record)
@@ -231,26 +229,15 @@ def label_questions(
     limits: Limits = Limits(),
     manifest: Mapping[str, Any] | None = None,
     before: Callable[[list[Question]], None] = lambda pending: None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Outcomes:
-    """Label questions.
+    """Label questions with distinct ids, in a fixed order; continues an interrupted run of the same teacher in `out`.
 
-    Args:
-        questions: with distinct ids, in a fixed order.
-        teacher: who labels.
-        out: directory; may hold an interrupted run of the same teacher.
-        limits: when to stop asking.
-        manifest: facts about the run to be written down with its counts.
-        before: called once with the questions that are still unanswered, before the first is asked; may raise.
-        progress: called with questions answered and questions in all.
-
-    Raises:
-        TeacherError: the teacher cannot continue, or nothing was answered for long. All replies so far are kept.
-        UserError: the directory is of another run or cannot be written, or another process works there.
+    `before` is called once with the questions that are still unanswered, before the first is asked, and may raise.
+    `manifest` holds facts about the run to be written down with its counts. All replies are kept whatever ends it.
     """
     with locked_directory(out), Journal(out / "journal.jsonl", teacher.identity()) as journal:
         replies = {question.id: reply for question in questions if (reply := journal.reply(question)) is not None}
-        _ask(questions, teacher, journal, replies, limits, before, progress)
+        _ask(questions, teacher, journal, replies, limits, before)
         outcomes = _outcomes(questions, replies, journal, limits)
         _publish(out, outcomes, {**(manifest or {}), "identity": dict(teacher.identity())}, limits)
     return outcomes
@@ -263,7 +250,6 @@ def _ask(
     replies: dict[str, Reply],
     limits: Limits,
     before: Callable[[list[Question]], None],
-    progress: Callable[[int, int], None],
 ) -> None:
     """Ask what is unanswered and still wanted; every reply is on disk before the next one is looked at.
 
@@ -288,7 +274,8 @@ def _ask(
             asked.append(question)
             yield question.case
 
-    with closing(teacher.label(wanted())) as arriving:
+    showing = Progress("labelling", "case", len(questions), answered)
+    with showing as bar, closing(teacher.label(wanted())) as arriving:
         for position, reply in arriving:
             question = asked[position]
             failed = reply.outcome is Outcome.FAILED
@@ -304,7 +291,7 @@ def _ask(
             answered += not failed
             if reply.label is not None:
                 filling.add(question.case.group, reply.label)
-            progress(answered, len(questions))
+            bar.advance(not failed)
 
 
 def _outcomes(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-FOLDERS = (HERE, HERE / "augment", HERE / "inspect", HERE / "student", HERE / "teacher", HERE.parent / "pages")
+FOLDERS = (HERE / "augment", HERE / "student", HERE / "teacher", HERE.parent / "pages")
 sys.path[:0] = map(str, FOLDERS)
 
 

@@ -19,8 +19,8 @@ from pump import assert_same, generated, prompt, serve
 from typer.testing import CliRunner
 
 from critic.cases import GROUPS, Case
-from critic.teacher.base import Api, Constraint, EndpointConfig, Outcome, Reply
-from critic.teacher.endpoint import EndpointTeacher
+from critic.teacher.endpoint import Api, Constraint, EndpointConfig, EndpointTeacher
+from critic.teacher.run import Outcome, Reply
 from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.cli.main import app

@@ -1,4 +1,4 @@
-"""The small run on a local Ray cluster of two nodes, killed once on the way: `ray_run.py FOLDER`. Not a test."""
+"""The small run on a local Ray cluster of two nodes, broken off once on the way: `ray_run.py FOLDER`. Not a test."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import sys
 from pathlib import Path
 
+import ray
 import small_run
+from ray.cluster_utils import Cluster
 
 from critic.augment.run import augment_on_ray, augment_pairs
-from critic.pairs import JsonlPairs
+from critic.pairs import open_source
 from retrieval.errors import UserError
 from selfrag.cluster import Actors, connect
 
@@ -23,39 +25,28 @@ class FailingCritic(small_run.LexicalCritic):
         return super().judge(cases)
 
 
-def on_ray(pairs: Path, out: Path, critic: type = small_run.LexicalCritic, wave: int = 100) -> dict:
+def on_ray(pairs: Path, out: Path, critic: type) -> None:
     """The run of `small_run.run`, worked on by two actors."""
-    execute = augment_on_ray(critic, small_run.WordRetriever, small_run.OPTIONS, Actors(2, wave=wave))
-    return augment_pairs(JsonlPairs(pairs), out, execute, small_run.OPTIONS, shard=small_run.SHARD)
+    execute = augment_on_ray(critic, small_run.WordRetriever, small_run.OPTIONS, Actors(2, wave=100))
+    augment_pairs(open_source(str(pairs)), out, execute, small_run.OPTIONS, shard=small_run.SHARD)
 
 
-def main() -> None:
-    """Compare a local run with one on a cluster, whole and resumed."""
-    import ray
-    from ray.cluster_utils import Cluster
-
+if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    pairs = small_run.write_pairs(folder / "pairs.jsonl")
+    pairs, out = small_run.write_pairs(folder / "pairs.jsonl"), folder / "cluster"
     small_run.run(pairs, folder / "local")
-    whole = small_run.contents(folder / "local")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 10**8})
     cluster.add_node(num_cpus=1, object_store_memory=10**8)
     try:
         with connect(cluster.address):
             nodes = len([node for node in ray.nodes() if node["Alive"]])
-            on_ray(pairs, folder / "cluster", wave=8)
-            assert small_run.contents(folder / "cluster") == whole
             try:
-                on_ray(pairs, folder / "resumed", FailingCritic)
+                on_ray(pairs, out, FailingCritic)
             except UserError as error:
                 print(error, "" if f"process {os.getpid()}" in str(error) else "(not this one)")  # noqa: T201
-            half = len(list((folder / "resumed" / "shards").glob("[0-9]*.jsonl")))
-            on_ray(pairs, folder / "resumed")
-            assert small_run.contents(folder / "resumed") == whole
+            half = len(list((out / "shards").glob("[0-9]*.jsonl")))
+            on_ray(pairs, out, small_run.LexicalCritic)
+            assert small_run.contents(out) == small_run.contents(folder / "local")
             print(f"{nodes} nodes, {half} shards before it broke")  # noqa: T201
     finally:
         cluster.shutdown()
-
-
-if __name__ == "__main__":
-    main()

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from critic.augment.algorithm import AugmentOptions
-from critic.augment.critics import LexicalCritic, overlap
 from critic.augment.run import augment_locally, augment_pairs
+from critic.baselines import LexicalCritic, overlap
 from critic.cases import Case
-from critic.pairs import JsonlPairs
+from critic.pairs import open_source
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
 
@@ -79,7 +79,7 @@ def write_pairs(path: Path, count: int = 40) -> Path:
 def run(pairs: Path, out: Path, pause: float = 0.0) -> dict:
     """The run itself."""
     execute = augment_locally(SlowCritic(pause), WordRetriever(), OPTIONS)
-    return augment_pairs(JsonlPairs(pairs), out, execute, OPTIONS, shard=SHARD)
+    return augment_pairs(open_source(str(pairs)), out, execute, OPTIONS, shard=SHARD)
 
 
 def contents(out: Path) -> dict[str, bytes]:

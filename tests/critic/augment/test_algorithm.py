@@ -1,9 +1,10 @@
-"""Hand-worked augmentations: what is asked, in which order, what is written; segments and the choice of passages."""
+"""Hand-worked augmentations: what is asked and written, segments, the choice of passages, down- and up-sampling."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
 from itertools import pairwise
 
 import pytest
@@ -16,14 +17,14 @@ from critic.augment.algorithm import (
     RULES,
     Augmented,
     AugmentOptions,
+    Balance,
     Candidate,
     Dropped,
     augment,
     choose,
-    ranked,
     segments,
 )
-from critic.augment.rows import Variant, provenance, target
+from critic.augment.rows import Variant, provenance, row, target, variants
 from critic.augment.run import drive
 from critic.cases import Case
 from critic.pairs import Pair
@@ -95,19 +96,6 @@ def test_three_way_decisions_per_sentence() -> None:
     assert all(case.output == "" for case in critic.of("IsRel"))
 
 
-def test_the_initial_passage_is_shown_until_one_is_in_use_and_cannot_be_continued() -> None:
-    def rule(case):
-        return "Continue to Use Evidence" if case.group == "Retrieve" and case.output else ...
-
-    result, critic, _ = run(rule, first="judged")
-    assert [part for part in layout(result) if part.startswith(("[R", "[C"))] == [
-        *("[Retrieval]", "[Relevant]"),
-        "[Continue to Use Evidence]",
-    ]
-    assert critic.of("Retrieve")[1].evidence == FOUND[0]
-    assert result.segments[0].why == "judged to continue, but no passage is in use"
-
-
 def test_the_rules_of_the_paper_judge_every_sentence_with_the_initial_passage() -> None:
     """Appendix A.3: the first sentence too; a passage that came into use later is not shown. Ten documents (4.3)."""
     found = lambda query: passages("w1") if query.endswith(" Two.") else FOUND  # noqa: E731
@@ -124,17 +112,19 @@ def test_the_rules_of_the_paper_judge_every_sentence_with_the_initial_passage() 
     assert layout(alone)[0] == "[Retrieval]"
 
 
-def test_an_irrelevant_passage_has_no_support_token_and_cannot_be_continued() -> None:
-    def rule(case):
-        return {"IsRel": "Irrelevant", "Retrieve": "Continue to Use Evidence" if case.output else "Retrieval"}.get(
-            case.group, ...
-        )
-
-    result, critic, _ = run(rule)
-    found = layout(result)
-    assert found[0] == "[Retrieval]"
-    assert found[2:5] == ["[Irrelevant]", "Paris.", "[Retrieval]"]
-    assert found[-3:] == ["[Irrelevant]", " It lies on the Seine.", "[Utility:5]"]
+def test_without_a_relevant_passage_in_use_nothing_is_continued_or_supported() -> None:
+    """The first search's best passage is shown until one is in use; that is none to continue with."""
+    want = {"Continue to Use Evidence": 1.0}
+    answers = lambda case: want if case.group == "Retrieve" and case.output else ...  # noqa: E731
+    result, critic, _ = run(answers, first="judged")
+    assert [part for part in layout(result) if part.startswith("[")][:2] == ["[Retrieval]", "[Relevant]"]
+    assert critic.of("Retrieve")[1].evidence == FOUND[0]
+    assert result.segments[0].why == "judged to continue, but no passage is in use"
+    result, critic, _ = run(lambda case: "Irrelevant" if case.group == "IsRel" else answers(case))
+    assert [part for part in layout(result) if not part.startswith("<")] == [
+        *("[Retrieval]", "[Irrelevant]", "Paris."),
+        *("[Retrieval]", "[Irrelevant]", " It lies on the Seine.", "[Utility:5]"),
+    ]
     assert critic.of("IsSup") == []
 
 
@@ -159,23 +149,17 @@ def test_the_initial_decision_is_the_ratio_of_two_labels(threshold: float, retri
     assert result.ratio == pytest.approx(0.3)
 
 
-def test_blank_and_repeated_passages_are_no_candidates() -> None:
+def test_candidates_go_by_score_and_blank_or_repeated_passages_are_none() -> None:
     blank, again, nameless = Passage("b", " \n", "T", 9.0), Passage("again", "text  of d1"), Passage("", "x", "", 0.8)
-    found = [blank, FOUND[0], again, nameless]
-    result, critic, _ = run(pairs=pair("Paris"), find=lambda query: found)
-    assert [c.passage.id for c in result.segments[0].candidates] == ["d1"]
-    assert len(critic.of("IsRel")) == 1
-
-
-def test_a_search_that_fails_drops_its_pair_only() -> None:
-    def find(query):
-        if "bad" in query:
-            raise UserError("cannot encode this")
-        return FOUND
-
-    results, *_ = run(pairs=[pair("bad", id="a"), pair("good", id="b")], find=find)
-    assert results[0] == Dropped("a", "search failed", "cannot encode this")
-    assert isinstance(results[1], Augmented)
+    for found, expected in (
+        ([blank, FOUND[0], again, nameless], ["d1"]),
+        ([*reversed(FOUND), FOUND[0]], ["d1", "d2", "d3"]),
+        ([Passage(name, name, score=0.5) for name in "cab"], ["c", "a", "b"]),
+        ([Passage("b", "b"), Passage("a", "a", score=3.0)], ["b", "a"]),
+    ):
+        result, critic, _ = run(pairs=pair("Paris"), find=lambda query, found=found: found)
+        assert [c.passage.id for c in result.segments[0].candidates] == expected
+        assert len(critic.of("IsRel")) == len(expected)
 
 
 @pytest.mark.parametrize(
@@ -265,9 +249,16 @@ def failing(queries, k):
         (ScriptedCritic(), failing, "every search failed: the index is gone"),
     ],
 )
-def test_a_critic_or_a_retriever_that_fails_stops_the_run(critic, retriever, said: str) -> None:
+def test_a_critic_or_every_search_that_fails_stops_the_run(critic, retriever, said: str) -> None:
     with pytest.raises(UserError, match=said):
         drive([augment(p, AugmentOptions(), spans) for p in (pair(id="a"), pair("Bern", id="b"))], critic, retriever)
+
+
+def test_a_search_that_fails_drops_its_pair_only() -> None:
+    find = lambda query: failing(query, 1) if "bad" in query else FOUND  # noqa: E731
+    (bad, good), *_ = run(pairs=[pair("bad", id="a"), pair("good", id="b")], find=find)
+    assert bad == Dropped("a", "search failed", "the index is gone")
+    assert isinstance(good, Augmented)
 
 
 def candidates(*labels: tuple[str, str | None]) -> list[Candidate]:
@@ -301,15 +292,6 @@ def test_the_choice_goes_by_label_then_rank_and_the_draw_is_seeded(labels, choic
     assert set(first) == chosen
 
 
-def test_the_rank_is_the_retrieval_score_whatever_the_order() -> None:
-    found = [Candidate(Passage("low", "l", score=0.1)), Candidate(Passage("high", "h", score=0.9))]
-    assert [c.passage.id for c in ranked([], found)] == ["high", "low"]
-    tied = [Candidate(Passage(name, name, score=0.5)) for name in "cab"]
-    assert [c.passage.id for c in ranked([], tied)] == ["c", "a", "b"]
-    unscored = [Candidate(Passage("b", "b")), Candidate(Passage("a", "a", score=3.0))]
-    assert [c.passage.id for c in ranked([], unscored)] == ["b", "a"]
-
-
 @given(text=text, cuts=st.lists(st.integers(0, 60), max_size=8), shortest=st.integers(0, 9))
 def test_segments_joined_are_the_text(text: str, cuts: list[int], shortest: int) -> None:
     at = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
@@ -319,3 +301,61 @@ def test_segments_joined_are_the_text(text: str, cuts: list[int], shortest: int)
     assert all(piece.strip() for piece in pieces)
     if len(pieces) > 1:
         assert all(len(piece.strip()) >= shortest for piece in pieces)
+
+
+def mixed(case):
+    return "Irrelevant" if case.group == "IsRel" and case.evidence.id != "d1" else ...
+
+
+def unaided(case):
+    return "No Retrieval" if case.group == "Retrieve" else ...
+
+
+def many(rule, balance: Balance, seed: int = 0, count: int = 2000) -> list[tuple[str, ...]]:
+    """Suffixes of the rows that each of many equal pairs gives."""
+    found, *_ = run(rule, pair("Paris"))
+    each = (replace(found, pair=replace(found.pair, id=f"q{n}")) for n in range(count))
+    return [tuple(variant.suffix for variant in variants(one, balance, seed)) for one in each]
+
+
+@pytest.mark.parametrize(("name", "share"), [("none", 1.0), ("paper", 0.5), ("official", 0.4)])
+def test_rows_without_retrieval_are_down_sampled(name: str, share: float) -> None:
+    balance = BALANCES[name]
+    kept = many(unaided, balance)
+    assert len([one for one in kept if one]) / len(kept) == pytest.approx(share, abs=0.04)
+    assert all(many(mixed, balance, count=200))
+    assert many(unaided, balance, count=50) == kept[:50]  # seeded, whatever the neighbours
+    assert name == "none" or many(unaided, balance, seed=2, count=50) != kept[:50]
+
+
+def test_an_irrelevant_passage_is_added_as_a_row_of_its_own_or_swapped_in() -> None:
+    found = Counter(many(mixed, BALANCES["paper"]))
+    assert set(found) == {("",), ("", "#irrelevant")}
+    assert found["", "#irrelevant"] / found.total() == pytest.approx(0.25, abs=0.04)
+    augmented, *_ = run(mixed, pair("Paris"))
+    plain, other = variants(augmented, Balance(irrelevant=1.0), 0)
+    assert [part.token for part in row(plain).target if isinstance(part, Token)][1] == "[Relevant]"
+    tokens = [part.token for part in row(other).target if isinstance(part, Token)]
+    assert tokens == ["[Retrieval]", "[Irrelevant]", "[Utility:5]"]
+    assert row(other).id == "q1#irrelevant"
+    (only,) = variants(augmented, Balance(irrelevant=1.0, mode="swap"), 0)
+    assert (row(only).id, "swapped in" in only.why) == ("q1", True)
+    assert only.augmented.segments[0].candidate.passage.id in {"d2", "d3"}
+
+
+SAID = {"Two.": "No Retrieval", "Three.": "Continue to Use Evidence"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [
+        (None, {}),
+        (mixed, {"kind": "long_form"}),
+        (lambda c: "Irrelevant" if c.group == "IsRel" else ..., {}),
+        # a passage that is continued with after a sentence of opinion stays
+        (lambda c: SAID.get(c.output, mixed(c)) if c.group == "Retrieve" else mixed(c), {"output": "One. Two. Three."}),
+    ],
+)
+def test_nothing_is_added_where_it_would_make_no_sense(rule, changes: dict) -> None:
+    found, *_ = run(rule, pair(**{"output": "Paris", **changes}))
+    assert [variant.suffix for variant in variants(found, Balance(irrelevant=1.0), 0)] == [""]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from critic.augment.critics import fingerprint
+from critic.baselines import fingerprint
 from critic.cases import Case
 from critic.demo import ADAPTER, critic_path
 from critic.student.judge import load_critic, resolve_critic

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from critic.cases import GROUPS, Case, check
+from critic.cases import GROUPS, Case
+from critic.teacher.endpoint import read_label
 from critic.teacher.forms import OWN, Forms, answers
-from critic.teacher.prompts import read_label
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 
@@ -19,7 +19,7 @@ HOSTILE = st.lists(st.one_of(st.text(max_size=5), st.sampled_from(PIECES)), max_
 
 
 @pytest.mark.parametrize("form", OWN.forms.values(), ids=lambda form: form.name)
-def test_a_form_offers_labels_of_its_group_and_demonstrates_each(form) -> None:
+def test_a_form_offers_labels_of_its_group_demonstrates_each_and_ends_with_the_open_field(form) -> None:
     names = GROUPS[form.demonstrations[0].case.group].names
     offered = list(form.surfaces.values())
     assert offered == [name for name in names if name in offered]
@@ -28,17 +28,15 @@ def test_a_form_offers_labels_of_its_group_and_demonstrates_each(form) -> None:
     assert {shown.label for shown in form.demonstrations} == set(offered)
     for shown in form.demonstrations:
         assert OWN.of(shown.case) is form
-
-
-@pytest.mark.parametrize("form", OWN.forms.values(), ids=lambda form: form.name)
-@pytest.mark.parametrize("letters", [False, True])
-def test_the_prompt_lists_every_answer_and_ends_with_the_open_field(form, letters) -> None:
-    text = OWN.prompt(form.demonstrations[0].case, letters=letters)
-    for surface, label in answers(form, letters=letters).items():
-        assert f"\n- {surface} - {form.meanings[label]}\n" in text
-        assert f"\n{form.question} {surface}\n" in text
-    assert text.endswith(f"\n{form.question}")
-    assert text.count("# Item to judge") == 1
+    for letters in (False, True):
+        text = OWN.prompt(form.demonstrations[0].case, letters=letters)
+        for surface, label in answers(form, letters=letters).items():
+            assert f"\n- {surface} - {form.meanings[label]}\n" in text
+            assert f"\n{form.question} {surface}\n" in text
+        assert text.endswith(f"\n{form.question}")
+        assert text.count("# Item to judge") == 1
+    other = replace(OWN, forms={**OWN.forms, form.name: replace(form, task="Other.")})
+    assert other.fingerprint != OWN.fingerprint
 
 
 def test_defect_35_empty_fields_are_left_out_and_never_none() -> None:
@@ -63,25 +61,6 @@ def test_no_text_can_pass_for_a_field_an_example_or_a_control_token(
     assert [name for name in fields if name != "Preceding sentences"] == ["Instruction", "Output", "Evidence", "Score"]
     assert "<|" not in text
     assert "[INST]" not in text
-
-
-@pytest.mark.parametrize(
-    ("case", "reason"),
-    [
-        (Case("IsRel", "Who?"), "needs 'evidence'"),
-        (Case("IsSup", "Who?", evidence=Passage("p", "text")), "needs 'output'"),
-        (Case("IsUse", "Who?", output=" \n"), "needs 'output'"),
-        (Case("IsRel", "Who?", evidence=Passage("p", " ", "title")), "'evidence' is empty"),
-    ],
-)
-def test_a_case_that_cannot_be_judged_is_one_line(case, reason) -> None:
-    with pytest.raises(UserError, match=reason):
-        check(case)
-
-
-def test_the_fingerprint_covers_the_wording() -> None:
-    other = replace(OWN, forms={**OWN.forms, "isrel": replace(OWN.forms["isrel"], task="Other.")})
-    assert other.fingerprint != OWN.fingerprint
 
 
 FILE = """

@@ -1,4 +1,4 @@
-"""A labelling run: targets, resumption, failures, outputs; killed at any moment it ends with the same rows."""
+"""A labelling run: targets, money, resumption, outputs; its journal; and `critic sample`, `label`, `agree`, `split`."""
 
 from __future__ import annotations
 
@@ -6,142 +6,107 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from teaching_server import questions
 
-from critic.cases import parse_targets, read_labelled, read_questions
-from critic.teacher.base import Constraint, EndpointConfig, GoldTeacher, TeacherError
-from critic.teacher.endpoint import EndpointTeacher
-from critic.teacher.run import PATIENCE, Journal, Limits, Prices, label_questions
+from critic.cases import Case, Labelled, Question, parse_targets, read_labelled, read_questions
+from critic.cli.main import main
+from critic.pairs import Pair
+from critic.teacher.endpoint import Constraint, EndpointConfig, EndpointTeacher, by_bytes, forecast
+from critic.teacher.forms import OWN
+from critic.teacher.run import PATIENCE, Journal, Limits, Outcome, Prices, Reply, TeacherError, label_questions
+from retrieval.atomic import locked_directory
 from retrieval.errors import UserError
+from retrieval.passage import Passage
 from selfrag.jsonl import write_jsonl
-
-FILES = ("labelled.jsonl", "surplus.jsonl", "aside.jsonl", "report.md")
 
 
 def teacher(server, **options):
-    settings = {"backoff": 0.01, "retries": 0, "constraint": Constraint.CHOICE, **options}
-    return EndpointTeacher(EndpointConfig(server.url, "judge", **settings))
+    given = {"backoff": 0.01, "retries": 0, "constraint": Constraint.CHOICE, **options}
+    return EndpointTeacher(EndpointConfig(server.url, "judge", **given))
 
 
-@pytest.mark.parametrize("count", [0, 1, 9, 10, 11])
+def bad(count, fault):
+    return [replace(row, id=f"bad{row.id}") for row in questions(count, fault=f"!{fault}")]
+
+
+@pytest.mark.parametrize("count", [0, 1, 11])
 def test_defect_31_as_many_rows_come_out_as_went_in(server, tmp_path, count) -> None:
     """Official code: a last partial batch is computed and not saved."""
     rows = questions(count)
-    outcomes = label_questions(rows, teacher(server, max_concurrency=4), tmp_path / "out")
+    outcomes = label_questions(rows, teacher(server, max_concurrency=4), tmp_path)
     assert [row.id for row in outcomes.rows] == [row.id for row in rows]
-    assert [row.id for row in read_labelled(tmp_path / "out" / "labelled.jsonl")] == [row.id for row in rows]
+    assert [row.id for row in read_labelled(tmp_path / "labelled.jsonl")] == [row.id for row in rows]
     assert outcomes.requests == count
 
 
-def test_what_is_no_label_is_counted_and_kept_aside(server, tmp_path) -> None:
-    rows = [*questions(4), *(replace(row, id=f"bad{row.id}") for row in questions(2, fault="!off_set"))]
-    outcomes = label_questions(rows, teacher(server), tmp_path / "out")
-    assert len(outcomes.rows) == 4
-    assert [question.id for question, _ in outcomes.aside] == ["badq0", "badq1"]
-    for line in (tmp_path / "out" / "aside.jsonl").read_text().splitlines():
+def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(server, tmp_path) -> None:
+    rows = [*questions(4), *bad(2, "off_set")]
+    first = label_questions(rows, teacher(server), tmp_path)
+    assert len(first.rows) == 4
+    assert [question.id for question, _ in first.aside] == ["badq0", "badq1"]
+    for line in (tmp_path / "aside.jsonl").read_text().splitlines():
         row = json.loads(line)
         assert (row["raw"], row["reason"]) == ("Perhaps.", "0 labels of the set in the first line")
-    report = (tmp_path / "out" / "report.md").read_text()
-    assert "Set aside" in report
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert "Set aside" in (tmp_path / "report.md").read_text()
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert (manifest["counts"]["rows"], manifest["counts"]["aside"]) == (4, 2)
-
-
-def test_a_finished_run_is_not_asked_again_and_aside_stays_aside(server, tmp_path) -> None:
-    rows = [*questions(3), *(replace(row, id="bad") for row in questions(1, fault="!off_set"))]
-    first = label_questions(rows, teacher(server), tmp_path / "out")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     asked = len(server.bodies)
-    before = {name: (tmp_path / "out" / name).read_bytes() for name in FILES}
-    second = label_questions(rows, teacher(server), tmp_path / "out")
-    assert (len(server.bodies), second) == (asked, first)
-    assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == before
+    assert label_questions(rows, teacher(server), tmp_path) == first
+    assert len(server.bodies) == asked
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    with locked_directory(tmp_path), pytest.raises(UserError, match="another process is writing"):
+        label_questions(rows, teacher(server), tmp_path)
 
 
-def test_a_dead_endpoint_ends_the_run_and_keeps_what_there_is(server, tmp_path) -> None:
-    rows = [*questions(3), *(replace(row, id=f"bad{row.id}") for row in questions(PATIENCE + 9, fault="!503"))]
-    with pytest.raises(
-        TeacherError, match=rf"no answer {PATIENCE} times in a row .*503.* 3 answers are kept, run the same"
-    ):
-        label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "out")
-    with Journal(tmp_path / "out" / "journal.jsonl", teacher(server).identity()) as journal:
+def test_an_endpoint_without_answers_ends_the_run_once(server, tmp_path) -> None:
+    """Questions that never get one, too long say, do not keep later runs from the others."""
+    rows = [*questions(3), *bad(PATIENCE, "400"), *(replace(row, id=f"last{row.id}") for row in questions(2))]
+    said = rf"no answer {PATIENCE} times in a row .*400.* 3 answers are kept, run the same"
+    with pytest.raises(TeacherError, match=said):
+        label_questions(rows, teacher(server, max_concurrency=1), tmp_path)
+    with Journal(tmp_path / "journal.jsonl", teacher(server).identity()) as journal:
         assert [journal.reply(row).label is not None for row in rows[:3]] == [True] * 3
+    outcomes = label_questions(rows, teacher(server, max_concurrency=1), tmp_path)
+    assert (len(outcomes.rows), len(outcomes.failed)) == (5, PATIENCE)
 
 
-def test_questions_that_never_get_an_answer_do_not_keep_later_runs_from_the_others(server, tmp_path) -> None:
-    """Too long for the endpoint, say: as many as end a run, all before the rest."""
-    rows = [*(replace(row, id=f"bad{row.id}") for row in questions(PATIENCE, fault="!400")), *questions(3)]
-    with pytest.raises(TeacherError, match=rf"no answer {PATIENCE} times in a row"):
-        label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "out")
-    for _ in range(2):
-        outcomes = label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "out")
-        assert (len(outcomes.rows), len(outcomes.failed)) == (3, PATIENCE)
-
-
-def test_targets_stop_the_asking_and_the_rest_is_surplus(server, tmp_path) -> None:
-    targets = parse_targets(["IsRel/Relevant=3", "IsRel/Irrelevant=2"])
-    outcomes = label_questions(questions(60), teacher(server), tmp_path / "out", limits=Limits(targets))
-    found = sorted(row.label for row in outcomes.rows)
-    assert found == ["Irrelevant"] * 2 + ["Relevant"] * 3
+def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path) -> None:
+    limits = Limits(parse_targets(["IsRel/Relevant=3", "IsRel/Irrelevant=2"]))
+    outcomes = label_questions(questions(60), teacher(server), tmp_path / "out", limits=limits)
+    assert sorted(row.label for row in outcomes.rows) == ["Irrelevant"] * 2 + ["Relevant"] * 3
     assert outcomes.not_asked > 20
     assert len(outcomes.rows) + len(outcomes.surplus) + outcomes.not_asked == 60
     assert outcomes.missing == {}
-
-
-def test_a_target_that_cannot_be_reached_is_reported(server, tmp_path) -> None:
-    outcomes = label_questions(questions(5), teacher(server), tmp_path / "out", limits=Limits({"IsRel": 9}))
+    outcomes = label_questions(questions(5), teacher(server), tmp_path / "few", limits=Limits({"IsRel": 9}))
     assert outcomes.missing == {"IsRel": 4}
-    assert "Targets not reached" in (tmp_path / "out" / "report.md").read_text()
+    assert "Targets not reached" in (tmp_path / "few" / "report.md").read_text()
 
 
-def test_the_same_rows_whatever_the_order_of_arrival(server, tmp_path) -> None:
+def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under_way(server, tmp_path) -> None:
     limits = Limits(parse_targets(["IsRel/Relevant=4", "IsRel/Irrelevant=4"]))
-    found = []
-    for concurrency in (1, 3, 16):
-        server.delay = 0.01 * concurrency
+
+    def labelled(concurrency):
         out = tmp_path / str(concurrency)
-        outcomes = label_questions(questions(60), teacher(server, max_concurrency=concurrency), out, limits=limits)
-        assert outcomes.failed == []
-        found.append(outcomes.rows)
-    assert found[0] == found[1] == found[2]
+        return label_questions(questions(40), teacher(server, max_concurrency=concurrency), out, limits=limits).rows
 
-
-def test_a_question_lost_under_way_is_asked_again_though_later_ones_filled_the_target(server, tmp_path) -> None:
-    """Killed with an early question under way: the rows must be those of a run that was not killed."""
-    limits = Limits(parse_targets(["IsRel/Relevant=2", "IsRel/Irrelevant=2"]))
-    rows = questions(40)
-    whole = label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "whole", limits=limits)
-    lost = whole.rows[0].id
-    (tmp_path / "killed").mkdir()
-    journal = (tmp_path / "whole" / "journal.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "killed" / "journal.jsonl").write_text("".join(line for line in journal if f'"{lost}"' not in line))
-    again = label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "killed", limits=limits)
-    assert again.rows == whole.rows
+    whole = labelled(1)
+    journal = (tmp_path / "1" / "journal.jsonl").read_text().splitlines(keepends=True)
+    # Killed with the first question under way, when later ones had filled the target already.
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "journal.jsonl").write_text("".join(line for line in journal if f'"{whole[0].id}"' not in line))
+    assert labelled(2) == whole
+    server.delay = 0.05
+    assert labelled(16) == whole
 
 
 def test_money_stops_the_asking(server, tmp_path) -> None:
     limits = Limits(prices=Prices(1e4, 0.0), most_cost=5.0)  # 100 tokens a request: 1.0 each
-    outcomes = label_questions(questions(20), teacher(server, max_concurrency=1), tmp_path / "out", limits=limits)
+    outcomes = label_questions(questions(20), teacher(server, max_concurrency=1), tmp_path, limits=limits)
     assert outcomes.cost in (5.0, 6.0)  # what is under way when the limit is reached is still paid for
     assert (len(outcomes.rows), outcomes.not_asked) == (outcomes.cost, 20 - outcomes.cost)
-
-
-def test_another_process_in_the_same_directory_is_refused(server, tmp_path) -> None:
-    from retrieval.atomic import locked_directory
-
-    with locked_directory(tmp_path / "out"), pytest.raises(UserError, match="another process is writing"):
-        label_questions(questions(1), teacher(server), tmp_path / "out")
-
-
-def test_gold_rows_are_a_teacher(server, tmp_path) -> None:
-    rows = questions(4)
-    made = label_questions(rows[:3], teacher(server), tmp_path / "made")
-    gold = tmp_path / "gold.jsonl"
-    human = [replace(row, label_source="human") for row in made.rows]
-    other = "Relevant" if human[0].label == "Irrelevant" else "Irrelevant"
-    write_jsonl(gold, [row.as_dict() for row in [*human, replace(human[0], id="again", label=other)]])
-    outcomes = label_questions(rows, GoldTeacher([gold]), tmp_path / "out")
-    assert outcomes.rows == human[1:]
-    assert [(q.id, r.reason) for q, r in outcomes.aside] == [("q0", "the gold rows disagree"), ("q3", "no gold row")]
 
 
 @pytest.mark.parametrize(
@@ -149,6 +114,7 @@ def test_gold_rows_are_a_teacher(server, tmp_path) -> None:
     [
         ({"evidence": None}, "IsRel needs 'evidence'"),
         ({"evidence": {"title": "T", "text": " "}}, "the text of 'evidence' is empty"),
+        ({"evidence": "text"}, "'evidence' must be an object or null, not str"),
         ({"group": "IsSup"}, "IsSup needs 'output'"),
         ({"group": "Mood"}, "unknown group 'Mood'"),
         ({"instruction": ""}, "'instruction' is empty"),
@@ -159,8 +125,218 @@ def test_gold_rows_are_a_teacher(server, tmp_path) -> None:
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, reason) -> None:
-    good, bad = (row.as_dict() for row in questions(2))
+    good, other = (row.as_dict() for row in questions(2))
     path = tmp_path / "cases.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in (good, {**bad, **change})))
+    path.write_text("".join(json.dumps(row) + "\n" for row in (good, {**other, **change})))
     with pytest.raises(UserError, match=rf"cases\.jsonl:2: .*{reason}"):
         list(read_questions(path))
+
+
+TEACHER = {"teacher": "judge", "temperature": 0.0}
+GOOD = Reply(Outcome.LABELLED, "Relevant", "[Relevant]\x00\x1b[31m \u2028", source="judge", distribution=(0.75, 0.25))
+ASIDE = Reply(Outcome.ASIDE, raw="Perhaps.", reason="0 labels", prompt_tokens=3, requests=1)
+LINE = {"id": "q", "group": "IsRel", "case": "x", **dict.fromkeys(Reply.__slots__)}
+
+
+@settings(max_examples=25)
+@given(cut=st.integers(min_value=0, max_value=2_000))
+def test_a_journal_cut_anywhere_loses_the_torn_line_only(tmp_path_factory, cut) -> None:
+    path = tmp_path_factory.mktemp("cut") / "j"
+    rows = questions(4)
+    with Journal(path, TEACHER) as journal:
+        for row in rows:
+            journal.append(row, ASIDE if row is rows[1] else GOOD)
+    content = path.read_bytes()
+    path.write_bytes(content[:cut])
+    whole = max(0, content[:cut].count(b"\n") - 1)  # without the header
+    with Journal(path, TEACHER) as journal:
+        assert [journal.reply(row) for row in rows] == [GOOD, ASIDE, GOOD, GOOD][:whole] + [None] * (4 - whole)
+        assert (journal.prompt_tokens, journal.requests) == ((3, 1) if whole > 1 else (0, 0))
+        for row in rows[whole:]:
+            journal.append(row, ASIDE if row is rows[1] else GOOD)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "line", ["not json", json.dumps(LINE | {"outcome": "maybe"}), json.dumps(LINE | {"outcome": "labelled"})]
+)
+def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line) -> None:
+    [row], [other] = questions(1), questions(1, fault="changed")
+    with Journal(tmp_path / "j", TEACHER) as journal:
+        journal.append(row, GOOD)
+        with pytest.raises(UserError, match="'q0' was answered for another case"):
+            journal.reply(other)
+    with pytest.raises(UserError, match=r"teacher with other temperature: give the same settings to resume"):
+        Journal(tmp_path / "j", {**TEACHER, "temperature": 1.0})
+    with (tmp_path / "j").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(UserError, match=r"j:3: damaged .*remove this line"):
+        Journal(tmp_path / "j", TEACHER)
+
+
+@pytest.fixture
+def cases(tmp_path):
+    path = tmp_path / "cases.jsonl"
+    write_jsonl(path, [question.as_dict() for question in questions(12)])
+    return path
+
+
+def run(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def label(capsys, cases, server, out, *options):
+    return run(capsys, "label", cases, "-o", out, "--url", server.url, "--model", "judge", *options)
+
+
+def test_from_pairs_to_agreement(server, tmp_path, capsys) -> None:
+    passages = [(Passage(f"g{n}", f"g {n}"),) for n in range(20)]
+    outputs = [f"Answer {n}. It is known. Everybody says so." for n in range(20)]
+    pairs = [Pair(f"p{n}", "set", f"Question {n}?", outputs[n], passages=passages[n]) for n in range(20)]
+    write_jsonl(tmp_path / "pairs.jsonl", [pair.as_dict() for pair in pairs])
+    wanted = ["--target", "Retrieve=6", "--target", "IsRel=6", "--target", "IsSup=6", "--target", "IsUse=6"]
+    for name in ("cases.jsonl", "again.jsonl"):
+        code, out, err = run(capsys, "sample", tmp_path / "pairs.jsonl", "-o", tmp_path / name, *wanted, "--seed", 5)
+        assert (code, err) == (0, "")
+        assert "24 cases in" in out
+    assert (tmp_path / "cases.jsonl").read_bytes() == (tmp_path / "again.jsonl").read_bytes()
+    assert "## Examples" in (tmp_path / "cases.jsonl.report.md").read_text()
+    manifest = json.loads((tmp_path / "cases.jsonl.manifest.json").read_text())
+    assert (manifest["seed"], manifest["counts"]["cases"]) == (5, 24)
+
+    for name, constraint in (("one", "choice"), ("two", "logprobs")):
+        options = ("--constraint", constraint, "--name", name)
+        code, out, _ = label(capsys, tmp_path / "cases.jsonl", server, tmp_path / name, *options)
+        assert code == 0, out
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
+        assert (manifest["identity"]["constraint"], manifest["counts"]["rows"]) == (constraint, 24)
+    code, out, _ = run(capsys, "agree", tmp_path / "one", f"second={tmp_path / 'two'}", "-o", tmp_path / "agree.json")
+    assert code == 0
+    assert "one and second, with 95% intervals" in out
+    found = json.loads((tmp_path / "agree.json").read_text())["agreements"]
+    assert [(one["group"], one["agreement"]["value"], one["agreement"]["n"]) for one in found] == [
+        (group, 1.0, 6) for group in ("Retrieve", "IsRel", "IsSup", "IsUse")
+    ]
+
+
+def test_a_dry_run_touches_nothing_and_counts_what_is_left(server, cases, tmp_path, capsys) -> None:
+    out, prices = tmp_path / "out", ("--price-in", 2, "--price-out", 8, "--rpm", 6, "--dry-run")
+    code, _, err = label(capsys, cases, server, out, *prices)
+    assert code == 0
+    assert all(said in err for said in ("12 questions to ask, about", "at most 2,400 to receive", "at least 2.0 min"))
+    assert (server.bodies, out.exists()) == ([], False)
+    assert label(capsys, cases, server, out, "--constraint", "choice")[0] == 0
+    (out / "report.md").unlink()
+    write_jsonl(cases, [question.as_dict() for question in questions(15)])
+    assert "3 questions to ask" in label(capsys, cases, server, out, "--dry-run", "--constraint", "choice")[2]
+    assert not (out / "report.md").exists()
+    server.bodies.clear()
+    prices = ("--price-in", 2000, "--price-out", 8000, "--max-cost", 1)
+    code, _, err = label(capsys, cases, server, tmp_path / "dear", *prices)
+    assert (code, "above --max-cost 1.00; raise it" in err, server.bodies) == (2, True, [])
+
+
+def test_questions_without_an_answer_are_told_by_the_exit_code(server, cases, tmp_path, capsys) -> None:
+    write_jsonl(cases, [question.as_dict() for question in [*questions(3), *bad(1, "once_500")]])
+    code, _, err = label(capsys, cases, server, tmp_path / "out", "--retries", 0)
+    assert (code, "1 questions have no answer; run the same again" in err) == (1, True)
+    code, out, _ = label(capsys, cases, server, tmp_path / "out", "--retries", 0)
+    assert (code, "labelled.jsonl" in out) == (0, True)
+
+
+def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(server, cases, tmp_path, capsys) -> None:
+    assert label(capsys, cases, server, tmp_path / "judge")[0] == 0
+    rows = [replace(row, label_source="human") for row in read_labelled(tmp_path / "judge" / "labelled.jsonl")]
+    other = "Relevant" if rows[0].label == "Irrelevant" else "Irrelevant"
+    gold = tmp_path / "gold.jsonl"
+    write_jsonl(gold, [row.as_dict() for row in [*rows[:11], replace(rows[0], id="again", label=other)]])
+    assert run(capsys, "label", cases, "-o", tmp_path / "human", "--gold", gold)[0] == 0
+    assert list(read_labelled(tmp_path / "human" / "labelled.jsonl")) == rows[1:11]
+    aside = [json.loads(line) for line in (tmp_path / "human" / "aside.jsonl").read_text().splitlines()]
+    assert [(one["id"], one["reason"]) for one in aside] == [
+        ("q0", "the gold rows disagree"),
+        ("q11", "no gold row"),
+    ]
+    code, out, _ = run(capsys, "agree", tmp_path / "human", tmp_path / "judge")
+    assert (code, "1.00 [1.00, 1.00]" in out) == (0, True)
+    for files, said in (
+        ([gold, gold], "critic: two teachers are called 'gold'; name them: NAME=PATH\n"),
+        ([gold], "critic: one teacher agrees with itself; give two or more\n"),
+    ):
+        assert run(capsys, "agree", *files) == (2, "", said)
+
+
+HOST = ["--url", "http://h", "--model", "m"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["label", "CASES", "-o", "OUT"], "no teacher, or two"),
+        (["label", "CASES", "-o", "OUT", *HOST, "--gold", "CASES"], "no teacher, or two"),
+        (["label", "CASES", "-o", "OUT", *HOST, "--price-in", "1"], "one price is missing"),
+        (["label", "CASES", "-o", "OUT", *HOST, "--max-cost", "1"], "--max-cost needs prices"),
+        (["sample", "CASES", "-o", "OUT", "--target", "IsSup/Fully supported=3"], "a label is not known before"),
+        (["agree", "OUT"], "cannot be read"),
+        (["label", "CASES", "-o", "OUT", "--gol", "CASES"], "No such option"),  # defect 37: `--data` for `--dataset`
+    ],
+)
+def test_what_cannot_be_done_is_one_line(cases, tmp_path, capsys, arguments, message) -> None:
+    places = {"CASES": str(cases), "OUT": str(tmp_path / "out")}
+    code, out, err = run(capsys, *(places.get(argument, argument) for argument in arguments))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_the_estimate_counts_prompts_and_prices() -> None:
+    rows = questions(3)
+    config = EndpointConfig("http://h", "m", max_tokens=10)
+    expected = forecast(rows, config, Prices(1.0, 10.0))
+    assert expected.prompt_tokens == sum(by_bytes(OWN.prompt(row.case)) + 8 for row in rows)
+    assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
+    scoring = forecast(rows, replace(config, constraint=Constraint.LOGPROBS), None)
+    assert (scoring.most_completion_tokens, scoring.most_cost, scoring.least_minutes) == (3, None, None)
+    with pytest.raises(UserError, match="price of a million prompt tokens=-1"):
+        Prices(-1, 0)
+
+
+def test_prompts_of_a_file_are_sent_at_its_temperature_and_the_label_may_be_explained(server, tmp_path, capsys) -> None:
+    """Appendix D: temperature 1, and an explanation after the label."""
+    prompts, cases = tmp_path / "mine.toml", tmp_path / "cases.jsonl"
+    prompts.write_text("""temperature = 1.0
+[[form]]
+name = "isrel"
+task = "Judge this."
+fields = ["Instruction", "Evidence"]
+question = "Rating:"
+label = [{ surface = "[Relevant]", name = "Relevant" }, { surface = "[Irrelevant]", name = "Irrelevant" }]
+""")
+    case = Case("IsRel", "!explained Who?", evidence=Passage("p", "Ann."))
+    write_jsonl(cases, [Question("q", case, "", "").as_dict()])
+    code, _, err = label(capsys, cases, server, tmp_path / "out", "--prompts", prompts)
+    assert code == 0, err
+    (sent,) = server.bodies
+    assert (sent["temperature"], "structured_outputs" in sent) == (1.0, False)
+    assert sent["messages"][0]["content"] == "Judge this.\n\nInstruction: !explained Who?\nEvidence: Ann.\nRating:"
+    assert [row.label for row in read_labelled(tmp_path / "out" / "labelled.jsonl")] == ["Relevant"]
+    write_jsonl(cases, [Question("q", Case("Retrieve", "Who?"), "", "").as_dict()])
+    code, _, err = label(capsys, cases, server, tmp_path / "other", "--prompts", prompts)
+    assert (code, "mine.toml has no form 'retrieve/instruction'" in err) == (2, True)
+
+
+def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, capsys) -> None:
+    asked = [Case("IsUse", f"Question {n // 2}?", output=f"Answer {n}.") for n in range(40)]
+    rows = [Labelled(f"r{n}", case, "5", "set", "gold") for n, case in enumerate(asked)]
+    write_jsonl(tmp_path / "labelled.jsonl", [row.as_dict() for row in rows])
+    command = ("split", tmp_path, "-o", tmp_path / "parts", "--dev", 0.1, "--test", 0.2)
+    assert run(capsys, *command)[0] == 0
+    parts = {name: [*read_labelled(tmp_path / "parts" / f"{name}.jsonl")] for name in ("train", "dev", "test")}
+    assert {name: len(found) for name, found in parts.items()} == {"train": 28, "dev": 4, "test": 8}
+    assert sorted(row.id for found in parts.values() for row in found) == sorted(row.id for row in rows)
+    train, dev, test = ({row.case.instruction for row in found} for found in parts.values())
+    assert not train & dev | train & test | dev & test
+    code, _, err = run(capsys, *command)
+    assert (code, "train.jsonl is there already" in err) == (2, True)
+    assert run(capsys, "split", tmp_path, "-o", tmp_path / "x", "--dev", 0.5, "--test", 0.5)[0] == 2
