@@ -14,7 +14,6 @@ from critic.student.prompt import read_card
 from make_results import read_digest, read_study
 from retrieval.errors import UserError
 from retrieval.reading import parse_json
-from selfrag.cli.doctor import cache_sizes
 from selfrag.decoding.trace import Trace
 from selfrag.engines.adapters import is_activated, read_adapter
 from selfrag.engines.http import HTTPConfig, _vocab_size
@@ -62,7 +61,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "config.json",
         lambda folder: _vocab_size(HTTPConfig("http://127.0.0.1:9", model_dir=str(folder)), "m"),
     ),
-    "memory": ("config.json", lambda folder: said_by(cache_sizes(folder), None)),
     "trace": ("trace.json", lambda folder: Trace.from_json((folder / "trace.json").read_text())),
 }
 

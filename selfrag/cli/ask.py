@@ -104,11 +104,7 @@ def ask(
 def _given(
     question: str | None, conversation: Path | None
 ) -> tuple[str | tuple[Message, ...], tuple[Passage, ...] | None]:
-    """What is asked, and the passages that came with it.
-
-    Raises:
-        UserError: not one of the two, an empty question, or a file that cannot be read.
-    """
+    """What is asked, and the passages that came with it."""
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
     if conversation is not None:
@@ -211,11 +207,7 @@ def chat(
 
 
 def _lines() -> Iterator[str]:
-    """Lines of the standard input that are not blank, asked for in a terminal.
-
-    Raises:
-        UserError: a line is not UTF-8.
-    """
+    """Lines of the standard input that are not blank, asked for in a terminal."""
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
@@ -20,11 +20,10 @@ from packaging.requirements import Requirement
 
 from retrieval import pretrained
 from retrieval.errors import installing
-from retrieval.pretrained import fast_format, number_format, saved_format
-from retrieval.reading import read_json, user_path
+from retrieval.pretrained import fast_format
+from retrieval.reading import user_path
 from selfrag.cli.options import quiet
 from selfrag.demo.download import ASSETS, asset_path, cache_home
-from selfrag.engines.vllm import CPU_KV_CACHE_GIB, GIB
 from selfrag.errors import UserError, VocabularyError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
@@ -44,23 +43,16 @@ class Finding:
 
 def doctor(
     model: Annotated[str, typer.Argument(help="demo, a folder with a checkpoint, or a name on the hub")] = "demo",
-    *,
-    start: Annotated[bool, typer.Option("--start", help="also load MODEL and generate one token")] = False,
 ) -> None:
     """Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used."""
     quiet()
-    broken = False
-    sections = [
-        ("packages", check_packages()),
-        ("machine", check_machine()),
-        ("engine", check_engine()),
-        (f"model {model}", check_model(model)),
-    ]
-    if start:
-        sections.append(("start", check_start(model)))
-    for title, findings in sections:
-        broken |= _show(title, findings)
-    raise typer.Exit(int(broken))
+    sections = {
+        "packages": check_packages(),
+        "machine": check_machine(),
+        "engine": check_engine(),
+        f"model {model}": check_model(model),
+    }
+    raise typer.Exit(int(sum(_show(title, findings) for title, findings in sections.items()) > 0))
 
 
 def _show(title: str, findings: Iterable[Finding]) -> bool:
@@ -92,12 +84,7 @@ _NORM_FACTOR = 4.0  # trained rows stay within this factor of the range of ordin
 
 
 def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
-    """Tokenizer and rows of a checkpoint.
-
-    Args:
-        name: what the user called it.
-        folder: where its files are; None if only its tokenizer can be had.
-    """
+    """Tokenizer and rows of what the user calls `name`; `folder` is None if only its tokenizer can be had."""
     try:
         tokenizer = pretrained.load("AutoTokenizer", str(folder or name), local_files_only=folder is not None)
     except _DAMAGED as error:
@@ -114,7 +101,10 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
         yield Finding("rows", f"not checked: the weights of {name} are not on this machine", "note")
         return
     yield Finding("number format", str(pretrained.number_format("auto", folder, pretrained.best_device())))
-    yield from _check_architecture(folder)
+    try:  # engines refuse a kind of model that transformers does not know
+        pretrained.load("AutoConfig", str(folder), local_files_only=True)
+    except _DAMAGED as error:
+        yield Finding("model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT)
     try:
         yield from _check_rows(folder, ids)
     except Exception as error:  # safetensors and torch have errors of their own for a damaged file
@@ -123,14 +113,6 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
-
-
-def _check_architecture(folder: Path) -> Iterator[Finding]:
-    """Whether transformers knows the kind of model; engines refuse it otherwise."""
-    try:
-        pretrained.load("AutoConfig", str(folder), local_files_only=True)
-    except _DAMAGED as error:
-        yield Finding("model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT)
 
 
 def _check_rows(folder: Path, ids: list[int]) -> Iterator[Finding]:
@@ -194,29 +176,6 @@ def check_engine() -> Iterator[Finding]:
     yield Finding("engine", f"{name}: {reason}", "broken" if broken else "ok")
 
 
-def check_start(name: str) -> Iterator[Finding]:
-    """Load a model and generate one token with it."""
-    from selfrag.decoding.requests import Generate, Generated
-    from selfrag.engines.base import serve
-    from selfrag.engines.select import load_engine
-    from selfrag.loading import resolve_model
-
-    start = time.monotonic()
-    try:
-        engine = load_engine(None, resolve_model(name))
-    except UserError as error:
-        yield Finding("start", str(error), "broken")
-        return
-    loaded = time.monotonic()
-    try:
-        (result,) = serve(engine, [Generate((1,), max_tokens=1)])
-        detail = f"loads in {loaded - start:.1f} s, one token in {time.monotonic() - loaded:.2f} s"
-        good = isinstance(result, Generated)
-        yield Finding("start", detail if good else str(result), "ok" if good else "broken")
-    finally:
-        engine.close()
-
-
 _GB = 2**30
 _FIRST_RUN_BYTES = int(1.5 * _GB)  # downloads, their unpacked files, the merged checkpoint, the index
 
@@ -225,22 +184,14 @@ def check_machine() -> Iterator[Finding]:
     """What this machine offers, and whether the default model would fit."""
     yield Finding("cores", str(os.cpu_count()))
     yield Finding("number format", f"bfloat16 checkpoints are loaded in {fast_format()}")
-    free = free_memory()
-    if free is not None:
+    meminfo = Path("/proc/meminfo")  # of Linux
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text() if meminfo.exists() else "", re.M)
+    if available:
+        free = int(available[1]) * 1024
         enough = free > 2 * _GB
         fix = "" if enough else "close other programs: the demo model with vLLM takes about 2 GB"
         yield Finding("memory", f"{free / _GB:.1f} GB free", "ok" if enough else "note", fix)
     yield _disk()
-
-
-def free_memory() -> int | None:
-    """Bytes that could be used without swapping; None where the system does not say (other than Linux)."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    values = dict(line.split(":", 1) for line in lines)
-    return int(values["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in values else None
 
 
 def _disk() -> Finding:
@@ -258,53 +209,6 @@ def _disk() -> Finding:
     return Finding("cache", detail)
 
 
-_NUMBER_BYTES = 2  # of keys and values in 16 bits
-
-
-def check_fit(folder: Path) -> Iterator[Finding]:
-    """Sizes of a checkpoint on disk; says nothing of checkpoints whose configuration it cannot read."""
-    held_in = number_format("auto", folder, "cpu").name
-    wider = 2 if held_in == "float32" else 1  # than 16 bits
-    rounded = saved_format(folder) in ("bfloat16", "float16")
-    files = list(folder.glob("*.safetensors")) or list(folder.glob("pytorch_model*.bin"))
-    weights = sum(file.stat().st_size for file in files) * (wider if rounded else 1)
-    free = free_memory()
-    if free is not None:
-        needed = weights + int(CPU_KV_CACHE_GIB * GIB)
-        detail = f"weights {weights / GIB:.1f} GB and {CPU_KV_CACHE_GIB:g} GB of cache, {free / GIB:.1f} GB free"
-        fix = "" if needed < free else "close other programs, use a GPU, or pass kv_cache_gib= with less"
-        yield Finding("memory", detail, "note" if fix else "ok", fix)
-    sizes = cache_sizes(folder)
-    if sizes is not None:
-        context, token = sizes
-        token *= wider
-        held = int(CPU_KV_CACHE_GIB * GIB) // token
-        fix = "" if held >= context else f"pass kv_cache_gib={context * token / GIB:.1f} or max_model_len={held}"
-        detail = f"{context:,} tokens; on a CPU the cache of {CPU_KV_CACHE_GIB:g} GB holds {held:,}"
-        yield Finding("context", detail, "note" if fix else "ok", fix)
-
-
-def cache_sizes(folder: Path) -> tuple[int, int] | None:
-    """Context in tokens, and bytes of a token's keys and values in 16 bits; None if `config.json` does not say."""
-    try:
-        config: Any = read_json(folder / "config.json")
-    except UserError:
-        return None
-    config = config.get("text_config", config) if isinstance(config, dict) else config
-    if not isinstance(config, dict):
-        return None
-
-    def first(*names: str) -> int:
-        return next((value for name in names if isinstance(value := config.get(name), int) and value > 0), 0)
-
-    context, layers = first("max_position_embeddings", "n_positions"), first("num_hidden_layers", "n_layer")
-    heads, hidden = first("num_attention_heads", "n_head"), first("hidden_size", "n_embd")
-    if not (context and layers and heads and hidden):
-        return None
-    width = first("head_dim") or hidden // heads
-    return context, 2 * layers * (first("num_key_value_heads") or heads) * width * _NUMBER_BYTES
-
-
 def check_model(name: str) -> Iterator[Finding]:
     """Find what is behind a name and look at its files."""
     try:
@@ -320,8 +224,6 @@ def check_model(name: str) -> Iterator[Finding]:
         return
     yield Finding("model", str(folder) if folder else f"{name} is not on this machine; only its tokenizer is looked at")
     yield from check_checkpoint(name, folder)
-    if folder is not None:
-        yield from check_fit(folder)
 
 
 def _folder(name: str) -> Path | None:

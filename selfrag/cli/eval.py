@@ -294,11 +294,7 @@ def _check(
     indexes: Sequence[str | None],
     against: str | None,
 ) -> None:
-    """Read all that is to be judged once: what is wrong with it is better said before an hour of judging.
-
-    Raises:
-        UserError: a run, its data or an index cannot be read, or `against` is none of the runs.
-    """
+    """Read all that is to be judged once: what is wrong with it is better said before an hour of judging."""
     from selfrag.evaluation.comparison import read_runs
     from selfrag.evaluation.records import items_of
     from selfrag.evaluation.runner import index_fingerprint

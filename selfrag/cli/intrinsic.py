@@ -105,11 +105,7 @@ def intrinsic(
 def _library(
     model: str, engine: str | None, endpoint: str | None, adapters: dict[str, str] | None, dialect: str | None
 ) -> Library:
-    """What judges.
-
-    Raises:
-        UserError: options that exclude each other, or something cannot be loaded.
-    """
+    """What judges."""
     from selfrag.intrinsics.contract import DIALECT
     from selfrag.intrinsics.model_library import Library
 
@@ -124,11 +120,7 @@ def _library(
 
 
 def _arguments(pairs: Sequence[str]) -> dict[str, str]:
-    """`["requirement=be short"]` as an object.
-
-    Raises:
-        UserError: a pair that is not NAME=VALUE, or a name that occurs twice.
-    """
+    """`["requirement=be short"]` as an object."""
     result: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -81,13 +81,6 @@ def __dir__() -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: arguments without the program's name; the process's own by default.
-
-    Returns:
-        The exit code; `selfrag.cli.running` lists them.
-    """
+    """Run one command, by default that of the process; `selfrag.cli.running` lists the exit codes."""
     given = sys.argv[1:] if argv is None else argv
     return run(assembled(given[0] if given else ""), "selfrag", given)

@@ -91,16 +91,7 @@ Segments = Annotated[int | None, SEARCH(help="most segments of an answer; 1 is t
 
 
 def decoding(policy: str, changes: Mapping[str, Any], weights: Mapping[str, Any]) -> Decoding:
-    """The preset with every option that was given.
-
-    Args:
-        policy: `paper`, `official`, or the name of an entry point of `POLICIES`.
-        changes: fields of `Decoding`; None keeps the preset's.
-        weights: fields of `Weights`; None keeps the preset's.
-
-    Raises:
-        UserError: a value that `Decoding` refuses.
-    """
+    """The preset of a name, with every field and every weight that was given."""
     given = {name: value for name, value in changes.items() if value is not None}
     make = PRESETS.get(policy) or registered(POLICIES, policy)
     if make is None:
@@ -119,11 +110,7 @@ def search_tags() -> Collection[str]:
 
 
 def joined(pairs: Sequence[str] | None) -> dict[str, float] | None:
-    """`["citations=0.5"]` as weights of joined reflectors; None for none.
-
-    Raises:
-        UserError: a pair that is not NAME=NUMBER.
-    """
+    """`["citations=0.5"]` as weights of joined reflectors; None for none."""
     result: dict[str, float] = {}
     for pair in pairs or ():
         name, _, number = (part.strip() for part in pair.partition("="))
@@ -141,11 +128,7 @@ def intrinsics(settings: Decoding) -> tuple[str, ...]:
 
 
 def constraints(option: str, pairs: Sequence[str] | None) -> dict[str, list[str]] | None:
-    """`["issup=Fully supported", "issup=Partially supported"]` as `{"issup": [both]}`; None for none.
-
-    Raises:
-        UserError: a pair that is not GROUP=LABEL.
-    """
+    """`["issup=Fully supported", "issup=Partially supported"]` as `{"issup": [both]}`; None for none."""
     result: dict[str, list[str]] = {}
     for pair in pairs or ():
         group, equals, label = (part.strip() for part in pair.partition("="))
@@ -166,11 +149,7 @@ _ASKS = {"qr": ("query_rewrite",), "again": ("answerability",), "ad": ("answerab
 
 
 def flow_intrinsics(flow: str | None) -> tuple[str, ...]:
-    """Names of the intrinsics that a flow asks.
-
-    Raises:
-        UserError: there is no such flow.
-    """
+    """Names of the intrinsics that a flow asks."""
     if flow is None:
         return ()
     from selfrag.intrinsics.flows.flow import parts_of
@@ -184,17 +163,7 @@ if TYPE_CHECKING:
 
 
 def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:
-    """A loaded `SelfRAG`.
-
-    Args:
-        model: `demo`, a directory, or a hub name.
-        index: directory of an index, address of a search server, None for the model's own.
-        engine: name of an engine, URL of a `vllm serve`, or None for the best engine here.
-        intrinsics: names of those that take part.
-
-    Raises:
-        UserError: something cannot be loaded.
-    """
+    """A loaded `SelfRAG`: model, index and engine by name, and the intrinsics that take part."""
     quiet()
     from selfrag.api import SelfRAG
 
@@ -204,18 +173,7 @@ def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence
 def load_search_tags(
     model: str, index: str | None, engine: str | None, profile: str, given: Mapping[str, Any]
 ) -> SearchTagModel:
-    """A loaded model that searches by tags.
-
-    Args:
-        model: a directory, or a hub name.
-        index: as of `load`.
-        engine: as of `load`.
-        profile: its format.
-        given: options of the command line by name; None where one was not given.
-
-    Raises:
-        UserError: an option that only models with reflection tokens have, or something cannot be loaded.
-    """
+    """A loaded model that searches by tags, in the format `profile`; refuses what was given for other models."""
     if foreign := next((name for name, value in given.items() if value is not None and name != "passages"), None):
         raise UserError(f"--policy {profile} takes --passages; {foreign} is for models with reflection tokens")
     quiet()

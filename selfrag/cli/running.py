@@ -41,16 +41,7 @@ _LONGEST = 600
 
 
 def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> int:
-    """Run one command of a program.
-
-    Args:
-        app: the commands.
-        program: the program's name, in front of every error line.
-        argv: arguments without the program's name; the process's own by default.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command of a program, by default with the process's own arguments; returns the exit code."""
     if sys.stdout is None or sys.stderr is None:  # closed by whoever started the program
         return USER_ERROR if sys.stderr is None else _fail(program, "the standard output is closed; open it")
     for stream in (sys.stdout, sys.stderr):
@@ -114,11 +105,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _received(argv: Sequence[str]) -> list[str]:
-    """The arguments, unless an option has been given nothing: a variable of the shell that is not set, mostly.
-
-    Raises:
-        UserError: it has.
-    """
+    """The arguments, unless an option has been given nothing: a variable of the shell that is not set, mostly."""
     for option, value in pairwise(argv):
         if not value and option.startswith("-") and option != "--":
             raise UserError(f"{option} is empty; give a value, or leave the option out")
@@ -164,9 +151,8 @@ _SEEDS, _NUMBERS = (0, 2**32 - 1), (-(2**31), 2**31)
 class Commands(typer.Typer):
     """A `typer.Typer` that checks what it hands to its commands.
 
-    A command is refused with one line if a number is not finite or out of range, a seed is negative, or a text holds
-    a NUL character. The same holds for a file that is a pipe, a device or a link to itself, and for an output that
-    cannot be written. Halves of characters in texts (lone surrogates) are replaced.
+    A command is refused with one line if a number is not finite or out of range, a text holds a NUL character, a file
+    is a pipe, a device or a link to itself, or an output cannot be written. Halves of characters are replaced.
     """
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
@@ -185,11 +171,7 @@ class Commands(typer.Typer):
 
 
 def _checked(name: str, value: Any) -> Any:
-    """A value as its command may see it.
-
-    Raises:
-        UserError: no command can work with it.
-    """
+    """A value as its command may see it."""
     if isinstance(value, list | tuple):
         return type(value)(_checked(name, one) for one in value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -231,11 +213,7 @@ def _place(text: str) -> None:
 
 
 def _writable(path: Path) -> None:
-    """Try whether something can be made at a place, and leave nothing there.
-
-    Raises:
-        UserError: it cannot.
-    """
+    """Try whether something can be made at a place, and leave nothing there."""
     try:
         folder = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
         if path.is_file():

@@ -125,11 +125,7 @@ def _here(name: Any) -> Any:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, before a model is loaded for it.
-
-    Raises:
-        UserError: the address cannot be used.
-    """
+    """A socket that listens, before a model is loaded for it."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
@@ -139,11 +135,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _keys(path: Path | None) -> list[str]:
-    """The lines of a file of API keys.
-
-    Raises:
-        UserError: it cannot be read, holds none, or one that is too short or cannot be sent.
-    """
+    """The lines of a file of API keys."""
     if path is None:
         return []
     keys = [line.strip() for line in read_whole(path).splitlines() if line.strip()]

@@ -22,9 +22,6 @@ Out = Annotated[
 ]
 Changes = Annotated[list[str] | None, STEER("--set", help="setting of the base policy, KEY=VALUE, such as mode=always")]
 Seed = Annotated[int, ASKED(help="seed of the sample, the halves and the intervals")]
-Redecode = Annotated[
-    bool, typer.Option(help="decode again where the record is not exact; without it such answers are approximate")
-]
 
 
 def sweep(
@@ -50,9 +47,6 @@ def sweep(
     index: IndexName = None,
     limit: Limit = None,
     seed: Seed = 0,
-    redecode: Redecode = True,
-    record_beam: Annotated[int | None, typer.Option(min=1, help="beam of the recorded decode of long answers")] = None,
-    answers: Annotated[bool, typer.Option("--answers", help="also write a run folder for every setting")] = False,
     judge: Annotated[
         str | None, typer.Option(help="judge of citations by entailment, such as true, nli:MODEL or critic:FOLDER")
     ] = None,
@@ -68,7 +62,7 @@ def sweep(
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
     goal = None if best == "none" else Goal.parse(best)
     base = parse_settings(changes or [])
-    what = Sweep(base, axes, grid, goal, redecode, record_beam, seed, answers, judge)
+    what = Sweep(base, axes, grid, goal, seed, judge)
     plan(based(base), axes, grid=grid)  # a bad setting is refused before a model is loaded
 
     require("matplotlib", extra="eval")  # for the plots at the end
@@ -104,7 +98,6 @@ def ablate(
     index: IndexName = None,
     limit: Limit = None,
     seed: Seed = 0,
-    redecode: Redecode = True,
     retry_failed: RetryFailed = False,
 ) -> None:
     """Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
@@ -127,8 +120,8 @@ def ablate(
     source = Source([Given.parse(one) for one in files], limit, seed, index)
     given = {"no-retriever": no_retriever, "no-critic": no_critic}
     trained = {name: checkpoint for name, checkpoint in given.items() if checkpoint is not None}
-    options: dict[str, Any] = {"redecode": redecode, "seed": seed, "retry_failed": retry_failed}
-    found = run(base, Answering(model, engine), source, out, baselines=baseline or [], trained=trained, **options)
+    others: dict[str, Any] = {"baselines": baseline or [], "trained": trained}
+    found = run(base, Answering(model, engine), source, out, **others, seed=seed, retry_failed=retry_failed)
     about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
     about |= {"trained": trained} if trained else {}
     memory = [", ".join(row) for row in reliance_rows(found.reliance)] if found.reliance else []

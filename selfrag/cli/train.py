@@ -272,11 +272,7 @@ def _train(method: str, rows: Path, base: str, out: Path, start: Path | None, op
 
 
 def check_processes(recipe: Recipe, options: Mapping[str, Any]) -> None:
-    """Refuse many processes where the recipe is for one.
-
-    Raises:
-        UserError: it is.
-    """
+    """Refuse many processes where the recipe is for one."""
     if recipe.scale is None and (processes := options.get("--processes", 1)) != 1:
         raise UserError(
             f"--processes {processes}: recipe {recipe.name} is for one process; take cpus or another for many"

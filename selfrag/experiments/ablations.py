@@ -1,10 +1,7 @@
 """Ablations (the paper's Table 3a), and reliance on memory beside other systems' runs.
 
 Rows at inference change the policy of the model. Rows of training are models of their own, trained without passages or
-without reflection tokens (`scripts/make_baseline_rows.py`).
-
-Every row of the paper's table is below the whole on every task. A row that changes no answer can show no difference,
-so the number of changed answers stands beside each.
+without reflection tokens. Beside each stands how many answers it changes, without which it can show no difference.
 """
 
 from __future__ import annotations
@@ -46,7 +43,6 @@ from selfrag.experiments.sweeps import (
     described,
     measured_by,
     model_name,
-    system_runs,
     write_tables,
 )
 from selfrag.loading import resolve_model
@@ -109,18 +105,13 @@ def ablate(
     *,
     baselines: Sequence[Path] = (),
     trained: Mapping[str, str] | None = None,
-    redecode: bool = True,
     seed: int = 0,
     retry_failed: bool = False,
 ) -> Ablated:
-    """Run the rows of `ablations`.
+    """Run the rows of `ablations`, each into the run directory `out/rows/NAME`.
 
-    `changes` are fields of `Decoding` that differ from the paper's policy, or from that of a published task;
-    `out/rows/NAME` becomes a run directory for each row, and `baselines` are those of other systems over the same
-    files. `trained` has the checkpoints of rows of `TRAINED`.
-
-    Raises:
-        UserError: the files, a model, a setting or a baseline cannot be used, or the folder holds another study.
+    `changes` are fields of `Decoding` that differ from the paper's policy, or from that of a published task.
+    `baselines` are runs of other systems over the same files; `trained` has the checkpoints of rows of `TRAINED`.
     """
     for checkpoint in (trained or {}).values():
         resolve_model(checkpoint)
@@ -128,22 +119,14 @@ def ablate(
     others = _named(baselines)
     theirs = {file.name: {name: _reliance(folder, file, seed) for name, folder in others.items()} for file in files}
     with opened(model) as ready:
-        job = Study(ready.prompting, ready.identity, out, source.settings(), redecode, retry_failed=retry_failed)
+        job = Study(ready.prompting, ready.identity, out, source.settings(), retry_failed)
         studies = [study(job, file, ablations(based(changes, file.task), file.task), ready.execute) for file in files]
     folders = write_answers(job, studies, out / "rows")
-    runs = system_runs(studies)
-    if trained:
-        for name, checkpoint in trained.items():
-            run_systems(
-                {name: TRAINED[name]},
-                replace(model, model=checkpoint),
-                files,
-                out / "rows",
-                source=source.settings(),
-                retry_failed=retry_failed,
-            )
-        runs = read_runs([*folders, *(out / "rows" / name for name in trained)])
-    found = comparison(studies, runs, seed)
+    options: dict[str, Any] = {"source": source.settings(), "retry_failed": retry_failed}
+    for name, checkpoint in (trained or {}).items():
+        run_systems({name: TRAINED[name]}, replace(model, model=checkpoint), files, out / "rows", **options)
+        folders.append(out / "rows" / name)
+    found = comparison(studies, read_runs(folders, [file.name for file in files]), seed)
     reliance = {
         table.name: {row.system: row.figures.get(FROM_MEMORY.name) for row in table.rows} | theirs[table.name]
         for table, file in zip(found.tables, files, strict=True)
@@ -210,11 +193,7 @@ def _difference(table: Table, name: str) -> str:
 
 
 def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
-    """Write `ablation.md`, `ablation.csv` and `ablation.json`: our rows, and the published ones beside them.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
+    """Write `ablation.md`, `ablation.csv` and `ablation.json`: our rows, and the published ones beside them."""
     whole = f"Model {model_name(about)}, {bases(found.studies)}."
     text = [
         f"# Ablations\n\n{escape(whole)} {spared(found.studies)}.\n",

@@ -1,7 +1,4 @@
-"""The best setting under a constraint, chosen on one half of the items and confirmed on the other.
-
-The best of many settings looks better than it is on the items it was chosen by; the other half says how good it is.
-"""
+"""The best setting under a constraint, chosen on one half of the items and confirmed on the other."""
 
 from __future__ import annotations
 
@@ -45,10 +42,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is sought: the highest figure of a metric among settings within limits.
-
-    `str()` writes `headline,retrieval_rate<=0.4`, and `Goal.parse` reads that back.
-    """
+    """The highest figure of a metric among settings within limits, such as `headline,retrieval_rate<=0.4`."""
 
     metric: str = HEADLINE  # to be high; `headline` for the one that the task is averaged by
     limits: tuple[Limit, ...] = (Limit("retrieval_rate", "<=", 0.4),)  # all must hold
@@ -58,11 +52,7 @@ class Goal:
 
     @classmethod
     def parse(cls, text: str) -> Goal:
-        """Read `f1,retrieval_rate<=0.4,citation_precision>=0.5`.
-
-        Raises:
-            UserError: it is not of that form.
-        """
+        """Read `f1,retrieval_rate<=0.4,citation_precision>=0.5`."""
         metric, *limits = text.split(",")
         found = [_LIMIT.fullmatch(limit) for limit in limits]
         try:
@@ -83,13 +73,7 @@ class Goal:
         return not counted and set(self.needs(headline)) <= set(known)
 
     def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
-        """Refuse what cannot be sought, before anything is decoded for it.
-
-        `files` are their headline, figures and number of items by name.
-
-        Raises:
-            UserError: no file has the figures, or one that has them cannot be halved.
-        """
+        """Refuse what cannot be sought, before anything is decoded; files have headline, figures and item count."""
         having = [(name, items) for name, (head, known, items) in files.items() if self.fits(head, known)]
         if not having:
             known = dict.fromkeys(metric for _, metrics, _ in files.values() for metric in metrics)
@@ -139,11 +123,7 @@ def _figure(found: Estimate | None, metric: str) -> str:
 
 
 def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Positions of two random halves, each in order; the first is smaller by one where the number is odd.
-
-    Raises:
-        UserError: fewer than two items.
-    """
+    """Positions of two random halves, each in order; the first is smaller by one where the number is odd."""
     if items < 2:
         raise UserError(f"{items} items cannot be halved to choose and to confirm a setting; give more")
     drawn = np.random.default_rng(seed).permutation(items).tolist()
@@ -153,13 +133,7 @@ def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]
 def choose(
     settings: Mapping[str, Scores], goal: Goal, base: str, headline: str, *, seed: int = 0, name: str = ""
 ) -> Choice:
-    """Choose on one half, confirm on the other.
-
-    Of equal settings the first is chosen; `base` is the one that the gain is against.
-
-    Raises:
-        UserError: no setting has a metric of the goal, or there are too few items.
-    """
+    """Choose on one half, of equal settings the first, and confirm on the other; `base` is what the gain is against."""
     needed = goal.needs(headline)
     sought = Goal(needed[0], goal.limits)
     known = settings[base]

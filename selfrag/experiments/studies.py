@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -70,10 +70,9 @@ class Rescored:
 
 
 def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]) -> list[Rescored | None]:
-    """What each policy answers from one record; None where the record says nothing about the policy.
+    """What each policy answers from one record, whose decode took `usage`; None where it says nothing about the policy.
 
-    `usage` is what the decode took. Policies that differ in `RESCORABLE` fields only are answered; with reflectors
-    or gates, in weights only.
+    Policies that differ in `RESCORABLE` fields only are answered; with reflectors or gates, in weights only.
     """
     together: dict[object, list[int]] = {}
     for i, policy in enumerate(policies):
@@ -153,24 +152,15 @@ def _answer(recorded: Trace, usage: Mapping[str, int], trace: Trace, best: int, 
     return Rescored(output_of(Answer(trace.question, text, segments, cost, seen)), True, share)
 
 
-def recording(policies: Sequence[Decoding], beam: int | None = None) -> Decoding:
-    """The policy to record: the first one, made wide enough that the others can be rescored from it.
+def recording(policies: Sequence[Decoding]) -> Decoding:
+    """The policy to record: the first one, the base, made wide enough that the others can be rescored from it.
 
     Where answers have one segment and settings differ in when they retrieve, threshold 0 with an answer without
-    evidence beside the passages holds both sides of every decision. Longer answers are recorded with a wider beam.
-
-    The first policy is the base. `beam` are the hypotheses kept where answers have several segments; twice the
-    widest by default.
-
-    Raises:
-        UserError: `beam` is narrower than that of a policy.
+    evidence beside the passages holds both sides of every decision. Longer answers are recorded with twice the beam.
     """
     base = replace(policies[0], branch_and_bound=False)  # the record is to hold the whole tree
-    widest = max(policy.beam for policy in policies)
-    if beam is not None and beam < widest:
-        raise UserError(f"a recorded beam of {beam} is narrower than the beam of {widest} that is asked for")
     if base.max_segments > 1:
-        return replace(base, beam=beam or 2 * widest)
+        return replace(base, beam=2 * max(policy.beam for policy in policies))
     retrieving = {(one.mode, one.threshold, one.retrieve_test, one.no_retrieval_branch) for one in policies}
     if len(retrieving) > 1 and not (base.reflectors or base.gates):
         return replace(base, mode="adaptive", threshold=0.0, retrieve_test="yes_no", no_retrieval_branch=True)
@@ -178,11 +168,7 @@ def recording(policies: Sequence[Decoding], beam: int | None = None) -> Decoding
 
 
 def read_recorded(path: Path) -> Iterator[tuple[str, Output | None, Trace | None]]:
-    """Id, output and trace of every item of a finished file, one at a time; of an item that failed the id alone.
-
-    Raises:
-        UserError: the file is missing, damaged, or without traces; names `file:line`.
-    """
+    """Id, output and trace of every item of a finished file, one at a time; of an item that failed the id alone."""
 
     def parse(record: dict[str, Any]) -> tuple[str, Output | None, Trace | None]:
         key = item_id(record)
@@ -203,9 +189,6 @@ class Study:
     identity: Mapping[str, Any]  # what decides the records apart from the policy: model and engine
     folder: Path  # of the study; each file gets a folder in it
     source: Mapping[str, Any] = field(default_factory=dict)  # how the files were read, for the manifests
-    # decode again where the record is not exact; else such answers are approximate and counted
-    redecode: bool = True
-    beam: int | None = None  # of a recorded decode of several segments; None for twice the widest asked for
     retry_failed: bool = False  # run items again that failed before
 
 
@@ -214,8 +197,7 @@ class Outcome:
     """What one setting answers to one item."""
 
     output: Output | None  # None if the item failed
-    # rescored exactly, decoded for this setting, rescored from a record that lacks something, or not known yet
-    source: Literal["replayed", "decoded", "approximate", "missing"]
+    source: Literal["replayed", "decoded", "missing"]  # rescored exactly, decoded for this setting, not known yet
     seconds: float = 0.0  # of a decode of its own, estimated by the share of candidates
 
 
@@ -226,23 +208,16 @@ class FileStudy:
     file: TaskFile  # what was asked
     settings: tuple[Setting, ...]  # in order, the base first
     outcomes: Mapping[str, tuple[Outcome, ...]]  # name of the setting to one outcome an item, in the order of the items
-    decodes: tuple[Path, ...]  # run directories, the recorded one first
 
 
 def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Execute) -> FileStudy:
-    """Answer a file under every setting, of which the first is the base.
-
-    Raises:
-        UserError: as `selfrag.evaluation.runner.run`; what was decoded is kept.
-    """
+    """Answer a file under every setting, of which the first is the base."""
     policies = [_policy(job, file, setting.decoding) for setting in settings]
     rows: dict[str, list[Outcome]] = {item.id: [Outcome(None, "missing")] * len(settings) for item in file.items}
-    decodes: list[Path] = []
 
     def decode(name: str, own: int | None, policy: Decoding, items: Sequence[Item]) -> None:
         """Run items under a policy, whose setting is `own` if it is one, and read what all settings answer from it."""
         folder = job.folder / file.name / name
-        decodes.append(folder)
         identity = {**job.identity, "name": name.rpartition("/")[2]}
         source = {**job.source, "ids": _digest(items)}
         run = Run(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
@@ -259,14 +234,13 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Exec
             if own is not None:
                 rows[key][own] = Outcome(output, "decoded", seconds)
 
-    decode("recording", None, recording(policies, job.beam), file.items)
-    wanted = ("missing", "approximate") if job.redecode else ("missing",)
-    while lacking := _lacking(file.items, rows, wanted):
+    decode("recording", None, recording(policies), file.items)
+    while lacking := _lacking(file.items, rows):
         for number, items in sorted(lacking.items()):
             one = settings[number]
             decode(f"decodes/{one.name}-{_digest(items)[:8]}", number, one.decoding, items)
     outcomes = {one.name: tuple(row[i] for row in rows.values()) for i, one in enumerate(settings)}
-    return FileStudy(file, tuple(settings), outcomes, tuple(decodes))
+    return FileStudy(file, tuple(settings), outcomes)
 
 
 def _policy(job: Study, file: TaskFile, decoding: Decoding) -> Decoding:
@@ -281,13 +255,11 @@ def _digest(items: Sequence[Item]) -> str:
     return hashlib.sha256("\n".join(item.id for item in items).encode()).hexdigest()
 
 
-def _lacking(
-    items: Sequence[Item], rows: Mapping[str, Sequence[Outcome]], wanted: Collection[str]
-) -> dict[int, list[Item]]:
+def _lacking(items: Sequence[Item], rows: Mapping[str, Sequence[Outcome]]) -> dict[int, list[Item]]:
     """Setting to the items that are to be decoded under it: each item under the first setting that lacks it."""
     found: dict[int, list[Item]] = {}
     for item in items:
-        first = next((i for i, outcome in enumerate(rows[item.id]) if outcome.source in wanted), None)
+        first = next((i for i, outcome in enumerate(rows[item.id]) if outcome.source == "missing"), None)
         if first is not None:
             found.setdefault(first, []).append(item)
     return found
@@ -296,16 +268,15 @@ def _lacking(
 def _read(
     trace: Trace, usage: Mapping[str, int], row: list[Outcome], policies: Sequence[Decoding], seconds: float
 ) -> None:
-    """Fill in what the settings of a row that are not known exactly yet answer from a record."""
+    """Fill in what the settings of a row that are not known yet answer exactly from a record."""
     for i, found in enumerate(rescored(trace, usage, policies)):
-        before = row[i].source
-        if found is not None and (before == "missing" or (before == "approximate" and found.exact)):
-            row[i] = Outcome(found.output, "replayed" if found.exact else "approximate", found.share * seconds)
+        if found is not None and found.exact and row[i].source == "missing":
+            row[i] = Outcome(found.output, "replayed", found.share * seconds)
 
 
 def balance(studies: Sequence[FileStudy]) -> dict[str, Any]:
-    """How many settings there are, and how many of their answers were replayed, decoded, or are approximate."""
-    answers = Counter({"replayed": 0, "decoded": 0, "approximate": 0})
+    """How many settings there are, and how many of their answers were replayed or decoded."""
+    answers = Counter({"replayed": 0, "decoded": 0})
     for one in studies:
         for row in one.outcomes.values():
             answers.update(outcome.source for outcome in row)
@@ -320,14 +291,7 @@ def spared(studies: Sequence[FileStudy]) -> str:
 
 
 def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[Path]:
-    """Write the run directory `out/SETTING` for every setting of a study; seconds and usage in them are estimated.
-
-    Returns:
-        The run directories, in the order of the settings.
-
-    Raises:
-        UserError: a directory holds another run, or cannot be written.
-    """
+    """Write the run directory `out/SETTING` for every setting, in order; seconds and usage in them are estimated."""
     folders = []
     for setting in studies[0].settings:
         folder = out / setting.name
@@ -364,11 +328,7 @@ class Opened:
 
 @contextmanager
 def opened(model: Model) -> Iterator[Opened]:
-    """A model trained with reflection tokens; its weights are loaded only if something has to be decoded.
-
-    Raises:
-        UserError: it cannot be used, or its tokenizer lacks reflection tokens.
-    """
+    """A model trained with reflection tokens; its weights are loaded only if something has to be decoded."""
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))

@@ -31,15 +31,7 @@ class Panel:
 
 
 def plot_axis(title: str, axis: str, panels: Sequence[Panel], out: Path, *, base: float | None = None) -> Path | None:
-    """Curves along one axis with bands for their 95% intervals, as Figures 3b and 3c of the paper.
-
-    Panels stand from top to bottom, and `base` is where the base stands on the axis. Returns `out`, or None if there is
-    nothing to draw.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        UserError: `out` cannot be written, or ends otherwise than in what `selfrag.plotting` writes.
-    """
+    """Curves along one axis with their 95% intervals, as Figures 3b and 3c; None if there is nothing to draw."""
     shown = [panel for panel in panels if any(len(curve) > 1 for curve in panel.curves.values())]
     if not shown:
         return None
@@ -78,15 +70,7 @@ def places_of(values: Collection[float]) -> dict[float, float]:
 def plot_pareto(
     title: str, labels: tuple[str, str], points: Mapping[str, Point], out: Path, *, marked: Mapping[str, str]
 ) -> Path | None:
-    """Every setting as a dot between price and gain, and the front of those that none beats.
-
-    `points` are in percent or counts as they are to be shown, and `marked` is what is written beside some of them.
-    Returns `out`, or None with fewer than two points.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        UserError: `out` cannot be written, or ends otherwise than in what `selfrag.plotting` writes.
-    """
+    """Every setting as a dot between price and gain, and the front of those that none beats; None for a single dot."""
     if len(set(points.values())) < 2:
         return None
     figure = _figure((5.5, 4.0))
@@ -132,11 +116,7 @@ def plots_of(
     *,
     judged: tuple[str, ...],
 ) -> list[Path]:
-    """Draw one file's pictures, each as SVG and PNG: curves along each axis, and what no setting beats.
-
-    `series` is axis to values with the names of their settings, and `judged` are beginnings of the names of further
-    metrics.
-    """
+    """Draw one file's pictures, each as SVG and PNG: curves along each axis, and what no setting beats."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     rows = {row.system: row for row in table.rows}

@@ -1,6 +1,6 @@
 """A sweep: weights and thresholds over files, the best setting under a constraint, tables and pictures.
 
-Everything decoded and every figure lies in one folder; started again, it continues, and nothing is decoded twice.
+Everything lies in one folder; started again, it continues, and nothing is decoded twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from retrieval.atomic import write_json, write_text, writing
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
 from selfrag.errors import UserError
-from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, Table, compare, read_runs
+from selfrag.evaluation.comparison import Comparison, SystemRun, Table, compare, read_runs
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.judging import about as judged_about
 from selfrag.evaluation.metrics.answers import FLUENCY
@@ -25,7 +25,7 @@ from selfrag.evaluation.metrics.entailment import Entailment, load_entailment, r
 from selfrag.evaluation.metrics.registry import Metric
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
-from selfrag.evaluation.runner import Execute, Model, Source, scores
+from selfrag.evaluation.runner import Execute, Model, Source
 from selfrag.evaluation.systems import parse_value, runnable
 from selfrag.evaluation.tables import csv_text, escape, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
@@ -47,10 +47,7 @@ Value: TypeAlias = float | int | bool | str | None
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A weight or a field of `Decoding` with the values it takes.
-
-    `Axis.parse("issup=0,0.5,1")` and `Axis.parse("threshold=0:1:0.1")` read it.
-    """
+    """A weight or a field of `Decoding` with the values it takes, such as `issup=0,0.5,1` or `threshold=0:1:0.1`."""
 
     name: str  # `isrel`, `issup`, `isuse`, or a field of `Decoding` such as `threshold` or `passages`
     values: tuple[Value, ...]  # at least one, all different
@@ -64,11 +61,7 @@ class Axis:
 
     @classmethod
     def parse(cls, text: str) -> Axis:
-        """Read `issup=0,0.5,1`, `threshold=0:1:0.1` (ends included) or `mode=always,never`.
-
-        Raises:
-            UserError: unknown name, or values that cannot be read.
-        """
+        """Read `issup=0,0.5,1`, `threshold=0:1:0.1` (ends included) or `mode=always,never`."""
         name, equals, values = text.partition("=")
         if not equals or not values.strip():
             raise UserError(f"axis {text!r}: write NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP, such as issup=0,0.5,1")
@@ -77,11 +70,7 @@ class Axis:
         return cls(name.strip(), tuple(_value(part.strip()) for part in values.split(",")))
 
     def apply(self, decoding: Decoding, value: Value) -> Decoding:
-        """The policy with this axis at `value`.
-
-        Raises:
-            UserError: the policy refuses the value.
-        """
+        """The policy with this axis at `value`."""
         changed: dict[str, Any] = {self.name: value}
         if self.name not in TOKEN_TERMS:
             return replace(decoding, **changed)
@@ -101,14 +90,7 @@ class Plan:
 
 
 def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: bool = True) -> Plan:
-    """Lay out a sweep.
-
-    Axes vary each alone, or in every combination (`grid`). Equal policies are one setting unless `merge` is off, so
-    that plans of several bases have the same names.
-
-    Raises:
-        UserError: an axis twice, or a value that the policy refuses.
-    """
+    """Each axis alone, or every combination (`grid`); equal policies are one setting unless `merge` is off."""
     names = [axis.name for axis in axes]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"axis {twice} is given twice")
@@ -186,18 +168,11 @@ class Sweep:
     axes: tuple[Axis, ...] = AXES  # what is varied
     grid: bool = False  # every combination of their values, else each axis alone
     goal: Goal | None = Goal()  # noqa: RUF009 - of the best setting, a frozen value; None for none
-    redecode: bool = True  # decode again where the record is not exact
-    beam: int | None = None  # of the recorded decode where answers have several segments
     seed: int = 0  # of halves and intervals
-    answers: bool = False  # also write a run directory for every setting
-    judge: str | None = None  # who judges citations, see `load_entailment`; asks for `answers`
+    judge: str | None = None  # who judges citations, see `load_entailment`
 
     def plans(self, tasks: Sequence[Task]) -> list[Plan]:
-        """The settings for each of some tasks, under the same names.
-
-        Raises:
-            UserError: a field or a value that `Decoding` refuses.
-        """
+        """The settings for each of some tasks, under the same names."""
         bases = [based(self.base, task) for task in tasks]
         merge = all(base == bases[0] for base in bases)
         return [plan(base, self.axes, grid=self.grid, merge=merge) for base in bases]
@@ -215,11 +190,7 @@ class Swept:
 
 
 def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
-    """The paper's policy with some fields changed; of a published task that of its protocol.
-
-    Raises:
-        UserError: an unknown field, or a value that is refused.
-    """
+    """The paper's policy with some fields changed; of a published task that of its protocol."""
     check_names(changes)
     marked = Given.marked(Path(), "" if task is None else task.preset)
     published = {} if marked.preset is None else marked.preset.settings(marked.protocol)
@@ -227,11 +198,7 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
 
 
 def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False) -> Swept:
-    """Sweep.
-
-    Raises:
-        UserError: the files, the model or a setting cannot be used, or the folder holds another study.
-    """
+    """Sweep."""
     files = [measured_by(file, FLUENCY) for file in source.load()]
     what.plans([file.task for file in files])
     if what.goal is not None:
@@ -239,28 +206,20 @@ def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed:
         what.goal.check({file.name: (file.task.headline, metrics[file.name], len(file.items)) for file in files})
     judge = None if what.judge is None else load_entailment(what.judge)  # refused before anything is decoded
     with opened(model) as ready:
-        settings = (source.settings(), what.redecode, what.beam, retry_failed)
-        job = Study(ready.prompting, ready.identity, out, *settings)
+        job = Study(ready.prompting, ready.identity, out, source.settings(), retry_failed)
         return sweep_files(what, files, job, ready.execute, judge)
 
 
 def sweep_files(
     what: Sweep, files: Sequence[TaskFile], job: Study, execute: Execute, judge: Entailment | None = None
 ) -> Swept:
-    """Sweep files that are read, on a model that is opened.
-
-    Raises:
-        UserError: as `sweep`.
-    """
+    """Sweep files that are read, on a model that is opened."""
     plans = what.plans([file.task for file in files])
     studies = [study(job, file, one.settings, execute) for file, one in zip(files, plans, strict=True)]
-    if what.answers or judge is not None:
-        folders = write_answers(job, studies, job.folder / "settings")
-        if judge is not None:
-            judge_settings(studies, folders, judge, job.folder)
-        runs = read_runs(folders)
-    else:
-        runs = system_runs(studies)
+    folders = write_answers(job, studies, job.folder / "settings")
+    if judge is not None:
+        judge_settings(studies, folders, judge, job.folder)
+    runs = read_runs(folders, [file.name for file in files])
     choices: dict[str, Choice] = {}
     for file in files:
         found = {run.name: run.files[file.name].scores for run in runs}
@@ -271,10 +230,7 @@ def sweep_files(
 
 
 def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge: Entailment, out: Path) -> None:
-    """Write what a judge of citations says beside the answers of every setting, whose run directories are `folders`.
-
-    Verdicts are kept in `out`, so that nothing is asked twice.
-    """
+    """Write what a judge of citations says into the run directories of the settings; verdicts are kept in `out`."""
     asked = remembered(judge, out)
     for one in studies:
         for setting, folder in zip(one.settings, folders, strict=True):
@@ -295,43 +251,9 @@ def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:
     return replace(file, task=replace(file.task, metrics=(*file.task.metrics, *added)))
 
 
-def system_runs(studies: Sequence[FileStudy]) -> list[SystemRun]:
-    """The outcomes as runs that can be compared: one a setting, over all files."""
-    return [
-        SystemRun(one.name, studies[0].decodes[0], {of.file.name: _result(of, one.name) for of in studies})
-        for one in studies[0].settings
-    ]
-
-
-def _result(one: FileStudy, name: str) -> FileResult:
-    task, items, outcomes = one.file.task, one.file.items, one.outcomes[name]
-    rows = [scores(item, task, found.output) for item, found in zip(items, outcomes, strict=True)]
-    metrics = tuple(metric.name for metric in task.metrics)
-    return FileResult(
-        kind=task.kind,
-        metrics=metrics,
-        ids=tuple(item.id for item in items),
-        scores={metric: tuple(row[metric] for row in rows) for metric in metrics},
-        seconds=0.0,
-        failed=sum(found.output is None for found in outcomes),
-        with_passages=sum(bool(item.passages) for item in items),
-        data={},
-    )
-
-
 def comparison(studies: Sequence[FileStudy], runs: Sequence[SystemRun], seed: int = 0) -> Comparison:
-    """All settings against the base, paired; with a note where answers are approximate."""
-    found = compare(runs, against=studies[0].settings[0].name, seed=seed)
-    tables = []
-    for table, one in zip(found.tables, studies, strict=True):
-        missing = {name: sum(o.source == "approximate" for o in row) for name, row in one.outcomes.items()}
-        notes = [
-            f"{name}: {count} of {len(one.file.items)} answers are approximate, as they were not decoded again"
-            for name, count in missing.items()
-            if count
-        ]
-        tables.append(replace(table, notes=(*table.notes, *notes)))
-    return replace(found, tables=tuple(tables))
+    """All settings against the base, paired."""
+    return compare(runs, against=studies[0].settings[0].name, seed=seed)
 
 
 def brief(found: Comparison) -> Comparison:
@@ -348,15 +270,7 @@ def _brief(table: Table) -> Table:
 
 
 def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]:
-    """Write `sweep.md`, `sweep.csv`, `sweep.json` and pictures.
-
-    Returns:
-        What was written.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        UserError: the folder cannot be written.
-    """
+    """Write `sweep.md`, `sweep.csv`, `sweep.json` and pictures, and say which."""
     from selfrag.experiments.sweep_plots import plots_of
 
     pictures = []

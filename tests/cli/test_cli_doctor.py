@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from selfrag.cli import doctor as packages
-from selfrag.cli.doctor import Finding, cache_sizes, check_checkpoint, check_model
+from selfrag.cli.doctor import Finding, check_checkpoint, check_model
 from selfrag.cli.main import main
 from selfrag.reflection.labels import TOKENS
 
@@ -105,14 +104,6 @@ def test_damaged_files_are_findings(checkpoint: Path, file: str, content: bytes,
     faults = broken(check_model(str(checkpoint)))
     assert any(said in fault.detail for fault in faults)
     assert all(fault.fix and "\n" not in fault.detail for fault in faults)
-
-
-def test_the_cache_of_grouped_heads(tmp_path: Path) -> None:
-    config = {"max_position_embeddings": 8192, "num_hidden_layers": 30, "num_attention_heads": 9, "hidden_size": 576}
-    (tmp_path / "config.json").write_text(json.dumps(config | {"num_key_value_heads": 3}))
-    assert cache_sizes(tmp_path) == (8192, 2 * 30 * 3 * 64 * 2)
-    (tmp_path / "config.json").write_text("{}")
-    assert cache_sizes(tmp_path) is None
 
 
 @pytest.mark.engine

@@ -80,15 +80,13 @@ def scripted(fails: Callable[[Generate], bool] = lambda request: False) -> Scrip
     return ScriptedEngine(lambda one: Failed("no memory") if fails(one) else model(one), EOS, limits=LIMITS)
 
 
-def studied(
-    folder: Path, file: TaskFile, settings: Any = SETTINGS, engine: ScriptedEngine | None = None, **options: Any
-) -> FileStudy:
+def studied(folder: Path, file: TaskFile, settings: Any = SETTINGS, engine: ScriptedEngine | None = None) -> FileStudy:
     answering = engine or scripted()
-    return study(job(folder, **options), file, settings, answer_here(lambda: answering))
+    return study(job(folder), file, settings, answer_here(lambda: answering))
 
 
-def job(folder: Path, **options: Any) -> Study:
-    return Study(PROMPTING, {"model": {"weights": "abc"}, "engine": "scripted"}, folder, **options)
+def job(folder: Path) -> Study:
+    return Study(PROMPTING, {"model": {"weights": "abc"}, "engine": "scripted"}, folder)
 
 
 def texts(found: FileStudy) -> dict[str, list[object]]:
@@ -114,7 +112,7 @@ def test_every_setting_answers_as_it_would_alone(file: TaskFile, tmp_path: Path)
     requests = 0
     for setting in settings:
         own = scripted()
-        alone |= texts(studied(tmp_path / setting.name, file, [setting], own, beam=2))
+        alone |= texts(studied(tmp_path / setting.name, file, [setting], own))
         requests += len(own.requests)
     assert texts(together) == alone
     assert len(engine.requests) < requests
@@ -122,17 +120,9 @@ def test_every_setting_answers_as_it_would_alone(file: TaskFile, tmp_path: Path)
 
 def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(tmp_path: Path) -> None:
     found = studied(tmp_path / "short", short(8))
-    assert [folder.name for folder in found.decodes] == ["recording"]
-    assert balance([found])["answers"] == {"replayed": 8 * len(SETTINGS), "decoded": 0, "approximate": 0}
-    file = long(10)
-    again = balance([studied(tmp_path / "again", file)])["answers"]
-    assert again["approximate"] == 0
+    assert balance([found])["answers"] == {"replayed": 8 * len(SETTINGS), "decoded": 0}
+    again = balance([studied(tmp_path / "again", long(10))])["answers"]
     assert 0 < again["decoded"] < again["replayed"]
-    never, wide = (studied(tmp_path / str(beam), file, beam=beam, redecode=False) for beam in (None, 81))
-    assert len(never.decodes) == 1
-    assert 0 < balance([wide])["answers"]["approximate"] < balance([never])["answers"]["approximate"]
-    with pytest.raises(UserError, match="a recorded beam of 1 is narrower than the beam of 2"):
-        studied(tmp_path, file, beam=1)
 
 
 def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
@@ -198,7 +188,6 @@ def test_a_real_engine_answers_alone_as_in_the_record(tiny_llama: Path, tmp_path
         for file in (closed(2), long(1)):
             file = replace(file, task=replace(file.task, new_tokens=30, segments=min(file.task.segments, 2)))
             together = study(job, file, settings, ready.execute)
-            assert balance([together])["answers"]["approximate"] == 0
             alone: dict[str, list[object]] = {}
             for setting in settings:
                 own = replace(job, folder=tmp_path / setting.name)
@@ -396,10 +385,11 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> No
     settings = plan(Decoding(), (Axis.parse("issup=0,4"), Axis.parse("threshold=0,1"))).settings
     studies = [studied(tmp_path, file, settings) for file in files]
     folders = write_answers(job(tmp_path), studies, tmp_path / "settings")
-    read, made = read_runs(folders), sweeps.system_runs(studies)
-    assert [run.name for run in read] == [run.name for run in made] == [one.name for one in settings]
-    for one, other in zip(read, made, strict=True):
-        assert [file.scores for file in one.files.values()] == [file.scores for file in other.files.values()]
+    read = {run.name: run for run in read_runs(folders)}
+    assert list(read) == [one.name for one in settings]
+    assert {len(file.ids) for run in read.values() for file in run.files.values()} == {10, 4}
+    rates = {name: ratio(run.files["short"].scores["retrieval_rate"]) for name, run in read.items()}
+    assert (rates["threshold=0"], rates["threshold=1"]) == (1, 0)
     judge = Ruled(lambda _, claim: len(claim.split()) < 4, "short")
     sweeps.judge_settings(studies, folders, judge, tmp_path)
     before = len(judge.asked)
@@ -424,7 +414,7 @@ def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(tmp_path: 
     listed = re.findall(r"^\| `([\w-]+)` \|", page.partition("## Ablations")[2], flags=re.M)
     assert listed == [whole, *TRAINED, *others]
     studies = [studied(tmp_path, one, ablations(Decoding(), one.task)) for one in (short(12), closed(6))]
-    tables = sweeps.comparison(studies, sweeps.system_runs(studies))
+    tables = sweeps.comparison(studies, read_runs(write_answers(job(tmp_path), studies, tmp_path / "rows")))
     rows = against_paper(tables, studies)
     assert [row[1] for row in rows] == ["short", "closed", "average"] * 4
     shown = [

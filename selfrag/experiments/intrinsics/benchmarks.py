@@ -419,108 +419,74 @@ def _traced() -> Iterator[None]:
 class Benchmark:
     """One kind of public file."""
 
-    name: str  # what a command line calls it
     intrinsic: str  # whose rows it gives
     read: Read
     split: str = "train"  # under which its records stand in a file that is one object
 
 
-BENCHMARKS: tuple[Benchmark, ...] = (
-    Benchmark("squad2", "answerability", _squad, "data"),
-    Benchmark("mtrag", "answerability", _mtrag),
-    Benchmark("mtrag_rewrite", "query_rewrite", _mtrag_rewrite),
-    Benchmark("ragtruth", "hallucination_detection", _ragtruth),
-    Benchmark("answers", "hallucination_detection", _answers),
-    Benchmark("mmlu", "uncertainty", _mmlu),
-    Benchmark("choices", "uncertainty", _choices),
-    Benchmark("run", "uncertainty", _run),
-    Benchmark("alce", "citation_generation", _alce, "data"),
-    Benchmark("longbench_cite", "citation_generation", _longbench),
-)
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "squad2": Benchmark("answerability", _squad, "data"),
+    "mtrag": Benchmark("answerability", _mtrag),
+    "mtrag_rewrite": Benchmark("query_rewrite", _mtrag_rewrite),
+    "ragtruth": Benchmark("hallucination_detection", _ragtruth),
+    "answers": Benchmark("hallucination_detection", _answers),
+    "mmlu": Benchmark("uncertainty", _mmlu),
+    "choices": Benchmark("uncertainty", _choices),
+    "run": Benchmark("uncertainty", _run),
+    "alce": Benchmark("citation_generation", _alce, "data"),
+    "longbench_cite": Benchmark("citation_generation", _longbench),
+}
 
 
-def named(name: str) -> Benchmark:
-    """The benchmark of this name.
-
-    Raises:
-        UserError: there is none; the message lists the known ones.
-    """
-    for one in BENCHMARKS:
-        if one.name == name.strip():
-            return one
-    raise UserError(f"unknown format {name!r:.60}; known: {', '.join(one.name for one in BENCHMARKS)}")
-
-
-def parse(given: str) -> tuple[Benchmark, Path]:
-    """`FORMAT=FILE`, such as `squad2=dev-v2.0.json`.
-
-    Raises:
-        UserError: it is none, or the format is unknown.
-    """
+def parse(given: str) -> tuple[str, Path]:
+    """`FORMAT=FILE`, such as `squad2=dev-v2.0.json`, of a format in `BENCHMARKS`."""
     name, equals, path = given.partition("=")
     if not (equals and path):
         raise UserError(f"{given!r:.80}: write FORMAT=FILE, such as squad2=dev-v2.0.json")
-    return named(name), Path(path)
+    if name.strip() not in BENCHMARKS:
+        raise UserError(f"unknown format {name!r:.60}; known: {', '.join(BENCHMARKS)}")
+    return name.strip(), Path(path)
 
 
-def write_rows(
-    given: Sequence[tuple[Benchmark, Path]], out: Path, part: str, label: Labelling = UNLABELLED
-) -> list[str]:
-    """Write files that `selfrag eval intrinsics --data` and `selfrag train adapter --data` read.
+def write_rows(given: Sequence[tuple[str, Path]], out: Path, part: str, label: Labelling = UNLABELLED) -> list[str]:
+    """Write files that `selfrag eval intrinsics` and `selfrag train adapter` read, one for each intrinsic.
 
-    Args:
-        given: files by format; those of one intrinsic go into one file, in this order.
-        out: folder of the files, `STEM_PART.jsonl`.
-        part: as in `read_benchmark`.
-        label: who labels the rows, or checks them.
-
-    Returns:
-        A line for each file that was read: its rows, and what was left out and why.
-
-    Raises:
-        UserError: as `read_benchmark`, a file gives no row, an id occurs twice, a file is there already, or nobody
-            labels rows that need it.
+    Returns a line for each file that was read: its rows, and what was left out and why.
     """
     said: list[str] = []
-    if label.judge is None and any(form.read is _answers for form, _ in given):
+    if label.judge is None and "answers" in dict(given):
         raise UserError("answers of a run have no labels; give a judge with --judge, such as nli:MODEL")
-    for intrinsic in dict.fromkeys(form.intrinsic for form, _ in given):
+    for intrinsic in dict.fromkeys(BENCHMARKS[name].intrinsic for name, _ in given):
         target = out / f"{STEMS[intrinsic]}_{part}.jsonl"
         if target.exists():
             raise UserError(f"{target} is there already; delete it, or give another folder")
-        rows = _told([one for one in given if one[0].intrinsic == intrinsic], part, target, said)
+        rows = _told([one for one in given if BENCHMARKS[one[0]].intrinsic == intrinsic], part, target, said)
         write_jsonl(target, label(intrinsic, rows, said))
     return said
 
 
-def _told(given: Sequence[tuple[Benchmark, Path]], part: str, target: Path, said: list[str]) -> Iterator[Row]:
+def _told(given: Sequence[tuple[str, Path]], part: str, target: Path, said: list[str]) -> Iterator[Row]:
     """The rows of some files; what was read is said in `said`."""
     seen: set[str] = set()
-    for form, path in given:
+    for name, path in given:
         skipped: Counter[str] = Counter()
         before = len(seen)
-        for row in read_benchmark(form, path, part, skipped):
+        for row in read_benchmark(BENCHMARKS[name], path, part, skipped):
             if row["id"] in seen:
                 raise UserError(f"{path}: id {row['id']!r:.80} occurs twice; name each file once")
             seen.add(row["id"])
             yield row
         left = "; ".join(f"{reason}: {number}" for reason, number in skipped.most_common())
         if len(seen) == before:
-            raise UserError(f"{path}: no row for {form.name}; {left or 'check the format'}")
-        said.append(f"{form.name}: {len(seen) - before} rows in {target}{f'; left out: {left}' if left else ''}")
+            raise UserError(f"{path}: no row for {name}; {left or 'check the format'}")
+        said.append(f"{name}: {len(seen) - before} rows in {target}{f'; left out: {left}' if left else ''}")
 
 
 def read_benchmark(form: Benchmark, path: Path, part: str, skipped: Counter[str]) -> Iterator[Row]:
     """Rows of one file in the schema of its intrinsic, each of them checked.
 
-    Args:
-        form: what the file is.
-        path: JSON, JSON lines (both also with `.gz`) or Parquet; MMLU also CSV.
-        part: `dev` or `train`; where records name a split, `dev` takes `test` and `dev`.
-        skipped: counts the records that give no row, by reason; filled while rows are taken.
-
-    Raises:
-        UserError: the file, one beside it, or a record cannot be read; names the record.
+    The file is JSON, JSON lines or Parquet, of MMLU also CSV. Where records name a split, the part `dev` takes `test`,
+    too. `skipped` counts the records that give no row, by reason, while rows are taken.
     """
     check: Callable[[Row], object] = parse_row if form.intrinsic == "uncertainty" else parser(form.intrinsic)
     for raw in _csv(path) if path.suffix == ".csv" else raw_rows(path, form.split):

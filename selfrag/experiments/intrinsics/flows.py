@@ -19,7 +19,6 @@ from selfrag.evaluation.metrics.citations import Entails, as_sentences, premise
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     UNANSWERABLE,
-    Classification,
     JointFigures,
     Outcome,
     joint_figures,
@@ -63,22 +62,15 @@ class Collection:
 
 
 def read_collection(folder: Path, split: str) -> Collection:
-    """Read `wiki-mix.jsonl.gz` (or `corpus.jsonl`), `queries.jsonl` and `qrels.tsv`.
-
-    Raises:
-        UserError: a file is missing or bad.
-    """
+    """Read `wiki-mix.jsonl.gz` (or `corpus.jsonl`), `queries.jsonl` and `qrels.tsv`."""
     passages = read_passages(folder)
-    queries = {i: (text, answers) for i, text, answers in read_jsonl(folder / "queries.jsonl", _query(split)) if i}
+    read = read_jsonl(folder / "queries.jsonl", _query)
+    queries = {name: (text, answers) for name, part, text, answers in read if part == split}
     return Collection(passages, queries, read_qrels(folder / "qrels.tsv"))
 
 
 def read_qrels(path: Path) -> dict[str, frozenset[str]]:
-    """Query to its relevant passages, of a file of query-id, corpus-id and score under a heading.
-
-    Raises:
-        UserError: the file is missing or bad.
-    """
+    """Query to its relevant passages, of a file of query-id, corpus-id and score under a heading."""
     relevant: dict[str, set[str]] = {}
     for number, fields in enumerate(csv_lines(path, "excel-tab")[1:], 2):
         if len(fields) != 3:
@@ -89,11 +81,7 @@ def read_qrels(path: Path) -> dict[str, frozenset[str]]:
 
 
 def csv_lines(path: Path, dialect: str = "excel") -> list[list[str]]:
-    """The fields of each line.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """The fields of each line."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.reader(file, dialect))
@@ -102,11 +90,7 @@ def csv_lines(path: Path, dialect: str = "excel") -> list[list[str]]:
 
 
 def read_passages(corpus: Path) -> dict[str, Passage]:
-    """Passages by id: of a JSON Lines file, BEIR's among them, or of that in a folder.
-
-    Raises:
-        UserError: a file is missing or bad.
-    """
+    """Passages by id: of a JSON Lines file, BEIR's among them, or of that in a folder."""
     names = ("wiki-mix.jsonl.gz", "corpus.jsonl")
     texts = corpus if corpus.is_file() else next((p for name in names if (p := corpus / name).is_file()), None)
     if texts is None:
@@ -115,10 +99,7 @@ def read_passages(corpus: Path) -> dict[str, Passage]:
 
 
 def judged_turns(rows: Sequence[Labelled], passages: Mapping[str, Passage] | None) -> list[Turn]:
-    """Rows of rewrites of which some relevant passage is known; people leave a question alone that stands alone.
-
-    `passages` are those that are searched, by id; None takes the rows at their word.
-    """
+    """Rows of rewrites of which a relevant passage is known, and is among `passages` where those are given."""
     return [
         Turn(
             row.id, row.state, row.text or "", known, same_question(row.state.query or "", row.text or ""), row.answers
@@ -180,14 +161,10 @@ def _passage(record: dict[str, Any]) -> Passage:
         raise UserError(f"a passage lacks {error}") from error
 
 
-def _query(split: str) -> Any:
-    def parse(record: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-        if not isinstance(record.get("id"), str) or not isinstance(record.get("text"), str):
-            raise UserError("a query has 'id' and 'text'")
-        answers = record.get("answers") or []
-        return (record["id"] if record.get("split") == split else "", record["text"], tuple(map(str, answers)))
-
-    return parse
+def _query(record: dict[str, Any]) -> tuple[str, str, str, tuple[str, ...]]:
+    if not isinstance(record.get("id"), str) or not isinstance(record.get("text"), str):
+        raise UserError("a query has 'id' and 'text'")
+    return record["id"], str(record.get("split")), record["text"], tuple(map(str, record.get("answers") or []))
 
 
 def sample(found: Sequence[Turn], limit: int | None) -> list[Turn]:
@@ -221,10 +198,9 @@ def evaluate_flows(
 ) -> Section:
     """Run the paper's flows.
 
-    A question counts as answerable if the flow retrieved one of its passages. It counts as answered if the text does
-    not say that it does not know, by its words or by a grader. Faithfulness is the mean over sentences by the subject's
-    own hallucination detection; with a judge it is the share of sentences that the passages entail, as RAGAS counts
-    statements.
+    A question is answerable if the flow retrieved one of its passages, and answered if the text does not say that it
+    does not know. Faithfulness is the mean over sentences by the subject's own hallucination detection; with a judge it
+    is the share of sentences that the passages entail, as RAGAS counts statements.
     """
     rewrite, answerable = (IntrinsicReflector(subject.judge(kind.name)) for kind in (QueryRewrite, Answerability))
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
@@ -350,26 +326,14 @@ def faithfulness(states: Sequence[State], subject: Subject, entails: Entails | N
 
 
 def _flow_cells(found: JointFigures) -> tuple[str, ...]:
-    classes: Classification = found.answerability
-    un, an = classes.classes[UNANSWERABLE], classes.classes[ANSWERABLE]
-    return (
-        percent(un.f1),
-        percent(an.f1),
-        percent(un.recall),
-        percent(an.recall),
-        str(found.responses),
-        percent(found.faithfulness) if found.responses else NONE,
-        percent(found.jafs),
-        str(found.unknown),
-    )
+    un, an = (found.answerability.classes[label] for label in (UNANSWERABLE, ANSWERABLE))
+    faithful = percent(found.faithfulness) if found.responses else NONE
+    shares = map(percent, (un.f1, an.f1, un.recall, an.recall))
+    return (*shares, str(found.responses), faithful, percent(found.jafs), str(found.unknown))
 
 
 class BM25:
-    """Okapi BM25 (k1 1.2, b 0.75) over title and text, by the `bm25s` package.
-
-    Raises:
-        MissingExtraError: bm25s is not installed.
-    """
+    """Okapi BM25 (k1 1.2, b 0.75) over title and text, by the `bm25s` package."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         bm25s: Any = require("bm25s", extra="eval")

@@ -1,7 +1,6 @@
 """Four intrinsics beside baselines and published figures (tables 8 to 10, 12, 13).
 
-Three are measured on labelled rows; certainty on the model's own answers: calibration, in all and by data set, and what
-the adapter costs in accuracy.
+Three are measured on labelled rows; certainty on the model's own answers, and what the adapter costs in accuracy.
 """
 
 from __future__ import annotations
@@ -426,11 +425,10 @@ UNCERTAINTY_HEAD = ("system", "ECE of the decile", "of the expectation", "adapti
 def evaluate_certainty(
     answers: Sequence[Own], subjects: Sequence[Subject], share_right: float | None, seed: int
 ) -> Section:
-    """Measure every subject on the model's own answers, after the answer and before it, in all and by data set.
+    """Measure every subject on the base model's own answers, after the answer and before it, in all and by data set.
 
-    `answers` are of the base model, held out; `share_right` is how often it was right in training, for the baseline
-    that always says that. Another baseline is a calibrator of the other data sets, as for a task that nobody has
-    calibrated.
+    Baselines are how often the model was right in training (`share_right`), and a calibrator of the other data sets, as
+    for a task that nobody has calibrated.
     """
     right = [float(one.is_right) for one in answers]
     constant = sum(right) / len(right) if share_right is None else share_right

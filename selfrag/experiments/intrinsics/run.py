@@ -38,7 +38,16 @@ from selfrag.experiments.intrinsics.measures import (
     evaluate_hallucination,
 )
 from selfrag.experiments.intrinsics.rewriting import REWRITE_PART, Writing, evaluate_rewrite
-from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Beside, Subject, prompted, worked
+from selfrag.experiments.intrinsics.subjects import (
+    ADAPTED,
+    PROMPTED,
+    UNTRAINED,
+    Beside,
+    FewShot,
+    Subject,
+    prompted,
+    worked,
+)
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.catalog import dialects, find
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
@@ -114,13 +123,7 @@ class Settings:
 
 
 def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
-    """Measure, and write `report.md`, `figures.json`, `items.json` and `reliability.png` into `out`.
-
-    Each part is written as soon as it is measured, and `NAME.md` has its tables alone.
-
-    Raises:
-        UserError: data, model or adapters cannot be used.
-    """
+    """Measure, and write `report.md`, `figures.json`, `items.json` and `reliability.png` into `out` after each part."""
     if out is not None and UNCERTAINTY_PART in settings.parts:
         require("matplotlib", extra="eval")  # for the plot at the end
     sections: list[Section] = []
@@ -143,11 +146,7 @@ def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
 
 
 def found_adapters(folder: Path) -> dict[str, Path]:
-    """Adapters of a folder, by intrinsic: `NAME/adapter` of training, or `NAME` itself.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Adapters of a folder, by intrinsic: `NAME/adapter` of training, or `NAME` itself."""
     places = {name: (folder / name / ADAPTER, folder / name) for name in STEMS}
     found = {
         name: next(one for one in options if (one / "adapter_config.json").is_file())
@@ -222,7 +221,7 @@ def _subjects(name: str, settings: Settings, library: Library, train: Sequence[L
             subjects.append(plain)
             if settings.shots and train:
                 shots = worked(train, teachable(name), settings.shots, seed=settings.seed)
-                subjects.append(replace(plain, name=PROMPTED, shots={name: shots}))
+                subjects.append(replace(plain, name=PROMPTED, executor=FewShot(plain.executor, shots)))
             continue
         try:
             judge = library.get(find(name), execution)

@@ -21,6 +21,7 @@ from selfrag.intrinsics.contract import (
     Completion,
     Execution,
     Executor,
+    Failed,
     Message,
     Reflection,
     Request,
@@ -42,8 +43,6 @@ class Subject:
     executor: Executor  # runs the requests
     # intrinsic -> adapter of the executor; empty for the base model
     adapters: Mapping[str, str] = field(default_factory=dict)
-    # intrinsic -> worked examples, put before each request
-    shots: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
     # intrinsic -> what judges in place of a codec
     methods: Mapping[str, Execution] = field(default_factory=dict)
     dialect: str = DIALECT  # of the adapters; what has no adapter is asked in the default dialect
@@ -51,8 +50,7 @@ class Subject:
 
     def codec(self, intrinsic: str) -> Codec:
         """What asks for an intrinsic."""
-        plain = codec_of(find(intrinsic), self.dialect if intrinsic in self.adapters else DIALECT)
-        return FewShot(plain, self.shots[intrinsic]) if self.shots.get(intrinsic) else plain
+        return codec_of(find(intrinsic), self.dialect if intrinsic in self.adapters else DIALECT)
 
     def judge(self, intrinsic: str) -> Capability[Any]:
         """The intrinsic as this subject judges it."""
@@ -98,33 +96,22 @@ class Beside:
 ALONE = Beside()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FewShot:
-    """A codec with worked examples before its request."""
+    """An executor that puts worked examples, turns of user and assistant, before each request."""
 
-    inner: Codec  # the codec
-    shots: tuple[Message, ...]  # turns of user and assistant
+    executor: Executor
+    shots: tuple[Message, ...]
 
-    @property
-    def intrinsic(self) -> str:
-        """Of the inner codec."""
-        return self.inner.intrinsic
+    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
+        """As the executor; a prompt that is rendered by its dialect stays as it is."""
+        return self.executor.run([self._shown(one) for one in requests])
 
-    @property
-    def dialect(self) -> str:
-        """Of the inner codec."""
-        return self.inner.dialect
-
-    def encode(self, state: State) -> Request:
-        """The inner request behind the examples; a prompt that is rendered by the dialect stays as it is."""
-        request = self.inner.encode(state)
-        if not isinstance(request.prompt, ChatPrompt):
+    def _shown(self, request: Request) -> Request:
+        prompt = request.prompt
+        if not isinstance(prompt, ChatPrompt):
             return request
-        return replace(request, prompt=replace(request.prompt, messages=(*self.shots, *request.prompt.messages)))
-
-    def decode(self, request: Request, completion: Completion) -> Reflection:
-        """As the inner codec."""
-        return self.inner.decode(request, completion)
+        return replace(request, prompt=replace(prompt, messages=(*self.shots, *prompt.messages)))
 
 
 def worked(rows: Sequence[Labelled], codec: Teachable, count: int, *, seed: int = 0) -> tuple[Message, ...]:

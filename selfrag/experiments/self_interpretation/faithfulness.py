@@ -61,10 +61,7 @@ def tests_of(cell: Cell) -> tuple[str, ...]:
 
 
 def change(test: str, made: Trial, record: Mapping[str, Any], seed: int) -> Trial | str:
-    """A trial with one thing changed, or why the test is not defined for it.
-
-    The seed is of what is drawn: which others are removed, which order is shown.
-    """
+    """A trial with one thing changed, or why the test is not defined for it; the seed is of what is drawn."""
     if record.get("error"):
         return "no reply"
     draw = random.Random(f"{seed}:{test}:{made.item.id}")  # noqa: S311 - no cryptography
@@ -96,14 +93,7 @@ def change(test: str, made: Trial, record: Mapping[str, Any], seed: int) -> Tria
 def run_tests(
     folder: Path, generator: Generator, patterns: Sequence[str] = (), *, retry_failed: bool = False
 ) -> Results:
-    """Put the replies of a run to their counterfactual tests.
-
-    `generator` has model and engine of the run, whose prompts are asked; `patterns` are names of cells, such as
-    `k5-ranked-*`, none for all.
-
-    Raises:
-        UserError: the generator is another one than that of the run, or as `run_grid`.
-    """
+    """Put replies of a run, of cells by patterns of names, to their tests, with the model and engine of the run."""
     run = read_grid(folder)
     files = [(cell, test, {"test": test}) for cell in run.select(patterns) for test in tests_of(cell)]
     made = run.identity["generator"]
@@ -233,11 +223,7 @@ class _Judges:
 def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Sequence[str] = ()) -> Results:
     """Ask a Self-RAG model's reflection tokens and its citation intrinsic about the replies of a run.
 
-    `model` has reflection tokens, and the intrinsic is its adapter where it brings one, else a prompt; `patterns`
-    are names of cells, none for all.
-
-    Raises:
-        UserError: the model has no reflection tokens, or as `run_grid`.
+    The intrinsic is the model's adapter where it brings one, else a prompt.
     """
     from selfrag.engines.select import is_remote
     from selfrag.intrinsics.reflectors import adapters_of
@@ -336,8 +322,7 @@ VERDICTS: dict[str, Callable[[Context], bool | None]] = {
 def agreement_table(run: GridRun, prompt: str, cells: Sequence[Cell], seed: int = 0) -> Table | None:
     """What replies cite, reflection tokens and the citation intrinsic on the same contexts; None if not judged.
 
-    For each judge its agreement with the citations of the answers (kappa, AUC of the scores), and precision, recall, F1
-    and AUC against the relevant contexts. Whole questions are resampled, with all their replies.
+    Each judge is held against the citations of the answers, and against the relevant contexts.
     """
     questions: dict[str, list[Context]] = {}
     for cell in cells:

@@ -1,8 +1,7 @@
 """The grid of cut-off x passage order x examples x prompt, its prompts, and the questions that every cell is asked.
 
-A cell is one method; the paper has 81. It asks 60 questions of which an answer occurs in the top 3 passages. Prompts
-are the paper's Table 1 as a template (`table1.j2`). The table has come down as text in which the tags of examples read
-`(example)`. They may have been `<example>`, so they are a parameter.
+A cell is one method; the paper has 81. Prompts are the paper's Table 1 as a template (`table1.j2`), whose tags of
+examples are a parameter: the table has come down as text in which they read `(example)`.
 """
 
 from __future__ import annotations
@@ -68,11 +67,7 @@ ASKINGS = {one.name: one for one in (BASIC, DIRECT, COUNTERFACTUAL, EXAMPLES)}
 
 
 def asking(name: str) -> Asking:
-    """A strategy by its name.
-
-    Raises:
-        UserError: there is none of this name.
-    """
+    """A strategy by its name."""
     if name not in ASKINGS:
         raise UserError(f"unknown prompt {name!r}; known: {', '.join(ASKINGS)}")
     return ASKINGS[name]
@@ -127,20 +122,13 @@ class Template:
 
     @classmethod
     def tagged(cls, opening: str, *, always_mentions_examples: bool = False) -> Template:
-        """The template with other tags, such as `<example>`; the closing one gets a slash.
-
-        Raises:
-            UserError: no tag: blank, of one character, or with white space in it.
-        """
+        """The template with other tags, such as `<example>`; the closing one gets a slash."""
         if len(opening) < 2 or opening.split() != [opening]:
             raise UserError(f"--tag {opening!r}: give one word, such as <example>")
         return cls(opening, f"{opening[0]}/{opening[1:]}", always_mentions_examples)
 
     def render(self, asked: Asking, question: str, contexts: Sequence[Context], examples: Sequence[Example]) -> str:
-        """The whole prompt; the instruction is its first paragraph.
-
-        What others wrote is put on one line each, so that it cannot pose as a line of the prompt.
-        """
+        """The whole prompt; its first paragraph is the instruction, and what others wrote stands on one line each."""
         shown = {"question": question, "contexts": contexts, "examples": examples}
         return _table1().render(template=self, asked=asked.question, **shown)
 
@@ -193,11 +181,7 @@ class Cell:
 
     @classmethod
     def from_dict(cls, values: Any) -> Cell:
-        """A cell of plain values.
-
-        Raises:
-            UserError: they are none.
-        """
+        """A cell of plain values."""
         try:
             return cls(int(values["cutoff"]), str(values["order"]), int(values["examples"]), str(values["prompt"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -210,13 +194,7 @@ def grid(
     examples: Sequence[int] = (0, 1, 2),
     prompts: Sequence[str] = PAPER_PROMPTS,
 ) -> tuple[Cell, ...]:
-    """All combinations, the paper's 81 by default; those that make no sense (`examples` without any) are left out.
-
-    Cells with the same number of examples and the same strategy follow each other, as their prompts begin alike.
-
-    Raises:
-        UserError: an unknown name, a value out of range, or nothing is left.
-    """
+    """All combinations, the paper's 81 by default, ordered so that prompts which begin alike follow each other."""
     strategies = [asking(name) for name in dict.fromkeys(prompts)]
     combined = product(strategies, dict.fromkeys(examples), dict.fromkeys(cutoffs), dict.fromkeys(orders))
     cells = tuple(
@@ -230,10 +208,7 @@ def grid(
 
 
 def arranged(ranking: Sequence[T], cutoff: int, order: str, seed: str) -> tuple[T, ...]:
-    """The best `cutoff` of a ranking, best first, in the order of a cell.
-
-    The seed of `random` has the item's id within, so that every prompt shows the same order.
-    """
+    """The best `cutoff` of a ranking in the order of a cell; the seed of `random` has the item's id within."""
     kept = list(ranking[:cutoff])
     if order == "top-last":
         kept = [*kept[1:], *kept[:1]]
@@ -319,11 +294,7 @@ _SETTINGS = ("answerable", "relevance", "seed", "example_contexts", "words")
 
 
 def read_questions(folder: Path, path: Path, identity: Mapping[str, Any]) -> Questions:
-    """The questions of a run, so that later tests ask about the very same ones; `path` is that of the data.
-
-    Raises:
-        UserError: they are missing, or were changed since the manifest's `identity` was written.
-    """
+    """The questions of a run, so that later tests ask about the very same ones; `path` is that of the data."""
     file, made = folder / FILE, identity["questions"]
     rows = list(read_jsonl(file, lambda row: row))
     try:
@@ -352,14 +323,8 @@ def draw(
 ) -> Questions:
     """Read a file of user rows or of a published task, and draw the questions and demonstrations from it.
 
-    The file has questions with their passages, best first, or without any, for which `index` is searched. With the
-    encoder `pool` each question is then searched for in the passages of all that were drawn, as the paper does; which
-    questions are drawn goes by the passages of the file.
-    `passages` is the largest cut-off, `limit` the most questions (None for all), and `seed` that of the draw and of
-    the random order; the others are as in `Questions`.
-
-    Raises:
-        UserError: a row is bad, no question fits, or no question has so many passages.
+    `index` is searched for questions without passages. With the encoder `pool` each question is then searched for in
+    the passages of all that were drawn, as the paper does. `passages` is the largest cut-off.
     """
     encoder = None if pool is None else load_encoder(resolve_encoder(pool))
     if file.preset is not None:  # whose protocols read fewer passages than a grid may show
@@ -389,16 +354,10 @@ def draw(
 def choose(
     items: Sequence[Item], *, limit: int | None = 60, seed: int = 0, set_aside: Collection[str] = ()
 ) -> tuple[tuple[Item, ...], tuple[Item, ...], int]:
-    """Draw the questions and two demonstrations; which ones does not depend on the grid.
+    """The questions, two demonstrations, and how many questions could have been asked; the same for every grid.
 
-    Demonstrations are the questions that the file sets aside (ids), if there are enough. Otherwise they are held out:
-    of a draw of ten, those whose top passages contain most answers.
-
-    Returns:
-        The questions, the demonstrations, and how many questions could have been asked.
-
-    Raises:
-        UserError: no item can be answered from its top passages, or none is left to ask.
+    Demonstrations are questions that the file sets aside, if there are enough. Otherwise they are held out: of a draw
+    of ten, those whose top passages contain most answers.
     """
     fit = [item for item in items if relevant(item, item.passages[:TOP], "answers")]
     if not fit:
@@ -486,9 +445,6 @@ def pooled(items: Sequence[Item], encoder: Encoder, k: int) -> tuple[Item, ...]:
 
     A passage keeps the id that the item itself has for it, so that gold ids hold. Where several passages of other items
     share an id, theirs get the item's id in front.
-
-    Raises:
-        UserError: there are fewer than `k` different passages.
     """
     owners: dict[str, tuple[str, Passage]] = {}
     named: dict[str, set[str]] = {}

@@ -49,13 +49,9 @@ class Reply:
 
 
 def read_reply(generation: str, given: Collection[str], *, explains: bool, ends: Collection[str] = ()) -> Reply:
-    """Take a generation apart.
+    """Take a generation apart; `given` are the context ids of the prompt.
 
-    Args:
-        generation: as the model wrote it.
-        given: context ids of the prompt.
-        explains: whether an explanation was asked for; else all is answer.
-        ends: further beginnings of lines at which the model's own text ends, such as the tags of examples.
+    Without `explains` all is answer. A line that begins like one of the prompt or of `ends` ends the model's own text.
     """
     text = generation.strip().removeprefix("ANSWER:").strip()
     lines, prompt = text.splitlines(), (*LABELS, *ends)
@@ -142,10 +138,7 @@ _FOLLOWED = {
 
 
 def order_claim(reply: Reply) -> Claim | None:
-    """What the explanation says another order would do; None where it says neither, or both.
-
-    An explanation that only repeats the answer claims the same answer.
-    """
+    """What the explanation says another order would do; None where it says neither, or both."""
     if reply.explanation is None:
         return None
     said = _NOT_SAME.sub("different answer", normalise(reply.explanation.replace("\u2019", "'")))
@@ -180,10 +173,9 @@ NAMES = (
 
 
 def scored(trial: Trial, reply: Reply | None, relevant: Collection[str], text: str = "") -> dict[str, Part | None]:
-    """All figures of one reply; a table's figure is the mean over questions.
+    """All figures of one reply, of the answer alone and of the whole generation, `text`; a table has their means.
 
-    A reply that is None counts as a wrong answer; without relevant passages there are no citation figures. `text`
-    is the whole generation.
+    None is a wrong answer; without relevant passages there are no citation figures.
     """
     got, ids, sets = reply or Reply(""), trial.passage_ids, sets_of(trial.item)
     found: dict[str, Part | None] = {}
@@ -209,11 +201,7 @@ def _mean(value: float | None) -> Part | None:
 
 
 def citation_figures(cited: Collection[str], wrong: int, relevant: Collection[str]) -> tuple[float, float, float]:
-    """Precision, recall and F of one question with relevant passages; nothing cited is precision 0.
-
-    `cited` are passage ids, each once; each of the `wrong` citations, of something that was not given, counts as
-    one more.
-    """
+    """Precision, recall and F of the passages cited and `wrong` other citations; nothing cited is precision 0."""
     hits, said = len(set(cited) & set(relevant)), len(set(cited)) + wrong
     precision, recall = hits / said if said else 0.0, hits / len(set(relevant))
     return precision, recall, harmonic(precision, recall)

@@ -1,8 +1,7 @@
 """A run as Markdown: the paper's three tables with the published figures beside yours, and every test that was run.
 
 `published.csv` has the figures of the paper: GPT-3.5 (gpt-3.5-turbo-0125) on 60 questions of QAMPARI with dense
-retrieval. Every question is asked in every cell, so all figures are resampled together by questions, and differences
-are paired.
+retrieval. All figures are resampled together by questions, and differences are paired.
 """
 
 from __future__ import annotations
@@ -100,11 +99,7 @@ def page(run: GridRun, *, answers: bool = False, seed: int = 0) -> str:
 
 
 def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[Table]:
-    """Every table that the run has records for.
-
-    Figures are of whole generations, as the paper scores them; `answers` adds tables of the answers without their
-    explanations.
-    """
+    """Every table that the run has records for; `answers` adds those of the answers without explanations."""
     if not run.cells:
         return []
     figures = grid_figures(run, seed=seed)

@@ -215,11 +215,7 @@ class Generator:
         return BATCH // 4 if self.endpoint is not None else BATCH
 
     def identity(self) -> dict[str, Any]:
-        """What decides the generations, for the manifest; a server may move.
-
-        Raises:
-            UserError: there is no such model.
-        """
+        """What decides the generations, for the manifest; a server may move."""
         if self.endpoint is not None:
             made: dict[str, Any] = {"model": self.model, "engine": "endpoint", "layout": self._layout(None)}
         else:
@@ -229,11 +225,7 @@ class Generator:
         return made | {"max_tokens": self.max_tokens, "template": asdict(self.template)}
 
     def load(self) -> Writer:
-        """Load the weights, or connect.
-
-        Raises:
-            UserError: the model cannot be used, or has no reflection tokens for `reflective`.
-        """
+        """Load the weights, or connect."""
         from selfrag.intrinsics.execution.endpoint import EndpointConfig, EndpointExecutor
         from selfrag.intrinsics.execution.engine import EngineExecutor
         from selfrag.reflection.vocabulary import Vocabulary
@@ -291,11 +283,7 @@ class GridRun:
         return tuple(Cell.from_dict(entry["settings"]["cell"]) for entry in entries)
 
     def select(self, patterns: Sequence[str]) -> tuple[Cell, ...]:
-        """Finished cells whose names match one of the patterns, such as `k5-*-direct`; all where there is no pattern.
-
-        Raises:
-            UserError: a pattern that matches nothing.
-        """
+        """Finished cells whose names match one of the patterns, such as `k5-*-direct`; without a pattern all."""
         names = [cell.name for cell in self.cells]
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -320,11 +308,7 @@ def file_name(cell: Cell, test: str) -> str:
 
 
 def read_grid(folder: Path) -> GridRun:
-    """Read a run directory.
-
-    Raises:
-        UserError: it holds no run of a grid, or was changed.
-    """
+    """Read a run directory."""
     manifest = read_manifest(folder)
     identity, files = manifest["identity"], manifest["files"]
     if not isinstance(identity, dict) or "questions" not in identity or "generator" not in identity:
@@ -346,11 +330,7 @@ def record(
 ) -> Results:
     """Make the records that are not there yet in batches, and append them as they come.
 
-    `files` are of records, each with all questions; `make` gives, from a cell, a test of it and ids of questions,
-    their records in order; `metrics` names the scores of a record.
-
-    Raises:
-        UserError: the directory holds another run, the disk is full, or `make` raised it; what was recorded is kept.
+    `make` gives, from a cell, a test of it and ids of questions, their records in order.
     """
     questions, directory = run.questions, RunDirectory(run.folder, run.identity)
     questions.write(run.folder)
@@ -382,14 +362,7 @@ def record(
 def run_grid(
     generator: Generator, questions: Questions, cells: Sequence[Cell], out: Path, *, retry_failed: bool = False
 ) -> Results:
-    """Run a grid, or continue it.
-
-    The generator is loaded only if there is something to ask; Self-RAG decoding takes cells without examples and
-    explanation.
-
-    Raises:
-        UserError: a cell does not fit, or the model, server or directory cannot be used; what was recorded is kept.
-    """
+    """Run a grid, or continue it; the generator is loaded only if there is something to ask."""
     for cell in cells if generator.layout == "reflective" else ():
         if cell.examples or cell.asked.explains:
             raise UserError(f"{cell.name}: Self-RAG decoding has no prompt; give --prompt basic --examples 0")
