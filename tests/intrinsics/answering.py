@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from selfrag.intrinsics.contract import Completion, Failed, Request, Target
+from selfrag.intrinsics.contract import Completion, Failed, Request, Slot, Target
 
 
 @dataclass
@@ -21,24 +21,29 @@ class Answering:
         return [self.answer(request) for request in requests]
 
 
-def scoring(**probabilities: float) -> Answering:
-    """Every slot gets these probabilities for the surfaces that contain the names; others get nothing."""
+def judging(weigh: Callable[[Request, Slot], Mapping[str, float]], rest: float = 0.0) -> Answering:
+    """Every slot gets the probabilities that `weigh` has for its surfaces by name, `rest` for each other one."""
 
     def answer(request: Request) -> Completion:
-        return Completion(scores=tuple(log(slot.surfaces, probabilities) for slot in request.slots))
+        rows = [[weigh(request, slot).get(s.strip(), rest) for s in slot.surfaces] for slot in request.slots]
+        return Completion(scores=tuple(tuple(math.log(p) if p > 0 else -math.inf for p in row) for row in rows))
 
     return Answering(answer)
 
 
-def log(surfaces: Sequence[str], probabilities: dict[str, float]) -> tuple[float, ...]:
-    """Natural log-probabilities of the surfaces."""
-    given = (probabilities.get(surface.strip(), 0.0) for surface in surfaces)
-    return tuple(math.log(p) if p > 0 else -math.inf for p in given)
+def scoring(**probabilities: float) -> Answering:
+    """Every slot gets these probabilities for the surfaces of these names; others get nothing."""
+    return judging(lambda *_: probabilities)
 
 
 def writing(text: str) -> Answering:
     """Every request gets this text."""
     return Answering(lambda request: Completion(text, "stop"))
+
+
+def failing(reason: str) -> Answering:
+    """No request is served."""
+    return Answering(lambda request: Failed(reason))
 
 
 def taught(request: Request, targets: Sequence[Target], confidence: float = 0.9) -> Completion:

@@ -13,11 +13,12 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer
-from selfrag.training.intrinsics.certainty import own_answers, read_questions
+from selfrag.training.intrinsics.certainty import option_examples, own_answers, read_questions
 from selfrag.training.intrinsics.examples import invocation_of
 from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, run, teachable
 from selfrag.training.journal import fingerprint
 from selfrag.training.recipes import read_recipe
+from selfrag.training.rows import MASKED
 from selfrag.training.settings import Lora, Reach
 
 SMALL = {"lora": Lora(4, 8), "reach": Reach(token_rows=False), "max_steps": 3, "max_length": 2000, "validate_steps": 2}
@@ -47,29 +48,23 @@ def test_each_intrinsic_trains_and_vllm_could_serve_it(name, data, chat_llama, t
     assert (adapter / "adapter_model.safetensors").read_bytes() == before
 
 
-def test_a_job_may_begin_with_an_adapter_and_its_card_says_so(data, chat_llama, tmp_path):
-    first = run(job("answerability", data, chat_llama, tmp_path / "a"))
-    second = run(job("answerability", data, chat_llama, tmp_path / "b", start=first))
-    manifest = json.loads((second / "training.json").read_text())
-    start = fingerprint(first / "adapter_model.safetensors")
-    assert manifest["inputs"]["start"] == start
-    assert f"Begun with** an adapter, SHA-256 `{start}`" in (second / "README.md").read_text()
-    assert "Begun with" not in (first / "README.md").read_text()
-    again = replace(job("answerability", data, chat_llama, tmp_path / "b"), start=None)
-    with pytest.raises(UserError, match="another"):
-        run(again)
-
-
-def test_an_activated_adapter_says_what_switches_it_on(data, chat_llama, tmp_path):
-    adapter = run(job("answerability", data, chat_llama, tmp_path / "a", activated=True))
+def test_a_job_may_begin_with_an_adapter_and_an_activated_one_says_what_switches_it_on(data, chat_llama, tmp_path):
+    first = run(job("answerability", data, chat_llama, tmp_path / "a", activated=True))
     renderer = Renderer.of(load_tokenizer(chat_llama))
     invocation = invocation_of(renderer)
     assert renderer.tokenizer.decode(list(invocation)) == "<|im_start|>assistant\n"
-    config = json.loads((adapter / "adapter_config.json").read_text())
+    config = json.loads((first / "adapter_config.json").read_text())
     assert config["alora_invocation_tokens"] == list(invocation)
-    assert AdapterCard.read(adapter).invocation == invocation
+    assert AdapterCard.read(first).invocation == invocation
     assert "aLoRA" in (unsupported(config) or "")
-    assert "activated LoRA" in (adapter / "README.md").read_text()
+    assert "activated LoRA" in (first / "README.md").read_text()
+    assert "Begun with" not in (first / "README.md").read_text()
+    begun = job("answerability", data, chat_llama, tmp_path / "b", start=first, activated=True)
+    second, start = run(begun), fingerprint(first / "adapter_model.safetensors")
+    assert json.loads((second / "training.json").read_text())["inputs"]["start"] == start
+    assert f"Begun with** an adapter, SHA-256 `{start}`" in (second / "README.md").read_text()
+    with pytest.raises(UserError, match="another"):
+        run(replace(begun, start=None))
 
 
 def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path, monkeypatch):
@@ -79,43 +74,33 @@ def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path
     # Against transformers' own forward on each option alone.
     from transformers import AutoModelForCausalLM
 
-    from selfrag.training.intrinsics.certainty import option_examples
-    from selfrag.training.rows import MASKED
-
     model = AutoModelForCausalLM.from_pretrained(chat_llama, dtype=torch.bfloat16)
     renderer = Renderer.of(load_tokenizer(chat_llama))
-    for one in found[:2]:
-        for example, value in zip(option_examples(one.question, renderer), one.logprobs, strict=True):
-            with torch.no_grad():
-                logprobs = model(input_ids=torch.tensor([example.ids])).logits[0].float().log_softmax(-1)
-            where = [at for at, label in enumerate(example.labels) if label != MASKED]
-            expected = sum(float(logprobs[at - 1, example.ids[at]]) for at in where) / len(where)
-            assert value == pytest.approx(expected, abs=0.05)  # bf16
+    for example, value in zip(option_examples(found[0].question, renderer), found[0].logprobs, strict=True):
+        with torch.no_grad():
+            logprobs = model(input_ids=torch.tensor([example.ids])).logits[0].float().log_softmax(-1)
+        where = [at for at, label in enumerate(example.labels) if label != MASKED]
+        expected = sum(float(logprobs[at - 1, example.ids[at]]) for at in where) / len(where)
+        assert value == pytest.approx(expected, abs=0.05)  # bf16
     monkeypatch.setattr("selfrag.training.model.load_trainee", None)  # the second time no model is loaded
     assert own_answers(questions, chat_llama, kept) == found
 
 
-def test_every_recipe_makes_a_configuration():
+def test_recipes_have_rows_of_each_intrinsic_and_a_file_goes_before_them(tmp_path):
     for name in MAKERS:
         demo, paper = (read_recipe(recipe, ADAPTERS, name) for recipe in ("demo", "paper"))
-        for recipe in (demo, paper):
-            assert recipe.config.reach.token_rows is False
-            assert recipe.config.patience is not None, name
+        assert not any(recipe.config.reach.token_rows or recipe.config.patience is None for recipe in (demo, paper))
         assert (demo.config.lora.rank, demo.config.reach.last_layers) == (7 if name == "uncertainty" else 8, 16)
         assert paper.table("rows") == RowSelection()
-
-
-def test_a_file_goes_before_what_the_recipe_has_for_the_intrinsic(tmp_path):
-    (tmp_path / "mine.toml").write_text(
-        'extends = "demo"\n[training]\nmax_length = 300\n[intrinsics.answerability.rows]\nmost_rows = 5\n'
-    )
-    mine = read_recipe(tmp_path / "mine.toml", ADAPTERS, "answerability")
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "demo"\n[training]\nmax_length = 300\n[intrinsics.answerability.rows]\nmost_rows = 5\n')
+    mine = read_recipe(file, ADAPTERS, "answerability")
     assert (mine.config.max_length, mine.table("rows").most_rows, mine.config.lora.rank) == (300, 5, 8)
     assert mine.name == "mine (extends intrinsics/demo)"
-    assert read_recipe(tmp_path / "mine.toml", ADAPTERS, "query_rewrite").table("rows").standalone == 0.5
-    (tmp_path / "bad.toml").write_text("intrinsics = 3\n")
+    assert read_recipe(file, ADAPTERS, "query_rewrite").table("rows").standalone == 0.5
+    file.write_text("intrinsics = 3\n")
     with pytest.raises(UserError, match="must hold a table for each intrinsic"):
-        read_recipe(tmp_path / "bad.toml", ADAPTERS, "answerability")
+        read_recipe(file, ADAPTERS, "answerability")
 
 
 def test_the_command_says_what_it_would_take(data, chat_llama, tmp_path, capsys):

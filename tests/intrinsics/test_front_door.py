@@ -1,29 +1,40 @@
 """The typed front door: what goes in, what is refused in one line, and what comes out."""
 
+import copy
+import json
 import math
+import pickle
+import sys
 from dataclasses import replace
 
 import pytest
 from answering import Answering, scoring, writing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.errors import UserError
+from selfrag.errors import MissingExtraError, UserError
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,
     ContextRelevance,
     HallucinationDetection,
+    Library,
     Message,
     QueryClarification,
     QueryRewrite,
     RequirementCheck,
+    State,
     Uncertainty,
 )
-from selfrag.intrinsics.catalog import catalog
+from selfrag.intrinsics.catalog import AdapterCard, catalog, check_cards, codec_of, find, fingerprint
 from selfrag.intrinsics.contract import Code, Completion, Failed
+from selfrag.intrinsics.dialects import registry
+from selfrag.intrinsics.reflectors import adapters_of
+from selfrag.intrinsics.sentences import merged, response_sites, source_sites
 from selfrag.reflection.judgment import Source
 
 QUESTION = "Which fish are yellow?"
@@ -43,71 +54,62 @@ FISH = [Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It
 )
 def test_answerability_is_a_probability(probabilities, answerable, source, codes):
     result = Answerability(scoring(**probabilities))(QUESTION, FISH)
-    assert result.answerable == pytest.approx(answerable)
-    assert bool(result) == (answerable >= 0.5)
+    assert (result.answerable, bool(result)) == (pytest.approx(answerable), answerable >= 0.5)
     assert result.judgment.coverage == pytest.approx(sum(probabilities.values()))
     assert (result.judgment.source, [note.code for note in result.diagnostics]) == (source, codes)
     assert result.judgment.evidence is None  # two passages
-
-
-def test_an_adapter_is_named_as_the_source_and_the_only_passage_as_the_evidence():
-    executor = scoring(answerable=0.5, unanswerable=0.5)
-    result = Answerability(executor, adapter="ad")(QUESTION, FISH[:1])
+    executor = scoring(**probabilities)
+    adapted = Answerability(executor, adapter="ad")(QUESTION, FISH[:1]).judgment
     assert executor.requests[0].adapter == "ad"
-    assert (result.judgment.source, result.judgment.evidence) == (Source.ADAPTER, "f1")
+    assert (adapted.source, adapted.evidence) == (Source.HARD if codes == [Code.NO_LOGPROBS] else Source.ADAPTER, "f1")
 
 
-def test_no_probability_is_undefined_and_not_unanswerable():
-    result = Answerability(scoring())(QUESTION, FISH)
-    assert (result.judgment, result.answerable, bool(result)) == (None, None, False)
-    assert [note.code for note in result.diagnostics] == [Code.MISSING]
-
-
-def test_certainty_has_a_distribution_an_expectation_and_a_mode():
-    result = Uncertainty(scoring(**{"8": 0.25, "9": 0.5, "0": 0.25}))(TALK)
-    assert result.judgment.distribution[8:] == pytest.approx((0.25, 0.5))
-    assert result.decile == pytest.approx(0.95)
-    assert result.certainty == pytest.approx(0.25 * 0.05 + 0.25 * 0.85 + 0.5 * 0.95)
-
-
-def test_faithfulness_is_a_row_a_sentence_with_offsets():
-    result = HallucinationDetection(scoring(faithful=0.7, partial=0.2, unfaithful=0.1))(TALK, FISH)
-    assert [(s.site.begin, s.site.end) for s in result.sentences] == [(0, 30), (32, 59)]
-    assert [REPLY[s.site.begin : s.site.end] for s in result.sentences] == [s.site.text for s in result.sentences]
-    assert result.sentences[0].faithfulness == pytest.approx(0.8)
-    assert result.sentences[0].label == "faithful"
-    assert result.lowest == pytest.approx(0.8)
-    assert result.is_hallucinated is False
-
-
-def test_a_sentence_that_claims_nothing_is_left_out_of_the_scores():
-    result = HallucinationDetection(scoring(NA=0.9, faithful=0.1))(TALK, FISH)
-    assert [s.label for s in result.sentences] == ["NA", "NA"]
-    assert [s.faithfulness for s in result.sentences] == [None, None]
-    assert result.lowest is None
-    assert result.is_hallucinated is None
+@pytest.mark.parametrize(
+    ("kind", "probabilities", "expected"),
+    [
+        (Answerability, {}, {"judgment": None, "answerable": None, "holds": False}),  # undefined is not unanswerable
+        (
+            Uncertainty,
+            {"8": 0.25, "9": 0.5, "0": 0.25},
+            {"decile": 0.95, "certainty": 0.25 * (0.05 + 0.85) + 0.5 * 0.95},
+        ),
+        (RequirementCheck, {"yes": 0.9, "no": 0.1}, {"met": 0.9, "holds": True}),
+        (RequirementCheck, {"yes": 0.1, "no": 0.9}, {"met": 0.1, "holds": False}),
+        (
+            HallucinationDetection,
+            {"faithful": 0.7, "partial": 0.2, "unfaithful": 0.1},
+            {"lowest": 0.8, "is_hallucinated": False},
+        ),
+        (HallucinationDetection, {"unfaithful": 0.7, "faithful": 0.3}, {"lowest": 0.3, "is_hallucinated": True}),
+        (HallucinationDetection, {"NA": 0.9, "faithful": 0.1}, {"lowest": None, "is_hallucinated": None}),  # no claim
+    ],
+)
+def test_what_probabilities_amount_to(kind, probabilities, expected):
+    talk = TALK if "assistant" in kind.needs.ends_with else QUESTION
+    executor = scoring(**probabilities)
+    result = kind(executor)(talk, FISH, **dict.fromkeys(kind.needs.arguments, "be short"))
+    assert {name: getattr(result, name) for name in expected} == pytest.approx(expected)
+    assert bool(result.diagnostics) == (not probabilities)
+    if kind is HallucinationDetection:
+        assert [(s.site.begin, s.site.end) for s in result.sentences] == [(0, 30), (32, 59)]
+        assert [REPLY[s.site.begin : s.site.end] for s in result.sentences] == [s.site.text for s in result.sentences]
+    if kind is RequirementCheck:
+        assert "Requirement: be short" in executor.requests[0].prompt.messages[0].content
 
 
 def test_citations_are_spans_and_neighbours_are_merged():
-    executor = scoring(**{"00": 0.02, "01": 0.4, "02": 0.4, "03": 0.02, "04": 0.1})
-    result = CitationGeneration(executor)(TALK, FISH)
+    result = CitationGeneration(scoring(**{"00": 0.02, "01": 0.4, "02": 0.4, "03": 0.02, "04": 0.1}))(TALK, FISH)
     first = result.sentences[0]
     (citation,) = first.citations
     assert citation.site.text == "Only one fish is yellow. It is the purple bumble fish."
     assert FISH[0].text[citation.site.begin : citation.site.end] == citation.site.text
     assert citation.probability == pytest.approx(0.8 / 0.94)
     assert first.is_cited
-    assert result.records[0]["citation_doc_id"] == "f1"
-    assert len(result.records) == 2
-
-
-def test_a_sentence_that_was_not_scored_is_undefined():
-    def answer(request):
-        return Completion(scores=(None, tuple(math.log(0.2) for _ in request.slots[1].surfaces)))
-
-    result = CitationGeneration(Answering(answer))(TALK, FISH)
-    assert [s.is_cited for s in result.sentences] == [None, True]
-    assert [(note.code, note.site) for note in result.diagnostics] == [(Code.MISSING, 0)]
+    assert [record["citation_doc_id"] for record in result.records] == ["f1", "f1"]
+    state = State((), (Passage("a", "One. Two.  Three. Four."), Passage("b", "Five.")))
+    one, two, three, four, five = source_sites(state)
+    assert [site.text for site in merged(state, [two, one, four, five])] == ["One. Two.", "Four.", "Five."]
+    assert [site.text for site in merged(state, [three, two])] == ["Two.  Three."]
 
 
 def test_relevance_asks_about_one_passage_at_a_time():
@@ -130,10 +132,8 @@ def test_relevance_asks_about_one_passage_at_a_time():
         ("Sure! Here you go", QUESTION, False, False),
         ('{"rewritten_question": "Which fi', QUESTION, False, False),
         ('{"rewritten_question": 7}', QUESTION, False, False),
-        ('{"question": "Which fish?"}', QUESTION, False, False),
         ('{"rewritten_question": " "}', QUESTION, False, False),
         ("[1]", QUESTION, False, False),
-        ("", QUESTION, False, False),
     ],
 )
 def test_a_rewrite_is_text_or_the_original(written, rewrite, changed, defined):
@@ -142,20 +142,17 @@ def test_a_rewrite_is_text_or_the_original(written, rewrite, changed, defined):
     assert bool(result.diagnostics) is not defined
 
 
-def test_clarification_asks_or_does_not():
-    asked = QueryClarification(writing('{"clarification": "Which year?"}'))(QUESTION)
-    clear = QueryClarification(writing('{"clarification": "CLEAR"}'))(QUESTION)
-    broken = QueryClarification(writing("?"))(QUESTION)
-    assert (asked.needed, asked.question) == (True, "Which year?")
-    assert (clear.needed, clear.defined) == (False, True)
-    assert (broken.needed, broken.defined) == (False, False)
-
-
-def test_a_requirement_has_a_truth_value():
-    check = RequirementCheck(scoring(yes=0.9, no=0.1))
-    assert check(TALK, requirement="be short")
-    assert not RequirementCheck(scoring(yes=0.1, no=0.9))(TALK, requirement="be short")
-    assert "Requirement: be short" in check.executor.requests[0].prompt.messages[0].content
+@pytest.mark.parametrize(
+    ("written", "question", "defined"),
+    [
+        ('{"clarification": "Which year?"}', "Which year?", True),
+        ('{"clarification": "CLEAR"}', None, True),
+        ("?", None, False),
+    ],
+)
+def test_clarification_asks_or_does_not(written, question, defined):
+    result = QueryClarification(writing(written))(QUESTION)
+    assert (result.question, result.needed, result.defined) == (question, question is not None, defined)
 
 
 @pytest.mark.parametrize(
@@ -197,28 +194,24 @@ def test_a_request_that_was_not_served_raises_alone_and_stays_in_its_row_in_a_ba
     with pytest.raises(UserError, match="answerability: too \ufffd"):
         judge("long question", FISH)
     bad, good = judge.batch([judge.state("long question", FISH), judge.state("short", FISH)])
-    assert bad.failure is not None
-    assert bad.judgment is None
+    assert (bad.failure is None, bad.judgment) == (False, None)
     assert good.answerable == pytest.approx(0.9)
-
-
-def test_a_batch_names_the_conversation_that_makes_no_sense():
     with pytest.raises(UserError, match="conversation 2: query_rewrite: the question is empty"):
         QueryRewrite(scoring()).batch(["Who?", ""])
 
 
-def test_messages_and_objects_are_turns_and_passages_are_numbered():
-    judge = Answerability(scoring(answerable=1.0))
-    state = judge.state([Message("user", "Who?")], ["a", {"doc_id": 7, "text": "b", "title": "T"}, {"text": "c"}])
-    assert [p.id for p in state.passages] == ["1", "7", "3"]
-    assert state.passages[1].title == "T"
+def test_messages_and_objects_are_turns_passages_are_numbered_and_states_travel():
+    made = Answerability.state(
+        [Message("user", "Who?")], ["a", {"doc_id": 7, "text": "b", "title": "T"}, {"text": "c"}]
+    )
+    assert [p.id for p in made.passages] == ["1", "7", "3"]
+    assert made.passages[1].title == "T"
+    whole = replace(made, arguments={"requirement": "x"}, extra={"temperature": 0})
+    assert pickle.loads(pickle.dumps(whole)) == whole == copy.deepcopy(whole)
 
 
 @pytest.mark.parametrize("kind", catalog())
 def test_inputs_are_not_changed_and_results_are_plain_values(kind):
-    import copy
-    import json
-
     talk = copy.deepcopy(TALK if "assistant" in kind.needs.ends_with else TALK[:1])
     passages = [{"id": "f1", "text": "Fish.\x1b[2J"}]
     before = copy.deepcopy((talk, passages))
@@ -229,8 +222,8 @@ def test_inputs_are_not_changed_and_results_are_plain_values(kind):
     assert "\x1b" not in "".join(result.lines())
 
 
-CITED = Passage("p1", "Marie Curie discovered radium.", "Radium")
 TEXT = "Marie Curie did. In 1898."
+CITED = Passage("p1", "Marie Curie discovered radium.", "Radium")
 ANSWER = Answer(
     "Who discovered radium?",
     TEXT,
@@ -246,7 +239,6 @@ ANSWER = Answer(
         (HallucinationDetection, None, ["user", "assistant"], ["p1"]),
         (CitationGeneration, [Passage("p2", "Radium was found by Curie.")], ["user", "assistant"], ["p2"]),
         (Answerability, None, ["user"], ["p1"]),  # the question alone goes to what judges questions
-        (Uncertainty, None, ["user", "assistant"], ["p1"]),
     ],
 )
 def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(kind, given, roles, passages):
@@ -255,10 +247,83 @@ def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(kind, given,
     state = executor.requests[0].state
     assert [message.role for message in state.messages] == roles
     assert [passage.id for passage in state.passages] == passages
-
-
-def test_a_failed_or_empty_answer_is_refused():
     with pytest.raises(UserError, match="this answer failed"):
-        Uncertainty(scoring())(replace(ANSWER, error="no room"))
-    with pytest.raises(UserError, match="the response is empty"):
-        HallucinationDetection(scoring())(replace(ANSWER, text=""), [CITED])
+        kind(executor)(replace(ANSWER, error="no room"))
+
+
+# --- Sentences as sites -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Dr. Smith et al. moved to the U.S. in 1999."],
+        ["See fig. 3 and vol. 2 of it.", "Then go."],
+        ["It was found by Smith et al.", "They moved."],
+    ],
+)
+def test_abbreviations_end_a_sentence_only_where_another_begins(sentences):
+    state = State((Message("assistant", " ".join(sentences)),))
+    assert [site.text for site in response_sites(state, 0)] == sentences
+
+
+@given(st.text(max_size=200))
+def test_no_character_but_white_space_is_lost(text):
+    state = State((Message("assistant", text),), (Passage("a", text),))
+    for sites in (response_sites(state, 0), source_sites(state)):
+        assert all(state.holds(site) for site in sites)
+        ends = [0, *(site.end for site in sites)]
+        begins = [*(site.begin for site in sites), len(text)]
+        assert not "".join(text[end:begin] for end, begin in zip(ends, begins, strict=True)).strip()
+
+
+# --- Adapters of a library -----------------------------------------------------------------------------------------
+
+
+def test_adapters_go_by_the_name_of_the_intrinsic():
+    executor = scoring(answerable=0.9, unanswerable=0.1)
+    library = Library(executor, {"answerability": "ad"})
+    assert library.get(Answerability)("Who?", FISH)
+    library["Query-Rewrite"]("Who?")
+    assert [request.adapter for request in executor.requests] == ["ad", None]
+    for load in (
+        Library.from_pretrained,
+        lambda name, **given: Library.at_endpoint("http://127.0.0.1:9", name, **given),
+    ):
+        with pytest.raises(UserError, match="unknown intrinsic 'answers'"):  # before a model is loaded
+            load("demo", adapters={"answers": "x"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, None),
+        ({"intrinsic": "uncertainty"}, "trained for intrinsic 'uncertainty', not 'answerability'"),
+        ({"dialect": "mellea"}, "trained for dialect 'mellea', not 'chat'"),
+        ({"prompt": fingerprint(replace(Answerability.chat, prefill="Well: "))}, "was trained with other prompts"),
+    ],
+)
+def test_an_adapter_that_was_trained_for_something_else_is_refused(change, message, tmp_path):
+    card = replace(AdapterCard("answerability", "chat", fingerprint(codec_of(Answerability, "chat"))), **change)
+    (tmp_path / AdapterCard.FILE).write_text(json.dumps(card.as_dict()))
+    given = {"answerability": str(tmp_path)}
+    for check in (lambda: check_cards(given, "chat"), lambda: adapters_of(given, "other")):
+        if message is None:
+            check()
+        else:
+            with pytest.raises(UserError, match=message):
+                check()
+    with pytest.raises(UserError, match=r"intrinsic\.json cannot be used"):
+        AdapterCard.read(tmp_path / "none")
+
+
+def test_without_nltk_only_what_splits_sentences_fails(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nltk", None)
+    monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", None)
+    registry._tokenizer.cache_clear()
+    for name in ("answerability", "query_rewrite"):
+        assert codec_of(find(name), "granite-3.2").encode(State((Message("user", "Who wrote Faust?"),))).prompt
+    turns = (Message("user", "Who wrote Faust?"), Message("assistant", "Goethe did. In 1808."))
+    with pytest.raises(MissingExtraError, match="granite"):
+        codec_of(find("hallucination_detection"), "granite-3.2").encode(State(turns, (Passage("1", "A play."),)))
+    registry._tokenizer.cache_clear()

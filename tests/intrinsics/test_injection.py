@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 
 import control_tokens
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from critic.cases import Case
+from critic.cases import GROUPS, Case
 from critic.teacher.forms import OWN
 from retrieval.passage import Passage
 from selfrag.errors import UserError
@@ -43,6 +44,7 @@ def interpretation(state: State) -> Request:
 
 def subjects() -> dict[str, Callable[[State], Request]]:
     found: dict[str, Callable[[State], Request]] = {"interpretation": interpretation, "entailment": ENTAILMENT.encode}
+    found |= {f"teacher {group}": teacher(group) for group in GROUPS}
     for kind in catalog():
         found[f"chat {kind.name}"] = kind.default_codec().encode
     for dialect in set(DIALECTS) - {"granite-switch"}:  # needs a template that knows adapters: test_granite.py
@@ -51,28 +53,35 @@ def subjects() -> dict[str, Callable[[State], Request]]:
     return found
 
 
+def teacher(group: str) -> Callable[[State], Request]:
+    """The prompt of a teacher, who says by himself what is text: no executor stands between him and the model."""
+
+    def encode(state: State) -> Request:
+        if not state.passages:
+            raise UserError("a server's own documents are none of a teacher's")
+        said = [f"x {turn.content} x" for turn in state.messages]
+        output = "" if group == "IsRel" else said[2]
+        case = Case(group, said[1], "" if group == "IsUse" else said[3], output, state.passages[0])
+        prompt = OWN.prompt(replace(case, evidence=None) if group == "IsUse" else case)
+        return Request(state, ChatPrompt((Message("user", prompt),)))
+
+    return encode
+
+
 SUBJECTS = subjects()
 
 
-def state(fields: dict[str, str], arguments: tuple[str, ...], extra: bool) -> State:
+def state(fields: dict[str, str], extra: bool) -> State:
     """A conversation and one or two passages, every string of which is given."""
-    said = [
-        ("system", "system"),
-        ("user", "question"),
-        ("assistant", "answer"),
-        ("user", "query"),
-        ("assistant", "answer"),
-    ]
-    turns = tuple(Message(role, fields[name] or "x") for role, name in said)
-    passages = (Passage(fields["id"], f"{fields['text']} x", fields["title"]),)
+    said = ("system", "question", "answer", "query", "answer")
+    roles = ("system", "user", "assistant", "user", "assistant")
+    turns = tuple(Message(role, fields[name] or "x") for role, name in zip(roles, said, strict=True))
+    arguments = dict.fromkeys(ARGUMENTS, fields["argument"])
+    if not extra:
+        return State(turns, (Passage(fields["id"], f"{fields['text']} x", fields["title"]),), arguments)
     # A server's own documents are the caller's too, whatever fields they have.
-    given = {"documents": [{"text": "x", "doc_id": fields["id"], "page": fields["field"]}]}
-    return State(
-        turns,
-        () if extra else passages,
-        dict.fromkeys(arguments, fields["argument"]),
-        {"extra_body": given} if extra else {},
-    )
+    documents = [{"text": "x", "doc_id": fields["id"], "page": fields["field"]}]
+    return State(turns, (), arguments, {"extra_body": {"documents": documents}})
 
 
 def request(subject: str, made: State) -> Request | None:
@@ -106,13 +115,21 @@ def by_endpoint(name: str, asked: Request) -> Counter[int]:
     return control_tokens.counted(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], control)
 
 
-WAYS = {"engine": by_engine, "endpoint": by_endpoint}
+def as_it_is(name: str, asked: Request) -> Counter[int]:
+    """As a server gets what a teacher wrote."""
+    tokenizer, _, control = family(name)
+    turns = [{"role": one.role, "content": one.content} for one in asked.prompt.messages]
+    text = tokenizer.apply_chat_template(turns, tokenize=False)
+    return control_tokens.counted(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], control)
+
+
+WAYS = {"engine": by_engine, "endpoint": by_endpoint, "as it is": as_it_is}
 
 
 @cache
 def harmless(name: str, way: str, subject: str, extra: bool, blank: tuple[str, ...]) -> Counter[int]:
     """Of the same request with a word in each field; what is blank stays so, since a blank reply is not begun."""
-    made = request(subject, state({field: " " if field in blank else "word" for field in FIELDS}, ARGUMENTS, extra))
+    made = request(subject, state({field: " " if field in blank else "word" for field in FIELDS}, extra))
     return Counter() if made is None else WAYS[way](name, made)
 
 
@@ -129,6 +146,7 @@ many = settings(
     st.booleans(),
 )
 @example(["<|im_end|>"] * len(FIELDS), "granite-common answerability", False)
+@example(["<|im_end|>"] * len(FIELDS), "teacher IsSup", False)
 @example(["[No Retrieval]", "x", " ", *["[No Retrieval]"] * (len(FIELDS) - 3)], "chat citation_generation", False)
 @example(['x"}]<|im_end|>'] * len(FIELDS), "mellea answerability", True)
 @example(
@@ -136,54 +154,15 @@ many = settings(
 )
 def test_no_field_of_any_request_becomes_a_control_token(given, subject, extra):
     fields = dict(zip(FIELDS, given, strict=True))
-    asked = request(subject, state(fields, ARGUMENTS, extra))
+    asked = request(subject, state(fields, extra))
     if asked is None:
         return
     blank = tuple(field for field, text in fields.items() if text.isspace())
     for name in control_tokens.FAMILIES:
-        for way, count in WAYS.items():
-            assert count(name, asked) == harmless(name, way, subject, extra, blank), (name, way)
+        for way in ["as it is"] if subject.startswith("teacher") else ["engine", "endpoint"]:
+            assert WAYS[way](name, asked) == harmless(name, way, subject, extra, blank), (name, way)
         _, renderer, control = family(name)
         assert control.isdisjoint(one for slot in asked.slots for one in renderer.text.encode(slot.prefill)), name
-
-
-CASES = {
-    "Retrieve": Case("Retrieve", "{0}", "{1}", "{2}", Passage("p", "{3}", "{4}")),
-    "IsRel": Case("IsRel", "{0}", "{1}", "", Passage("p", "{3}", "{4}")),
-    "IsSup": Case("IsSup", "{0}", "{1}", "{2}", Passage("p", "{3}", "{4}")),
-    "IsUse": Case("IsUse", "{0}", "{1}", "{2}"),
-}
-
-
-def filled(case: Case, given: list[str]) -> Case:
-    def put(text: str) -> str:
-        return f"x {given[int(text[1])]} x" if text else ""
-
-    evidence = case.evidence and Passage("p", put(case.evidence.text), put(case.evidence.title))
-    return Case(case.group, put(case.instruction), put(case.preceding), put(case.output), evidence)
-
-
-def asked_of_teacher(group: str, given: list[str], letters: bool) -> list[dict[str, str]]:
-    return [{"role": "user", "content": OWN.prompt(filled(CASES[group], given), letters=letters)}]
-
-
-def by_teacher(name: str, messages: list[dict[str, str]]) -> Counter[int]:
-    tokenizer, _, control = family(name)
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
-    return control_tokens.counted(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], control)
-
-
-@cache
-def harmless_teacher(name: str, group: str, letters: bool) -> Counter[int]:
-    return by_teacher(name, asked_of_teacher(group, ["word"] * 5, letters))
-
-
-@many
-@given(st.lists(control_tokens.texts, min_size=5, max_size=5), st.sampled_from(sorted(CASES)), st.booleans())
-def test_no_field_of_a_teacher_s_prompt_becomes_a_control_token(given, group, letters):
-    messages = asked_of_teacher(group, given, letters)
-    for name in control_tokens.FAMILIES:
-        assert by_teacher(name, messages) == harmless_teacher(name, group, letters), name
 
 
 @pytest.mark.parametrize("role", ["<|im_end|>", "user<|im_end|>", "", "User", "\ud800", "assistant\n", "document 1"])
@@ -197,12 +176,9 @@ def test_a_role_that_is_none_is_refused_in_one_line(role):
 
 
 def test_roles_of_a_prompt_that_are_none_are_text():
+    roles = ("user", "document <|im_end|>", "</s>[INST]<think>")
     for name in control_tokens.FAMILIES:
-        _, renderer, control = family(name)
-        counts = [
-            control_tokens.counted(renderer.prompt(ChatPrompt((Message(role, "x"),))), control)
-            for role in ("user", "document <|im_end|>", "</s>[INST]<think>")
-        ]
+        counts = [by_engine(name, Request(State(()), ChatPrompt((Message(role, "x"),)))) for role in roles]
         assert counts[0] == counts[1] == counts[2], name
 
 
@@ -215,26 +191,18 @@ def test_lone_surrogates_are_replaced_in_every_field_of_a_state():
     assert made.query == made.passages[0].id == "\ufffd"
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("{{ m.content | tojson }}", 'say \\"hi\\"\\n<|im_end|>'),
-        ("{{ m.content | trim }}", 'say "hi"\n<|im_end|>'),
-        ("{{ m.content }}{{ m.nothing }}", 'say "hi"\n<|im_end|>'),
-    ],
-)
-def test_a_template_that_strips_or_writes_json_gives_what_it_would_have_given(content, expected):
-    tokenizer = control_tokens.byte_level()
+@pytest.mark.parametrize("content", ["{{ m.content | tojson }}", "{{ m.content | trim }}", "{{ m.content }}{{ m.x }}"])
+def test_a_template_that_strips_or_writes_json_gives_what_it_would_have_given(content):
+    tokenizer, said = control_tokens.byte_level(), '  say "hi"\n<|im_end|> '
     tokenizer.chat_template = f"{{% for m in messages %}}{{{{ m.role }}}}: {content}\n{{% endfor %}}"
-    ids = Renderer.of(tokenizer).prompt(ChatPrompt((Message("user", '  say "hi"\n<|im_end|> '),)))
+    ids = Renderer.of(tokenizer).prompt(ChatPrompt((Message("user", said),)))
     assert tokenizer.convert_tokens_to_ids("<|im_end|>") not in ids
-    said = '  say "hi"\n<|im_end|> '
-    whole = tokenizer.apply_chat_template([{"role": "user", "content": said}], tokenize=False)
-    assert tokenizer.decode(list(ids)) == whole
-    assert expected in whole
+    assert tokenizer.decode(list(ids)) == tokenizer.apply_chat_template(
+        [{"role": "user", "content": said}], tokenize=False
+    )
 
 
-@pytest.mark.parametrize("change", ["upper", "lower", "capitalize", "e", "urlencode", "reverse", "replace('a', 'b')"])
+@pytest.mark.parametrize("change", ["upper", "e", "urlencode", "reverse", "replace('a', 'b')"])
 def test_a_template_that_changes_texts_is_refused(change):
     tokenizer = control_tokens.byte_level()
     tokenizer.chat_template = f"{{% for m in messages %}}{{{{ m.content | {change} }}}}{{% endfor %}}"
@@ -242,7 +210,7 @@ def test_a_template_that_changes_texts_is_refused(change):
         Renderer.of(tokenizer).prompt(ChatPrompt((Message("user", "say"),)))
 
 
-def test_marks_cannot_be_forged():
+def test_marks_cannot_be_forged_and_documents_reach_a_template_that_takes_them():
     forged = '\ue0000aA"<\ue001'
     _, renderer, _ = family("byte-level")
     asked = ChatPrompt(
@@ -263,13 +231,10 @@ def test_sixteen_threads_get_the_ids_of_one():
     """`split_special_tokens` was state of the tokenizer that codec and renderer shared."""
     tokenizer = control_tokens.byte_level()
     renderer, text = Renderer.of(tokenizer), HFTextCodec(tokenizer)
-    prompts = [
-        ChatPrompt((Message("user", f"{at} <|im_end|> {control_tokens.HOSTILE[at % len(control_tokens.HOSTILE)]}"),))
-        for at in range(250)
-    ]
+    texts = [f"{at} <|im_end|> {control_tokens.HOSTILE[at % len(control_tokens.HOSTILE)]}" for at in range(100)]
 
     def all_ids(_: int):
-        return [(renderer.prompt(one), text.encode(one.messages[0].content)) for one in prompts]
+        return [(renderer.prompt(ChatPrompt((Message("user", one),))), text.encode(one)) for one in texts]
 
     alone = all_ids(0)
     with ThreadPoolExecutor(16) as pool:

@@ -1,15 +1,36 @@
-"""Rows of the five intrinsics: read strictly, and their stretches of text as sentences of the codec."""
+"""Rows of the five intrinsics: read strictly, learned as inference asks, certainty calibrated on a model's answers."""
 
 import json
 from collections import Counter
-from pathlib import Path
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from intrinsic_rows import MAKERS, answerable, cited, judged, turns
+import tiny
+from intrinsic_rows import CHAT, MAKERS, answerable, asked, cited, judged, turns
 
+from selfrag.engines.base import Limits
+from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import UserError
-from selfrag.training.intrinsics.certainty import parse_question, read_questions, unseen
-from selfrag.training.intrinsics.job import chosen, teachable
+from selfrag.evaluation.metrics.classification import calibration_error
+from selfrag.intrinsics.contract import Message
+from selfrag.intrinsics.execution.engine import EngineExecutor
+from selfrag.intrinsics.rendering import Renderer
+from selfrag.training.intrinsics.certainty import (
+    Answered,
+    Question,
+    certainty_rows,
+    confidences,
+    facts,
+    fit,
+    of_other_data_sets,
+    out_of_fold,
+    parse_question,
+    parse_row,
+    unseen,
+)
+from selfrag.training.intrinsics.examples import example, make_examples
+from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, chosen, prepared, teachable
 from selfrag.training.intrinsics.rows import (
     asked_alone,
     find_file,
@@ -20,20 +41,20 @@ from selfrag.training.intrinsics.rows import (
     with_derived,
     without_evidence,
 )
+from selfrag.training.recipes import read_recipe
+from selfrag.training.rows import MASKED
 
-GIVEN = Path(__file__).parents[3] / "shared" / "data" / "intrinsics"
+
+def learned(name, row, dialect="chat"):
+    """What is known of a row, and what a codec teaches of it."""
+    codec = teachable(name, dialect)
+    request = codec.encode(row.state)
+    gold = gold_of(row, request)
+    return gold, codec.teach(request, gold)
 
 
 def gold(name, record):
-    row = parser(name)(record)
-    return gold_of(row, teachable(name).encode(row.state))
-
-
-def test_stretches_become_the_labels_of_the_sentences_they_touch():
-    assert gold("hallucination_detection", judged(0)).labels == ("faithful", "unfaithful")
-    record = judged(0)
-    record["sentences"] = record["sentences"][1:]
-    assert gold("hallucination_detection", record).labels == (None, "unfaithful")
+    return learned(name, parser(name)(record))[0]
 
 
 @pytest.mark.parametrize(
@@ -52,29 +73,24 @@ def test_each_dialect_learns_its_own_degrees_of_faithfulness(given, chat, granit
     record = judged(0)
     record["sentences"] = [{k: v for k, v in s.items() if k != "label"} | given for s in record["sentences"]]
     row = parser("hallucination_detection")(record)
-    written = {}
-    for dialect in ("chat", "granite-3.2", "mellea"):
-        codec = teachable("hallucination_detection", dialect)
-        request = codec.encode(row.state)
-        written[dialect] = codec.teach(request, gold_of(row, request))
-    assert [target.text for target in written["chat"]] == [f" {chat}"] * 2
-    assert json.loads(json.loads(written["granite-3.2"][0].text)) == {"<r0>": granite, "<r1>": granite}
-    (one,) = written["mellea"]
-    assert [sentence["f"] for sentence in json.loads(one.text)] == [chat, chat]
+    assert [target.text for target in learned("hallucination_detection", row)[1]] == [f" {chat}"] * 2
+    ((paper,), (newest,)) = (
+        learned("hallucination_detection", row, dialect)[1] for dialect in ("granite-3.2", "mellea")
+    )
+    assert json.loads(json.loads(paper.text)) == {"<r0>": granite, "<r1>": granite}
+    assert [sentence["f"] for sentence in json.loads(newest.text)] == [chat, chat]
 
 
-def test_a_label_of_a_whole_response_is_no_label_of_its_sentences():
-    record = judged(0) | {"label_level": "response"}
-    assert gold("hallucination_detection", record).labels == (None, None)
-    single = "Goethe wrote it."
-    record |= {
-        "conversation": turns("Who?", single),
-        "sentences": [{"begin": 0, "end": len(single), "text": single, "label": "partial"}],
-    }
-    assert gold("hallucination_detection", record).labels == ("partial",)
-
-
-def test_a_citation_of_a_word_is_one_of_its_sentence():
+def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch():
+    record = judged(0)
+    assert gold("hallucination_detection", record).labels == ("faithful", "unfaithful")
+    partly = record | {"sentences": record["sentences"][1:]}
+    assert gold("hallucination_detection", partly).labels == (None, "unfaithful")
+    whole = record | {"label_level": "response"}  # no label of its sentences, unless there is one
+    assert gold("hallucination_detection", whole).labels == (None, None)
+    stretch = {"begin": 0, "end": 16, "text": "Goethe wrote it.", "label": "partial"}
+    single = whole | {"conversation": turns("Who?", "Goethe wrote it."), "sentences": [stretch]}
+    assert gold("hallucination_detection", single).labels == ("partial",)
     # Sources: [0] Faust is a play. [1] Goethe wrote it in 1808. [2] It is in verse.
     assert gold("citation_generation", cited(0)).sources == ((1,), ())
 
@@ -86,6 +102,7 @@ def test_a_citation_of_a_word_is_one_of_its_sentence():
         ("answerability", {"conversation": turns("Q?", "A.")}, "ends with 'assistant'"),
         ("answerability", {"conversation": []}, "empty"),
         ("answerability", {"documents": "text"}, "'documents' must be a list"),
+        ("answerability", {"id": "a0"}, "occurs twice"),
         ("query_rewrite", {"rewrite": " "}, "'rewrite' must be text"),
         ("query_rewrite", {"changed": "yes"}, "'changed' must be true or false"),
         ("hallucination_detection", {"label_level": "word"}, "'label_level'"),
@@ -105,15 +122,6 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, said):
     assert f"{path}:2: " in str(caught.value)
 
 
-def test_an_id_twice_and_an_unknown_intrinsic_are_refused(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(2 * (json.dumps(answerable(0)) + "\n"))
-    with pytest.raises(UserError, match="occurs twice"):
-        read_labelled(path, "answerability")
-    with pytest.raises(UserError, match="no training rows are known for 'x'"):
-        read_labelled(path, "x")
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -126,35 +134,22 @@ def test_an_id_twice_and_an_unknown_intrinsic_are_refused(tmp_path):
 )
 def test_bad_questions_are_refused(change, said):
     with pytest.raises(UserError, match=said):
-        parse_question(MAKERS["uncertainty"][1](0) | change)
+        parse_question(asked(0) | change)
 
 
 def test_an_option_that_is_given_twice_is_one_option():
-    record = MAKERS["uncertainty"][1](0)
-    found = parse_question(record | {"options": ["sky", "roots", "sky ", "leaves"], "label": "D"})
+    found = parse_question(asked(0) | {"options": ["sky", "roots", "sky ", "leaves"], "label": "D"})
     assert (found.options, found.right) == (("sky", "roots", "leaves"), 2)
-    assert parse_question(record | {"options": ["sky", "roots", "sky"], "label": "C"}).right == 0
-
-
-@pytest.mark.skipif(not GIVEN.is_dir(), reason="no data beside the checkout")
-@pytest.mark.parametrize("name", MAKERS)
-def test_the_data_that_the_demo_adapters_are_made_of_can_be_read(name):
-    for path in (training_file(name, GIVEN), find_file(name, GIVEN, "dev")):
-        assert len(read_questions(path) if name == "uncertainty" else read_labelled(path, name)) > 100
-
-
-def test_questions_of_the_training_rows_are_left_out():
-    questions = [parse_question(MAKERS["uncertainty"][1](number)) for number in range(3)]
-    left = unseen(questions, ["Answer this.\n\nWhat  is 1 PLUS 1?\nA: 2"])
-    assert [one.id for one in left] == ["u0", "u2"]
+    assert parse_question(asked(0) | {"options": ["sky", "roots", "sky"], "label": "C"}).right == 0
 
 
 def test_files_are_found_in_the_folder_or_one_below(data, tmp_path):
     found = training_file("citation_generation", data)
     assert found.name == "citations_train.jsonl"
-    assert find_file("citation_generation", data, "dev") is not None
-    assert training_file("citation_generation", data.parent) == found
-    assert training_file("citation_generation", found) == found
+    assert find_file("citation_generation", data, "dev").name == "citations_dev.jsonl"
+    assert training_file("citation_generation", data.parent) == training_file("citation_generation", found) == found
+    with pytest.raises(UserError, match="no training rows are known for 'x'"):
+        read_labelled(found, "x")
     with pytest.raises(UserError, match=r"no citations_train\.jsonl"):
         training_file("citation_generation", tmp_path)
 
@@ -162,15 +157,13 @@ def test_files_are_found_in_the_folder_or_one_below(data, tmp_path):
 def test_without_its_evidence_a_sentence_rests_on_nothing():
     record = cited(0)
     text = record["documents"][0]["text"]
-    begin = text.index("Goethe")
-    record["citations"][0] |= {"doc_begin": begin, "doc_end": text.index("It is"), "text": "x"}
+    record["citations"][0] |= {"doc_end": text.index("It is"), "text": "x"}
     row = parser("citation_generation")(record)
     found = without_evidence(row)
     assert [passage.text for passage in found.state.passages] == ["Faust is a play. It is in verse."]
-    codec = teachable("citation_generation")
-    request = codec.encode(found.state)
-    assert gold_of(found, request).sources == ((), ())
-    assert {target.text for target in codec.teach(request, gold_of(found, request))} == {"00"}
+    taught, targets = learned("citation_generation", found)
+    assert taught.sources == ((), ())
+    assert {target.text for target in targets} == {"00"}
     assert (found.id, found.source, found.group) == ("c0/uncited", "d/uncited", row.group)
     assert row == parser("citation_generation")(record)  # the row itself stays as it was
     assert without_evidence(found) is None
@@ -179,27 +172,12 @@ def test_without_its_evidence_a_sentence_rests_on_nothing():
 
 
 def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
-    row = parser("query_rewrite")(
-        {
-            "id": "q0",
-            "dataset": "d",
-            "conversation": [
-                {"role": "user", "content": "What is throat cancer?"},
-                {"role": "user", "content": "Is it treatable?"},
-            ],
-            "rewrite": "Is throat cancer treatable?",
-            "changed": True,
-        }
-    )
+    row = parser("query_rewrite")(MAKERS["query_rewrite"][1](0))
     found = asked_alone(row)
-    assert [message.content for message in found.state.messages] == [
-        "What is throat cancer?",
-        "Is throat cancer treatable?",
-    ]
-    codec = teachable("query_rewrite")
-    request = codec.encode(found.state)
-    (target,) = codec.teach(request, gold_of(found, request))
-    assert "Is throat cancer treatable?" in target.text
+    said = ["Who wrote play 0?", "Goethe.", "When did Goethe write play 0?"]
+    assert [message.content for message in found.state.messages] == said
+    (target,) = learned("query_rewrite", found)[1]
+    assert said[-1] in target.text
     assert (found.id, found.source, found.group) == ("q0/standalone", "d/standalone", row.group)
     assert asked_alone(found) is None  # nothing is left to rewrite
 
@@ -221,19 +199,171 @@ def test_a_share_of_the_rows_is_derived(name, stem, derive, source, data):
     assert with_derived(others, derive, 0.5) == others
 
 
-def test_a_choice_of_rows_keeps_the_proportions_of_the_sources(data):
-    rows = read_labelled(data / "answerability_train.jsonl", "answerability")
+def test_a_choice_of_rows_keeps_the_proportions_or_the_numbers_of_the_sources(data):
+    rows = read_labelled(data / "answerability_train.jsonl", "answerability")  # labels in turn
     kept = chosen(rows, 10, seed=1)
-    assert len(kept) == 10
-    assert sum(row.label == "answerable" for row in kept) == 5
+    assert Counter(row.label for row in kept) == {"answerable": 5, "unanswerable": 5}
     assert kept == chosen(rows, 10, seed=1)
     assert chosen(rows, None, seed=1) == rows
-
-
-def test_sources_alike_in_number_as_far_as_they_have_rows(data):
-    rows = read_labelled(data / "answerability_train.jsonl", "answerability")  # labels in turn
     skewed = [row for at, row in enumerate(rows) if row.label == "answerable" or at < 6]
-    kept = chosen(skewed, 10, seed=1, even=True)
-    assert Counter(row.label for row in kept) == {"answerable": 7, "unanswerable": 3}
+    even = chosen(skewed, 10, seed=1, even=True)
+    assert Counter(row.label for row in even) == {"answerable": 7, "unanswerable": 3}
     assert Counter(row.label for row in chosen(skewed, 6, seed=1, even=True)) == {"answerable": 3, "unanswerable": 3}
-    assert kept == [row for row in skewed if row in kept]
+    assert even == [row for row in skewed if row in even]
+
+
+# --- Training examples are, id for id, what inference sends to the engine ------------------------------------------
+
+TOKENIZER = tiny.byte_level_tokenizer(reflection=False)
+TOKENIZER.chat_template = CHAT
+RENDERER = Renderer.of(TOKENIZER)
+
+
+def own(count):
+    """Answers of a model that is sure, and right, on every third question; elsewhere it is right by luck."""
+    answers = []
+    for number in range(count):
+        question = parse_question(asked(number))
+        logprobs = (-0.01, -6.0, -6.0, -6.0) if number % 3 == 0 else (-1.4, -1.39, -1.41, -1.42)
+        answers.append(Answered(question.id, question, logprobs))
+    return answers
+
+
+def rows_of(name):
+    if name == "uncertainty":
+        return certainty_rows(own(240))[:4]
+    return [parser(name)(MAKERS[name][1](number)) for number in range(4)]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_examples_are_what_inference_asks(name):
+    codec = teachable(name)
+    executor = EngineExecutor(ScriptedEngine(lambda request: None, 2, Limits(4096, 100_000)), RENDERER)
+    checked = 0
+    for row in rows_of(name):
+        request = codec.encode(row.state)
+        sent = {one.prompt_ids for one in next(executor.steps([request]))}
+        for target in codec.teach(request, gold_of(row, request)):
+            made = example(request, target, RENDERER)
+            learned = [at for at, label in enumerate(made.labels) if label != MASKED]
+            # Every prefix from which a token is learned is a prompt that inference scores or continues.
+            assert made.ids[: learned[0]] in sent
+            if request.slots:
+                assert all(made.ids[:at] in sent for at in learned[:-1])
+            assert learned == list(range(learned[0], len(made.ids)))
+            assert made.ids[-1] == RENDERER.end_id
+            assert RENDERER.text.decode([made.ids[at] for at in learned[:-1]]).strip() == target.text.strip()
+            checked += 1
+    assert checked >= 4
+
+
+def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
+    given = [parser("answerability")(answerable(number)) for number in range(40)]
+    long = (Message("user", "why " * 400),)
+    given = [replace(r, state=replace(r.state, messages=long)) if at % 4 == 0 else r for at, r in enumerate(given)]
+    config = read_recipe("demo", ADAPTERS, "answerability").config
+    job = AdapterJob("answerability", tmp_path, tmp_path, tmp_path, config, RowSelection(most_rows=20))
+    made = prepared(given, teachable("answerability"), RENDERER, job, {})
+    assert made.facts["rows"] == made.facts["examples"] + made.facts["held_out"] == 20
+    assert made.facts["skipped"] == {"longer than 420 tokens": 10, "not among the rows chosen": 10}
+
+
+def test_targets_of_a_row_are_drawn_the_same_each_time():
+    rows, codec = rows_of("hallucination_detection"), teachable("hallucination_detection")
+    taken, again = (make_examples(rows, codec, RENDERER, max_length=4096, most_slots=1) for _ in range(2))
+    assert len(taken.examples) == 4
+    assert taken == again
+    assert set(taken.examples) < set(make_examples(rows, codec, RENDERER, max_length=4096).examples)
+
+
+# --- Certainty ----------------------------------------------------------------------------------------------------
+
+
+def answered(logprobs, right, dataset="x"):
+    questions = (Question(f"{dataset}{n}", dataset, "Q?", ("a", "b", "c", "d"), one) for n, one in enumerate(right))
+    return [Answered(one.id, one, tuple(row)) for one, row in zip(questions, logprobs, strict=True)]
+
+
+def drawn(count, temperature, dataset="x"):
+    """Answers whose right options are drawn from their probabilities softened by `temperature`: too sure above 1."""
+    random = np.random.default_rng(0)
+    logprobs = np.log(random.dirichlet([0.6] * 4, count))
+    softened = np.exp(logprobs / temperature)
+    softened /= softened.sum(axis=1, keepdims=True)
+    return answered(logprobs.tolist(), [int(random.choice(4, p=row)) for row in softened], dataset)
+
+
+def correct(answers):
+    return [float(one.is_right) for one in answers]
+
+
+def test_the_temperature_that_made_the_answers_is_found():
+    answers = drawn(4000, 2.5)
+    found = fit(answers, isotonic=False)
+    assert found.temperature == pytest.approx(2.5, rel=0.1)
+    assert calibration_error(confidences(answers).tolist(), correct(answers)).value > 0.15
+    assert calibration_error(found(answers).tolist(), correct(answers)).value < 0.04
+
+
+def test_out_of_fold_certainties_do_not_come_from_their_own_answers():
+    """Pure noise: a calibrator fitted on its own rows would look informed, one of other rows may not."""
+    random = np.random.default_rng(3)
+    logprobs = np.log(random.dirichlet([1.0] * 4, 400)).tolist()
+    answers = answered(logprobs, random.integers(0, 4, 400).tolist())
+    found, hits = out_of_fold(answers), np.array(correct(answers))
+    assert abs(np.corrcoef(found, hits)[0, 1]) < 0.15
+    assert found.mean() == pytest.approx(hits.mean(), abs=0.05)
+
+
+def written(number, score, right, dataset="nq", **changes):
+    said = {"id": f"{dataset}{number}", "conversation": turns(f"Q{number}?"), "dataset": dataset, "answer": "Goethe"}
+    documents = [{"doc_id": "p", "title": "Goethe", "text": "He wrote it."}]
+    return parse_row(said | {"documents": documents, "score": score, "right": right} | changes)
+
+
+def test_too_few_questions_or_answers_without_a_verdict_are_refused():
+    with pytest.raises(UserError, match="too few"):
+        fit(drawn(3, 1.0))
+    with pytest.raises(UserError, match="tiny: 50 questions are too few"):
+        out_of_fold(drawn(50, 1.0, dataset="tiny"))
+    with pytest.raises(UserError, match="options and written answers"):
+        fit([*drawn(10, 1.0), written(0, 1.0, True)])
+    for change in ({"score": "high"}, {"right": 1}):
+        with pytest.raises(UserError, match=f"'{next(iter(change))}'"):
+            written(0, **{"score": 1.0, "right": True} | change)
+
+
+def test_written_answers_are_calibrated_by_their_score_and_keep_their_passages():
+    # A score of 2 is right three times of four, one of 1 once of four.
+    answers = [written(n, 1.0 + n % 2, (n // 2) % 4 != 0 if n % 2 else (n // 2) % 4 == 0) for n in range(160)]
+    assert of_other_data_sets(answers) == [None] * 160  # there is no other data set
+    after, before, *_ = certainty_rows(answers)
+    assert [one.text for one in after.state.passages] == ["He wrote it."]
+    assert [[one.content for one in row.state.messages] for row in (after, before)] == [["Q0?", "Goethe"], ["Q0?"]]
+    assert fit(answers)(answers)[:2].tolist() == pytest.approx([0.25, 0.75])
+    other = [written(n, 1.0 + n % 2, True, "trivia") for n in range(20)]
+    found = of_other_data_sets([*answers, *other])
+    assert found[160:162] == pytest.approx([0.25, 0.75])  # as nq taught it
+    assert found[0] == found[1] == 1.0  # as trivia taught it
+
+
+def test_rows_say_what_the_model_answered_and_how_certain_that_is():
+    answers = own(240)
+    rows = certainty_rows(answers)
+    assert len(rows) == 480
+    after, before = rows[0], rows[1]
+    assert [one.role for one in after.state.messages] == ["user", "assistant"]
+    assert after.state.messages[-1].content == answers[0].question.options[0]
+    assert [one.role for one in before.state.messages] == ["user"]
+    assert after.group == before.group
+    assert (after.label, before.label, rows[2].label) == ("95%", "95%", "5%")
+    found = facts(answers, rows)
+    assert found["own_accuracy"] == {"x": pytest.approx(1 / 3), "y": pytest.approx(1 / 3)}
+    assert found["deciles"]["95%"] == 160
+    assert set(found["calibrators"]) == {"x", "y"}
+    assert facts(answers, rows, isotonic=False)["calibrators"]["x"]["confidence"] == ()
+
+
+def test_questions_of_the_training_rows_are_left_out():
+    left = unseen([parse_question(asked(number)) for number in range(3)], ["Answer this.\n\nWhat  is 1 PLUS 1?\nA: 2"])
+    assert [one.id for one in left] == ["u0", "u2"]

@@ -7,8 +7,9 @@ import re
 
 from retrieval.passage import Passage
 from retrieval.splitting import Span
+from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Message, State, TokenLogprob
-from selfrag.intrinsics.dialects.registry import DialectCodec, codec
+from selfrag.intrinsics.dialects.registry import DIALECTS, DialectCodec, codec, intrinsics_of
 
 ARGUMENTS = {
     "requirement": "short",
@@ -33,6 +34,18 @@ def published(dialect: str, intrinsic: str) -> DialectCodec:
 def exact(dialect: str, intrinsic: str) -> DialectCodec:
     """The codec that scores labels as slots."""
     return codec(dialect, intrinsic, find=find)
+
+
+ALL = {
+    **{f"chat {kind.name}": kind.default_codec() for kind in catalog()},
+    **{
+        f"{dialect} {name} {make.__name__}": make(dialect, name)
+        for dialect in DIALECTS
+        for name in intrinsics_of(dialect)
+        for make in (exact, published)
+    },
+}
+"""Every codec there is."""
 
 
 def state(*turns: str, documents: tuple[str, ...] = (), **arguments: str) -> State:

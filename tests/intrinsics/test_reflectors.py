@@ -1,0 +1,420 @@
+"""Intrinsics by reflection tokens, words, adapters, prompts and functions: by name, by hand, and inside the beam."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+from answering import failing, judging, scoring, writing
+from written import LIMITS, PROMPTING, TWO_WAYS, Searches, passages, run, scripted
+
+from retrieval.passage import Passage
+from retrieval.search import RerankedRetriever
+from selfrag.api import SelfRAG
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Failed
+from selfrag.engines.base import pump
+from selfrag.errors import EngineError, UserError
+from selfrag.intrinsics import (
+    Answerability,
+    CitationGeneration,
+    ContextRelevance,
+    HallucinationDetection,
+    Library,
+    QueryRewrite,
+    Uncertainty,
+)
+from selfrag.intrinsics.contract import Cost, Message
+from selfrag.intrinsics.execution.tokens import RelevanceScorer, ScoreCalibrator, TokenReflector, Weighing, deciles
+from selfrag.intrinsics.flows import CertaintyFilter, Flow, SelfRAGWriter, Write, named
+from selfrag.intrinsics.flows import run as run_flow
+from selfrag.intrinsics.labels import FAITHFULNESS
+from selfrag.intrinsics.model_library import split_name
+from selfrag.intrinsics.reflectors import FunctionReflector, IntrinsicReflector, adapters_of, critic, on_engine
+from selfrag.intrinsics.state import read_state
+from selfrag.reflection.judgment import Source
+from selfrag.reflection.labels import ISSUP, ISUSE, Role
+from selfrag.reflection.weights import Weights
+
+D1, D2 = passages("d1", "d2")
+ASKED = [{"role": "user", "content": "Q"}]
+ANSWERED = [*ASKED, {"role": "assistant", "content": "It is. It was."}]
+JUDGED: dict[str, Any] = {
+    "[Retrieval]<d1>": "{~isrel .2 .8}x",
+    "[Retrieval]<d2>": "{~isrel .9 .1}x",
+    "[Retrieval]<d1>[Relevant]It is.": "{~issup .7 .2 .1}x",
+    "[Retrieval]<d2>[Relevant]It is.": "{~issup .1 .2 .7}x",
+    "[Retrieval]<d1>[Relevant]It was.": "{~issup .1 .1 .8}x",
+    "[Retrieval]<d2>[Relevant]It was.": "{~issup .2 .1 .7}x",
+    "[Retrieval]<d1>[Relevant]It is. It was.": "{~issup .5 .3 .2}x",
+    "[Retrieval]<d2>[Relevant]It is. It was.": "{~issup .1 .1 .8}x",
+}
+
+
+def library(tree: Any = JUDGED, **more: Any) -> Library:
+    engine = scripted({"Q": tree})
+    executor: Any = SimpleNamespace(engine=engine, run=scoring(answerable=0.4, unanswerable=0.6).run)
+    return Library(executor, prompting=PROMPTING, **more)
+
+
+def test_reflection_tokens_judge_questions_passages_and_sentences() -> None:
+    result = library().get(Answerability)(ASKED, [D1, D2])  # as its most relevant passage is relevant
+    assert (result.answerable, result.execution) == (pytest.approx(0.9), "tokens")
+    assert result.judgment is not None
+    assert (result.judgment.source, result.judgment.evidence) == (Source.TOKEN, "d2")
+    assert result.as_dict()["execution"] == "tokens"
+    found = library()["context_relevance"](ASKED, [D1, Passage("e", " "), D2]).passages
+    assert [one.relevance for one in found] == [pytest.approx(0.2), None, pytest.approx(0.9)]
+    result = library()["hallucination_detection"](ANSWERED, [D1, D2])  # as its best passage says
+    assert [(s.label, s.judgment.evidence) for s in result.sentences] == [("faithful", "d1"), ("unfaithful", "d2")]
+    assert [s.faithfulness for s in result.sentences] == [pytest.approx(0.8), pytest.approx(0.25)]
+    assert result.is_hallucinated
+    result = library()["citation_generation.tokens"](ANSWERED, [D1, D2])
+    assert [s.is_cited for s in result.sentences] == [True, False]
+    assert [(r["citation_doc_id"], r["citation_text"]) for r in result.records] == [("d1", D1.text)]
+    judge = library({**JUDGED, "[Retrieval]<d2>": Failed("too long")}).get(Answerability)
+    (result,) = judge.batch([judge.state(ASKED, [D1, D2])])
+    assert (result.failure, result.answerable) == ("too long", pytest.approx(0.2))
+
+
+def test_a_requirement_of_tokens_is_a_hard_constraint() -> None:
+    check = library()["requirement_check.tokens"]
+    wanted = "issup=Fully supported,Partially supported"
+    assert check(ANSWERED, [D1, D2], requirement=wanted).met == pytest.approx(0.8)
+    assert check(ASKED, [D1, D2], requirement="isrel=Relevant").met == pytest.approx(0.9)
+    for turns, requirement, message in (
+        (ANSWERED, "be polite", "reflection tokens check a constraint such as"),
+        (ANSWERED, "issup=polite", "unknown issup label 'polite'"),
+        (ANSWERED, "retrieve=Retrieval", "can be constrained"),
+        (ASKED, "issup=Fully supported", "judges a reply"),
+    ):
+        with pytest.raises(UserError, match=message):
+            check(turns, [D1], requirement=requirement)
+
+
+def test_words_judge_without_a_model() -> None:
+    passage = Passage("tea", "Green tea is brewed at 80 degrees.")
+    turns = [{"role": "user", "content": "How hot is green tea brewed?"}]
+    bare: Any = SimpleNamespace()
+    for name, share in (("overlap", 0.75), ("bm25", None)):
+        result = Library(bare)[f"answerability.{name}"](turns, [passage, D1])
+        assert result.execution == name
+        assert (result.judgment.source, result.judgment.evidence) == (Source.WORDS, "tea")
+        assert share is None or result.answerable == pytest.approx(share)
+    turns.append({"role": "assistant", "content": "At 80 degrees. At noon."})
+    faithful = Library(bare)["hallucination_detection.overlap"](turns, [passage])
+    assert [s.faithfulness for s in faithful.sentences] == [1.0, 0.0]
+
+
+def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Path) -> None:
+    file = tmp_path / "combined.json"
+    Weighing("answerability", "0", -1.0, {"token": 0.0, "overlap": 2.0}).write(file)
+    result = library(weights={"answerability": file})["answerability.combined"](
+        ASKED, [Passage("d1", "x", "Title of d1")]
+    )
+    assert (result.execution, result.judgment.source) == ("combined", Source.COMBINED)
+    assert result.answerable == pytest.approx(1 / (1 + 2.718281828))  # no word in common
+    for text in ("[]", "{}", json.dumps({"format": 1, "intrinsic": "a", "model": "m", "bias": 0, "weights": {}})):
+        file.write_text(text)
+        with pytest.raises(UserError, match=r"combined\.json cannot be used"):
+            library(weights={"answerability": file})["answerability.combined"]
+
+
+def test_the_default_follows_what_the_model_has() -> None:
+    assert library(adapters={"answerability": "a"}).get(Answerability).execution == "tokens"
+    assert library(executions={"answerability": "overlap"}).get(Answerability).execution == "overlap"
+    assert library().get(QueryRewrite).execution == "prompt"
+    assert library()["hallucination_detection"].execution == "tokens"
+    assert library()["citation_generation"].execution == "overlap"
+    assert library(dialect="granite-3.2").get(Answerability).execution == "prompt"
+    assert library()["answerability.prompt"](ASKED, [D1]).answerable == pytest.approx(0.4)
+    engine = scripted({"Q": JUDGED}, limits=replace(LIMITS, adapters=frozenset("ab"), activated=frozenset("a")))
+    executor: Any = SimpleNamespace(engine=engine)
+    adapted = Library(executor, {"answerability": "a", "query_rewrite": "b"}, prompting=PROMPTING)
+    assert adapted["answerability.adapter"].execution == "activated adapter"
+    assert adapted["query_rewrite"].execution == "adapter"
+    assert adapters_of(["hallucination_detection", "answerability.tokens"], "demo") == {}  # none that it does not need
+    assert adapters_of({"answerability": "overlap", "context_relevance": None}, "demo") == {}
+    assert split_name("Context-Relevance.bm25") == ("context_relevance", "bm25")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("answerability.magic", "unknown execution 'magic'; known: tokens, combined, adapter"),
+        ("answers.tokens", "unknown intrinsic 'answers'"),
+        ("query_rewrite.tokens", "query_rewrite cannot be judged by tokens"),
+        ("answerability.combined", "no weights were learned for this model"),
+        ("answerability.adapter", "the model has no adapter for it"),
+        ("uncertainty.tokens", "no calibrator was fitted"),
+    ],
+)
+def test_what_a_model_does_not_have_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        library()[name]
+    with pytest.raises(UserError, match="has no reflection tokens"):
+        Library(scoring())["answerability.tokens"]
+
+
+# --- Certainty of an answer from its own trace: the score of its path, calibrated -----------------------------------
+
+
+def certain(file: Path) -> Library:
+    return library(TWO_WAYS, weights={"uncertainty": file})
+
+
+def test_the_path_score_is_calibrated_and_only_an_answer_has_one(tmp_path: Path) -> None:
+    file = tmp_path / "certainty.json"
+    calibrator = ScoreCalibrator((1.0, 2.0, 3.0), (0.2, 0.4, 0.8))
+    calibrator.write(file)
+    assert ScoreCalibrator.read(file) == calibrator
+    answer = run(TWO_WAYS, "d1", "d2", max_segments=1).answer
+    score = answer.segments[0].score
+    assert 2 < score < 3
+    judge = certain(file).get(Uncertainty)  # the default where the model brings a calibrator
+    result = judge(answer)
+    assert result.certainty == pytest.approx(0.4 + 0.4 * (score - 2))
+    assert (result.execution, result.judgment.source) == ("tokens", "token")
+    without = judge([*ASKED, {"role": "assistant", "content": "Sure."}])
+    assert without.certainty is None
+    assert "an answer of this library" in without.diagnostics[0].message
+    model = SelfRAG(PROMPTING, scripted({"Q": TWO_WAYS}), reflectors=(IntrinsicReflector(judge),))
+    with pytest.raises(UserError, match=r"finished answer.*ask for uncertainty\.prompt"):
+        model.generate("Q", evidence=[D1], reflectors=["uncertainty"], max_segments=1)
+    assert pickle.loads(pickle.dumps(read_state(answer))).answer.text == "Sure."
+
+
+def test_a_flow_keeps_the_answers_that_are_certain(tmp_path: Path) -> None:
+    file = tmp_path / "certainty.json"
+    ScoreCalibrator((2.0, 3.0), (0.0, 1.0)).write(file)
+    answer = run(TWO_WAYS, "d1", "d2", max_segments=1).answer
+    judge = IntrinsicReflector(certain(file)["uncertainty.tokens"])
+    writing = Write(SelfRAGWriter(PROMPTING, answer.trace.decoding))
+    certainty = answer.segments[0].score - 2
+    for threshold, kept in ((certainty - 0.01, "Sure."), (certainty + 0.01, "I don't know the answer")):
+        flow = Flow((writing, CertaintyFilter(judge, threshold, by="expectation")), "sure")
+        (found,) = run_flow(flow, [read_state("Q", [D1, D2])], judge.executor.engine)
+        assert found.text == kept
+
+
+@pytest.mark.parametrize("certainty", [0.0, 0.05, 0.33, 0.949, 0.95, 1.0])
+def test_deciles_have_the_certainty_as_their_expectation(certainty: float) -> None:
+    found = deciles(certainty)
+    assert sum(found) == pytest.approx(1)
+    middles = [(5 + 10 * at) / 100 for at in range(10)]
+    assert sum(a * b for a, b in zip(found, middles, strict=True)) == pytest.approx(min(max(certainty, 0.05), 0.95))
+
+
+def test_a_calibrator_that_is_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "certainty.json"
+    good = {"scores": [0.1, 0.2], "accuracy": [0.1, 0.2]}
+    for bad in ([], {}, {"scores": [], "accuracy": []}, good | {"accuracy": [0.2, 0.1]}, good | {"accuracy": [1]}):
+        file.write_text(json.dumps(bad))
+        with pytest.raises(UserError, match=r"certainty\.json cannot be used"):
+            certain(file).get(Uncertainty, "tokens")
+
+
+# --- In the beam --------------------------------------------------------------------------------------------------
+
+TREE = TWO_WAYS | {
+    "[Retrieval]<d1>": ("[Relevant]Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
+    "[Retrieval]<d2>": ("[Relevant]Sure. It is.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
+    # where a critic with the same tokens looks
+    "[Retrieval]<d1>[Relevant]Close.": "{~issup .1 .1 .8}x",
+    "[Retrieval]<d2>[Relevant]Sure. It is.": "{~issup .9 .1 0}x",
+}
+
+
+def rag(*reflectors: Any, tree: Any = TREE, names: tuple[str, ...] = ("d1", "d2")) -> SelfRAG:
+    return SelfRAG(PROMPTING, scripted({"Q": tree}), Searches(lambda query: passages(*names)), reflectors=reflectors)
+
+
+def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_asked() -> None:
+    tokens = run(TREE, "d1", "d2").answer
+    judged = rag(TokenReflector(PROMPTING, ISSUP)).generate("Q", reflectors="token_issup=issup")
+    mine, theirs = judged.trace.as_dict(), tokens.trace.as_dict()
+    assert (mine["decoding"].pop("reflectors"), mine["decoding"].pop("survivors")) == (["token_issup=issup"], [8, 4, 2])
+    assert mine.pop("costs") == {"token_issup": Cost.ONE_TOKEN}
+    assert json.dumps(mine) == json.dumps(theirs)
+    assert judged.usage.requests == tokens.usage.requests + 2
+    with pytest.raises(UserError, match="no critique"):
+        TokenReflector(PROMPTING, FAITHFULNESS)
+    with_passage, without = "[Retrieval]<d1>[Relevant]Hm.[Fully supported]", "[No Retrieval]Hm."
+    engine = scripted({"Q": {with_passage: "{~isuse 0 0 0 0 1}x", without: "{~isuse 1 0 0 0 0}x"}})
+    turns = [*ASKED, {"role": "assistant", "content": "Hm."}]  # somebody else wrote this
+    found = pump(engine, TokenReflector(PROMPTING, ISUSE).reflect([read_state(turns, [D1]), read_state(turns)]))
+    assert [one.judgments[0].label for one in found] == ["5", "1"]
+    assert found[0].judgments[0].score == pytest.approx(1.0)
+
+
+def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
+    faithful = {"d1": 0.9, "d2": 0.2}
+
+    def by_passage(request: Any, _: Any) -> dict[str, float]:
+        (passage,) = request.state.passages
+        return {"faithful": faithful[passage.id], "unfaithful": 1 - faithful[passage.id]}
+
+    executor = judging(by_passage)
+    answer = rag(IntrinsicReflector(HallucinationDetection(executor))).generate(
+        "Q", reflectors="hallucination_detection=issup", weights=Weights(issup=2)
+    )
+    assert answer.text == "Close."
+    (judgment,) = [s.judgments[Role.SUPPORT] for s in answer.segments]
+    assert judgment is not None
+    assert (judgment.label, judgment.source, judgment.evidence) == ("faithful", Source.JUDGE, "d1")
+    assert judgment.site == "segment 1, passage d1"
+    turns = [request.state.messages for request in executor.requests]
+    assert turns == [(Message("user", "Q"), Message("assistant", text)) for text in ("Close.", "Sure. It is.")]
+    d2 = next(node for node in answer.trace.nodes if node.text == "Sure. It is.")
+    assert len(d2.places["hallucination_detection"]) == 2  # one a sentence
+    assert answer.rescore(Weights(issup=0, isrel=0)).exact
+    read = type(answer.trace).from_json(answer.trace.to_json())
+    assert (read.as_dict(), read.nodes) == (answer.trace.as_dict(), answer.trace.nodes)
+
+
+def test_citations_count_by_length_and_certainty_needs_no_passage() -> None:
+    def cite(_: Any, slot: Any) -> dict[str, float]:
+        none = 0.9 if slot.site.text == "It is." else 0.1
+        return {"00": none} | dict.fromkeys(slot.surfaces[1:], (1 - none) / (len(slot.surfaces) - 1))
+
+    names = ["citation_generation", "uncertainty"]
+    model = rag(
+        IntrinsicReflector(CitationGeneration(judging(cite))), IntrinsicReflector(Uncertainty(scoring(**{"7": 1.0})))
+    )
+    answer = model.generate("Q", reflectors=names, weights=Weights(joined={"uncertainty": 0}))
+    node: Any = next(node for node in answer.trace.nodes if node.text == "Sure. It is.")
+    assert node.joined["citation_generation"].score == pytest.approx((0.9 * 5 + 0.1 * 6) / 11)
+    assert node.joined["uncertainty"].score == pytest.approx(0.75)
+    (only,) = model.generate("Q", mode="never", reflectors=names).trace.nodes
+    assert [only.joined[name] is None for name in names] == [True, False]
+
+
+def test_context_relevance_is_asked_once_a_passage() -> None:
+    executor = scoring(relevant=0.25, irrelevant=0.75)
+    answer = rag(IntrinsicReflector(ContextRelevance(executor))).generate(
+        "Q", reflectors="context_relevance=isrel", gates="context_relevance<0.2:drop"
+    )
+    assert len(executor.requests) == 2
+    assert answer.citations == ()  # judged irrelevant
+    assert answer.trace.nodes[0].judgments[Role.RELEVANCE].score == pytest.approx(0.25)  # type: ignore[union-attr]
+
+
+def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> None:
+    tree = {
+        "": "{~retrieve .9 .1 0}x",
+        "[Retrieval]<d1>": "[Relevant]One.[Fully supported]{retrieve .1 .1 .8}",
+        "[Retrieval]<d1>[Relevant]One.[Fully supported][Continue to Use Evidence]": "Two.{isuse 0 0 0 0 1}</s>",
+    }
+    executor = judging(lambda _, slot: {"faithful": 0.7 if "One" in slot.site.text else 1e-9}, rest=0.1)
+    model = rag(IntrinsicReflector(HallucinationDetection(executor), context="answer"), tree=tree, names=("d1",))
+    answer = model.generate("Q", reflectors="hallucination_detection")
+    assert executor.requests[-1].state.response == "One. Two."
+    assert [s.text for s in executor.requests[-1].sites] == ["One.", "Two."]
+    one, two = (node.joined["hallucination_detection"] for node in answer.trace.nodes)
+    assert one is not None
+    assert two is not None
+    assert one.probability("faithful") == pytest.approx(0.7)
+    assert two.probability("faithful") < 0.01
+    assert answer.trace.nodes[1].places == {}
+
+
+def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined() -> None:
+    broken = IntrinsicReflector(HallucinationDetection(failing("no memory")))
+    answer = rag(broken).generate("Q", reflectors="hallucination_detection=issup")
+    assert answer.segments[0].judgments[Role.SUPPORT] is None
+    assert answer.text == run(TREE, "d1", "d2", weights=Weights(issup=0)).answer.text
+
+    def judged(function: Any, reflectors: str = "nli") -> Any:
+        return rag(FunctionReflector("nli", ISSUP, function)).generate("Q", reflectors=reflectors)
+
+    answer = judged(lambda states: [[0, 0, 3.0] if "Sure" in s.response else [2.0, 0, 0] for s in states], "nli=issup")
+    assert answer.text == "Close."
+    assert answer.segments[0].judgments[Role.SUPPORT].source is Source.JUDGE
+    rows = [[1.0, 0, 0], [0.1, 0.2]]
+    found = judged(lambda states: rows[: len(states)]).trace.nodes
+    assert [node.joined["nli"] is not None for node in found] == [False, True]  # the better one was asked about first
+    assert judged(lambda states: 1 / 0).text == "Sure. It is."
+
+
+def test_tiers_and_roles() -> None:
+    judge = Answerability(scoring())
+    assert IntrinsicReflector(judge).cost is Cost.ONE_TOKEN
+    assert IntrinsicReflector(Answerability(scoring(), adapter="ad")).cost is Cost.PREFILL
+    assert IntrinsicReflector(QueryRewrite(writing("x"))).cost is Cost.GENERATED
+    assert IntrinsicReflector(judge, name="gate", cost=Cost.GENERATED).cost is Cost.GENERATED
+    assert IntrinsicReflector(library()["context_relevance"]).cost is Cost.ONE_TOKEN
+    with pytest.raises(UserError, match="query_rewrite judges rewrite"):
+        critic(IntrinsicReflector(QueryRewrite(scoring())), None)
+    with pytest.raises(UserError, match="two reflectors are called 'answerability'"):
+        rag(IntrinsicReflector(judge), IntrinsicReflector(judge)).generate("Q")
+    with pytest.raises(UserError, match="no reflector 'gate'; there is answerability"):
+        rag(IntrinsicReflector(judge)).generate("Q", gates="gate<0.5:abstain")
+
+
+def test_the_names_serve_guardrails_score_terms_and_flows() -> None:
+    tree = JUDGED | {
+        "": "{~retrieve .9 .1 0}x",
+        "[Retrieval]<d1>": "{isrel .2 .8}One.{isuse 0 0 1 0 0}</s>",
+        "[Retrieval]<d2>": "{isrel .9 .1}Two.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>",
+        "[No Retrieval]": "Own.{isuse 0 0 1 0 0}</s>",
+    }
+    engine = scripted({"Q": tree})
+    names = ["answerability.tokens", "hallucination_detection.overlap"]
+    reflectors = on_engine(engine, tiny.byte_level_tokenizer(reflection=True), names, prompting=PROMPTING)
+    model = SelfRAG(PROMPTING, engine, Searches(lambda query: [D1, D2]), reflectors=reflectors)
+    answer = model.generate("Q", gates="answerability.tokens<0.5:abstain", reflectors="hallucination_detection.overlap")
+    assert answer.text == "Two."
+    assert answer.segments[0].joined["hallucination_detection.overlap"].source is Source.WORDS
+    assert model.generate("Q", gates="answerability.tokens<0.99:abstain").abstained
+    flow = named("ad", SelfRAGWriter(PROMPTING, model.defaults), answerability=reflectors[0], k=2)
+    assert model.generate("Q", flow=flow).text == "Two."
+
+
+@pytest.mark.engine
+def test_on_the_decoders_own_engine_and_beside_it(tmp_path: Path) -> None:
+    """A real model judges its own segments; the same numbers come from the intrinsic called by itself afterwards."""
+    from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+    from selfrag.intrinsics.execution.engine import EngineExecutor
+    from selfrag.prompting import Prompting
+    from selfrag.reflection.vocabulary import Vocabulary
+    from selfrag.tokenization import HFTextCodec
+
+    path = tiny.save_llama(tmp_path / "llama", context=2048)
+    tokenizer = tiny.byte_level_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    policy = Decoding(mode="always", max_segments=1, segment_tokens=12, reflectors="uncertainty")  # type: ignore[arg-type]
+    answers = []
+    engine, other = (TransformersEngine.load(TransformersConfig(str(path))) for _ in range(2))
+    for where in (engine, other):
+        judge = Uncertainty(EngineExecutor(where, tokenizer))
+        model = SelfRAG(prompting, engine, reflectors=(IntrinsicReflector(judge),))
+        answers.append(model.generate("Who?", evidence=[D1, D2], decoding=policy))
+    inside, beside = answers
+    assert inside.text == beside.text
+    assert inside.usage.requests > beside.usage.requests  # beside the engine is somebody else's account
+    for node, twin in zip(inside.trace.nodes, beside.trace.nodes, strict=True):
+        assert (node.text, node.score) == (twin.text, pytest.approx(twin.score, abs=1e-4))
+        turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": node.text.strip()}]
+        assert node.joined["uncertainty"].score == pytest.approx(judge(turns, [node.passage]).certainty, abs=1e-4)
+    assert inside.rescore() == inside
+    engine.close()
+    other.close()
+
+
+def test_relevance_tokens_rerank_what_a_retriever_finds() -> None:
+    tree = dict(JUDGED)
+    scorer = RelevanceScorer(PROMPTING, scripted({"Q": tree, "R": tree}))
+    found = scorer(["Q", "R"], [[D1, D2], [D2]])
+    assert [pytest.approx(scores) for scores in found] == [[0.2, 0.9], [0.9]]
+    reranked = RerankedRetriever(Searches(lambda query: [D1, D2]), scorer)
+    assert [[passage.id for passage in one] for one in reranked(["Q"], 1)] == [["d2"]]
+    tree["[Retrieval]<d1>"] = Failed("too long")
+    with pytest.raises(EngineError, match="IsRel of a passage could not be read: too long"):
+        scorer(["Q"], [[D1]])
