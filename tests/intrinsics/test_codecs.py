@@ -172,12 +172,16 @@ def test_documents_as_turns():
 
 
 def test_the_contract_wins_and_unknown_fields_stay():
+    rules = [{"type": "likelihood", "categories_to_values": {"yes": 1.0}, "input_path": []}]
     parameters = {"temperature": 0.0, "max_completion_tokens": 9, "extra_body": {"top_k": 1}}
-    made = of_fields(parameters=parameters, model="adapter")
+    made = of_fields(parameters=parameters, model="adapter", transformations=rules)
     given = replace(state("q"), extra={"temperature": 1.0, "seed": 3, "model": "base", "extra_body": {"priority": 1}})
     wire = made.wire(given)
-    sent = {key: wire[key] for key in ("temperature", "max_completion_tokens", "seed", "model", "extra_body")}
-    assert sent == {**parameters, "seed": 3, "model": "adapter", "extra_body": {"priority": 1, "top_k": 1}}
+    assert wire.pop("messages") == [{"content": "q", "role": "user"}]
+    assert wire == parameters | {
+        **{"seed": 3, "model": "adapter", "extra_body": {"priority": 1, "top_k": 1}},
+        **{"logprobs": True, "top_logprobs": 10},
+    }
     request = made.encode(given)
     assert (request.temperature, request.max_tokens) == (0.0, 9)
     assert dict(request.prompt.extra) == {"seed": 3, "priority": 1, "top_k": 1}
@@ -199,22 +203,10 @@ def test_a_limit_that_is_no_number_of_tokens_is_one_line(limit):
         of_fields().encode(replace(state("q"), extra={"max_completion_tokens": limit}))
 
 
-def test_an_io_yaml(tmp_path: Path):
-    file = tmp_path / "answerability" / "io.yaml"
+def test_an_io_yaml_that_is_none_is_one_line(tmp_path: Path):
+    file = tmp_path / "io.yaml"
     with pytest.raises(UserError, match="cannot be read"):
         codec_of_file(file)
-    file.parent.mkdir()
-    file.write_text(
-        'model: ~\nresponse_format: |\n  {"type": "string", "enum": ["answerable", "unanswerable"]}\n'
-        "transformations:\n  - type: likelihood\n    categories_to_values: {answerable: 1.0, unanswerable: 0.0}\n"
-        "    input_path: []\n  - type: nest\n    input_path: []\n    field_name: p\n"
-        "instruction: ~\nparameters: {max_completion_tokens: 6}\nsentence_boundaries: ~\n"
-    )
-    made = codec_of_file(file, "answerability", exact=False, find=find)
-    wire = made.wire(state("q", documents=("d",)))
-    assert wire["extra_body"]["structured_outputs"]["json"]["enum"] == ["answerable", "unanswerable"]
-    assert (wire["logprobs"], wire["top_logprobs"], wire["max_completion_tokens"]) == (True, 10, 6)
-    assert made.adapter == "answerability"
     for content in ("[1]", "a: [", "\x00"):
         file.write_text(content)
         with pytest.raises(UserError) as error:

@@ -175,18 +175,11 @@ def test_wrong_settings_are_refused(options, said_):
         EndpointConfig(**{"url": "http://h", "model": "m", **options})
 
 
-@pytest.mark.parametrize(
-    ("text", "constraint", "obeyed"),
-    [
-        ('{"q": 1}', Constraint.json(SCHEMA), False),
-        ("[" * 100_000, Constraint.json(SCHEMA), False),
-        ("12", Constraint.regex("[0-9]+"), True),
-        ("12a", Constraint.regex("[0-9]+"), False),
-        ("yes", Constraint.choice(("yes", "no")), True),
-    ],
-)
-def test_obeying(text, constraint, obeyed):
-    assert obeys(text, constraint) == obeyed
+def test_obeying():
+    assert obeys("12", Constraint.regex("[0-9]+"))
+    assert not obeys("12a", Constraint.regex("[0-9]+"))
+    assert obeys(" yes", Constraint.choice(("yes", "no")))
+    assert not obeys("[" * 100_000, Constraint.json(SCHEMA))
 
 
 def test_prompted_intrinsics_on_a_hosted_model():
