@@ -74,11 +74,7 @@ def _registered(group: str, name: str) -> Any:
 
 
 def find(name: str) -> type[Capability[Any]]:
-    """The intrinsic with this name; case, hyphens and underscores do not matter.
-
-    Raises:
-        UserError: there is none, the message lists the known ones; or another package has something else there.
-    """
+    """The intrinsic with this name, in any case, with hyphens or spaces; refuses unknown names and odd entry points."""
     wanted = name.strip().casefold().replace("-", "_").replace(" ", "_")
     if wanted in _INTRINSICS:
         own: type[Capability[Any]] = resolve_name(_INTRINSICS[wanted])
@@ -97,15 +93,7 @@ def catalog() -> tuple[type[Capability[Any]], ...]:
 
 
 def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
-    """The codec of an intrinsic in a dialect.
-
-    Args:
-        kind: the intrinsic.
-        dialect: one of `dialects()`.
-
-    Raises:
-        UserError: no such dialect, or it has no such intrinsic.
-    """
+    """The codec of an intrinsic in one of `dialects()`; refuses a dialect that is unknown or has no such intrinsic."""
     if dialect == DIALECT:
         return kind.default_codec()
     make = resolve_name(_CODEC) if dialect in DIALECTS else _registered("selfrag.dialects", dialect)
@@ -143,11 +131,7 @@ class AdapterCard:
 
     @classmethod
     def read(cls, directory: Path) -> AdapterCard:
-        """The card beside an adapter.
-
-        Raises:
-            UserError: there is none, or it cannot be read.
-        """
+        """The card beside an adapter; refuses a folder without one."""
         path = directory / cls.FILE
         try:
             record = read_json(path)
@@ -158,11 +142,7 @@ class AdapterCard:
             raise UserError(f"{path} cannot be used: {error}; give the folder of a trained adapter") from error
 
     def check(self, codec: Codec) -> None:
-        """Refuse a codec that asks something else than the one of training.
-
-        Raises:
-            UserError: another intrinsic, dialect or wording.
-        """
+        """Refuse a codec of another intrinsic, dialect or wording than that of training."""
         for name in ("intrinsic", "dialect"):
             if getattr(self, name) != getattr(codec, name):
                 raise UserError(
@@ -188,15 +168,10 @@ def fingerprint(codec: Codec) -> str:
 
 
 def check_cards(folders: Mapping[str, str], dialect: str | None) -> None:
-    """Refuse adapters that would be asked with other words than those they were trained with.
+    """Refuse adapters, by intrinsic, that would be asked with other words than those they were trained with.
 
-    Args:
-        folders: folder of an adapter, or its name on the hub, by intrinsic.
-        dialect: what the caller named; None is the default dialect for adapters that say by their card that they speak
-            it, so that an adapter of somebody else, which has no card, is not asked in it by mistake.
-
-    Raises:
-        UserError: another intrinsic, dialect or wording, a card that cannot be read, or no card and no dialect.
+    Without a dialect an adapter must say by its card that it speaks the default one, so that an adapter of somebody
+    else, which has no card, is not asked in it by mistake.
     """
     for name, given in folders.items():
         folder = resolve_adapter(given)

@@ -75,11 +75,7 @@ class _SlotCodec:
         return Reflection(request.state, tuple(findings), None, completion.text, tuple(notes))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """The written form of each known label.
-
-        Raises:
-            UserError: not one label a slot, or an unknown one.
-        """
+        """The written form of each known label; refuses gold without one label a slot."""
         if len(gold.labels) != len(request.slots):
             raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} places")
         return tuple(
@@ -112,11 +108,7 @@ class LabelCodec(_SlotCodec):
     dialect: ClassVar[str] = DIALECT
 
     def encode(self, state: State) -> Request:
-        """Documents, conversation, arguments and task in one user turn; one slot.
-
-        Raises:
-            UserError: there is no message, or nothing at the place that is judged.
-        """
+        """Documents, conversation, arguments and task in one user turn; one slot."""
         last_index(state)
         site = self.place(state)
         task = self.task if isinstance(self.task, str) else self.task(state)
@@ -137,11 +129,7 @@ class SentenceCodec(_SlotCodec):
     dialect: ClassVar[str] = DIALECT
 
     def encode(self, state: State) -> Request:
-        """Documents, conversation and task in one user turn; the reply quotes a sentence before each slot.
-
-        Raises:
-            UserError: there is no message.
-        """
+        """Documents, conversation and task in one user turn; the reply quotes a sentence before each slot."""
         sites = response_sites(state, last_index(state), self.find)
         surfaces = tuple(f" {label.token}" for label in self.labels)
         slots = _sentence_slots(sites, surfaces, self.asking)
@@ -208,11 +196,7 @@ class TextCodec:
         return Reflection(request.state, findings, text, completion.text, tuple(output.diagnostics))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """The JSON object.
-
-        Raises:
-            UserError: no text.
-        """
+        """The JSON object."""
         if gold.text is None or not gold.text.strip():
             raise UserError(f"{self.intrinsic}: the gold has no text")
         return (Target("", json.dumps({self.key: one_line(gold.text)}, ensure_ascii=False)),)
@@ -246,11 +230,7 @@ class CitationCodec(_SlotCodec):
     labels: LabelSet = CITED  # whether a sentence rests on any source
 
     def encode(self, state: State) -> Request:
-        """Numbered documents, conversation and task in one user turn; one slot a response sentence.
-
-        Raises:
-            UserError: there is no message.
-        """
+        """Numbered documents, conversation and task in one user turn; one slot a response sentence."""
         sites, sources = response_sites(state, last_index(state), self.find), source_sites(state, self.find)
         sources += earlier_sites(state, self.find) if self.turns else ()
         names = numbers(len(sources))
@@ -258,11 +238,7 @@ class CitationCodec(_SlotCodec):
         return _request(state, self.task.format(none=names[0]), sites, sources, slots=slots)
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """One target for each cited sentence, together of weight 1; `[00]` where nothing is cited.
-
-        Raises:
-            UserError: not one list a sentence, or a number that names no document sentence.
-        """
+        """One target for each cited sentence, together of weight 1; `[00]` where nothing is cited."""
         if len(gold.sources) != len(request.slots):
             raise UserError(f"{self.intrinsic}: {len(gold.sources)} gold lists for {len(request.slots)} sentences")
         targets: list[Target] = []

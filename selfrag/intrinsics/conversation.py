@@ -48,11 +48,7 @@ class Conversation:
         return tuple(critic(one, self.engine) for one in self.reflectors if one.role in JUDGING)
 
     def decoder(self, given: Any, passages: Sequence[Passage] | None) -> Decoder:
-        """The decoder of one question or conversation.
-
-        Raises:
-            UserError: no conversation, or one that does not end with the user's turn.
-        """
+        """The decoder of one question or conversation; refuses one that does not end with the user's turn."""
         state = read_state(given)
         if state.messages[-1].role != "user":
             raise UserError("the conversation must end with the user's turn, which is the question")

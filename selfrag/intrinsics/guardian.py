@@ -62,11 +62,7 @@ class Guardian(Capability[RiskResult]):
 
     @classmethod
     def check(cls, state: State) -> None:
-        """Refuse what makes no sense.
-
-        Raises:
-            UserError: see `Needs.check`; a criterion of its own kind of turn, or a word that is no name of `CRITERIA`.
-        """
+        """Refuse what makes no sense: see `Needs.check`, and a criterion has its own kind of turn."""
         super().check(state)
         given = state.arguments["criteria"]
         criterion = CRITERIA.get(named(given))

@@ -55,13 +55,10 @@ def range_of(score: float) -> str:
 
 
 def in_set(labels: LabelSet, name: str) -> str | None:
-    """The label of one set of degrees of faithfulness that says what a label of another one says.
+    """The label of a set of degrees of faithfulness that says what a label of another one says; None without one.
 
     Below 0.1 is `unfaithful` (the paper's rule), from 0.9 `faithful`, and between them `partial`, which is as 0.5-0.6.
-
-    Returns:
-        The name itself where the set has it, or where it is no degree of faithfulness; None where nothing in the set
-        says the same.
+    Names that are no degree of faithfulness stay.
     """
     known = {**_AS_RANGE, **_AS_GRADE, "NA": "NA"}
     if name in labels.names or labels.role is not Role.SUPPORT or name not in known:

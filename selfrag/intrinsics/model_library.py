@@ -47,11 +47,7 @@ _LEARNED = frozenset({("hallucination_detection", "combined"), ("uncertainty", "
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """`answerability.overlap` as the intrinsic's name and the execution's; the second is None where none is named.
-
-    Raises:
-        UserError: the intrinsic or the execution is unknown.
-    """
+    """`answerability.overlap` as the names of the intrinsic and of the execution, which is None where none is named."""
     kind, dot, execution = name.partition(".")
     if not dot:
         return find(name).name, None
@@ -59,11 +55,7 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def checked(name: str) -> str:
-    """The name of an execution.
-
-    Raises:
-        UserError: there is none of that name; the message lists the known ones.
-    """
+    """The name of an execution; an unknown one is refused with the known ones."""
     if name not in EXECUTIONS:
         raise UserError(f"unknown execution {name!r:.60}; known: {', '.join(EXECUTIONS)}")
     return name
@@ -80,11 +72,7 @@ def prompting_of(tokenizer: Any) -> Prompting | None:
 def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) -> str:
     """The execution of an intrinsic that nobody chose one for: of `DEFAULTS`, else the adapter, else a prompt.
 
-    Args:
-        intrinsic: its name.
-        tokens: whether the model has reflection tokens.
-        adapter: whether there is an adapter for it.
-        learned: whether the model brings weights of tokens and words, or a calibrator, for it.
+    `learned` says whether the model brings weights of tokens and words, or a calibrator, for it.
     """
     for one in DEFAULTS.get(intrinsic, ()) if tokens else ():
         if learned or (intrinsic, one) not in _LEARNED:
@@ -93,17 +81,7 @@ def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) ->
 
 
 def method(intrinsic: str, execution: str, prompting: Prompting | None, weights: Path | None) -> Execution:
-    """What judges an intrinsic without a codec.
-
-    Args:
-        intrinsic: its name.
-        execution: `tokens`, `combined`, `overlap` or `bm25`.
-        prompting: of a model with reflection tokens.
-        weights: file of what was learned about tokens and words for this model.
-
-    Raises:
-        UserError: this model or this intrinsic does not have it.
-    """
+    """What judges an intrinsic without a codec; refuses what this model or this intrinsic does not have."""
     if intrinsic == "uncertainty" and execution == "tokens":
         if weights is None:
             raise UserError("uncertainty.tokens: no calibrator was fitted for this model; ask for prompt")

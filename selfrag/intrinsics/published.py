@@ -38,13 +38,7 @@ class Repository:
         return self.name if self.revision is None else f"{self.name}@{self.revision}"
 
     def adapter(self, intrinsic: str, base: str, *, activated: bool = False) -> str:
-        """Where an adapter is, ready for `adapters=` of `Library.from_pretrained`.
-
-        Args:
-            intrinsic: one of `adapters`.
-            base: one of `bases`.
-            activated: the activated LoRA in place of the plain one, which not every intrinsic has.
-        """
+        """Where an adapter is, for `adapters=` of `Library.from_pretrained`; not each has an activated one."""
         kind = "alora" if activated else "lora"
         folder = self.folder.format(adapter=self.adapters[intrinsic], base=base, kind=kind)
         return f"{self.pinned}/{folder}" if folder else self.pinned

@@ -60,11 +60,7 @@ class ReflectorCritic:
     needs_evidence: bool  # about passages
 
     def judge(self, moments: Sequence[Moment]) -> Asking[list[Verdict]]:
-        """One verdict a moment.
-
-        Raises:
-            UserError: it judges finished answers only.
-        """
+        """One verdict a moment; refuses a reflector that judges finished answers only."""
         if isinstance(getattr(getattr(self.reflector, "capability", None), "method", None), TraceCertainty):
             raise UserError(
                 f"{self.name} reads the certainty of a finished answer off its trace, which is not there while it is"
@@ -101,11 +97,7 @@ def is_beside(reflector: Reflector, engine: Any) -> bool:
 
 
 def critic(reflector: Reflector, engine: Any) -> Critic:
-    """A critic for a decoder that runs on `engine`.
-
-    Raises:
-        UserError: it judges neither text nor passages, such as a query rewrite.
-    """
+    """A critic for a decoder that runs on `engine`; refuses what judges neither text nor passages."""
     if reflector.role not in JUDGING:
         raise UserError(f"{reflector.name} judges {reflector.role}, which neither ranks nor gates an answer")
     return ReflectorCritic(
@@ -303,12 +295,9 @@ def _wanted(intrinsics: Named) -> list[_Wanted]:
 
 
 def adapters_of(intrinsics: Named, model: str | Path) -> dict[str, str]:
-    """Folders of the adapters to load on a model with reflection tokens, by intrinsic.
+    """Folders of the adapters to load on a model with reflection tokens, by intrinsic, as far as their cards fit.
 
     A registered model brings those that it has; they are loaded where an adapter judges.
-
-    Raises:
-        UserError: an unknown intrinsic, or an adapter that was trained with other prompts, or has no card.
     """
     wanted, shipped, learned = _wanted(intrinsics), shipped_adapters(model), shipped_weights(model)
     folders = {one.intrinsic: one.folder for one in wanted if one.folder is not None}

@@ -40,22 +40,14 @@ class Renderer:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Renderer:
-        """A renderer for a tokenizer.
-
-        Raises:
-            UserError: the tokenizer has no EOS token.
-        """
+        """A renderer for a tokenizer, which must have an EOS token."""
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         trusted = ReadOnlyTokenizer(tokenizer, split_special_tokens=False)
         return cls(tokenizer, HFTextCodec(tokenizer), int(tokenizer.eos_token_id), trusted)
 
     def prompt(self, prompt: TextPrompt | ChatPrompt) -> tuple[int, ...]:
-        """Ids of a prompt, up to where the reply begins.
-
-        Raises:
-            UserError: the tokenizer has no chat template, or one that changes or repeats what it is given.
-        """
+        """Ids of a prompt, up to where the reply begins; refuses a chat template that changes what it is given."""
         pieces = prompt.pieces if isinstance(prompt, TextPrompt) else self._chat(prompt)
         ids: list[int] = list(self.text.bos_ids) if isinstance(prompt, TextPrompt) else []
         for control, run in groupby(pieces, key=lambda piece: piece.control):
@@ -79,14 +71,10 @@ class Renderer:
         return tuple(whole[:border]), tuple(whole[border:])
 
     def slot(self, slot: Slot) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """The trie of a slot's surfaces, tokenised in the context of its prefill.
+        """The trie of a slot's surfaces, tokenised behind its prefill; refuses surfaces that have the same ids.
 
-        Returns:
-            The ids that all surfaces have in common, the prefill as a rule; and those of each surface after them, none
-            empty, none the beginning of another.
-
-        Raises:
-            UserError: the tokenizer cannot tell the surfaces apart.
+        Returns the ids that all surfaces have in common, the prefill as a rule; and those of each surface after them,
+        none empty, none the beginning of another.
         """
         whole = [tuple(self.text.encode(slot.prefill + surface)) for surface in slot.surfaces]
         # One surface alone is scored from its prefill on.
@@ -161,11 +149,7 @@ class _Marks:
         return f"{first}{space}{self.put(rest, needed=False)}" if first == "document" else self.put(role, needed=False)
 
     def document(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A document with a mark for every text in it.
-
-        Raises:
-            UserError: a field is no plain name, so it cannot be told from text.
-        """
+        """A document with a mark for every text in it; fields are plain names, to be told from text."""
         odd = next((key for key in given if not (isinstance(key, str) and key.isascii() and key.isidentifier())), None)
         if odd is not None:
             raise UserError(f"a document has the field {odd!r:.60}; fields are plain names such as text, title, doc_id")
@@ -177,11 +161,7 @@ class _Marks:
         return self.put(value if isinstance(value, str) else json.dumps(value, default=str), needed=needed)
 
     def filled(self, rendered: str) -> list[Piece]:
-        """What a template made, with the texts in the places of their marks.
-
-        Raises:
-            UserError: a text is missing, comes twice, or was changed in another way than JSON changes quotes.
-        """
+        """What a template made, with the texts in the places of their marks; only JSON may have changed them."""
         if set("\ue000\ue001") & set(_MARK.sub("", rendered)):
             raise UserError("the model's chat template changes what it is given; use a dialect that renders")
         template, *parts = _MARK.split(rendered)

@@ -338,11 +338,7 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
 
     @classmethod
     def check(cls, state: State) -> None:
-        """Refuse what makes no sense.
-
-        Raises:
-            UserError: see `Needs.check`; a category without a method of its own.
-        """
+        """Refuse what makes no sense: see `Needs.check`, and a category without a method of its own."""
         super().check(state)
         category = state.arguments[CATEGORY]
         if not state.arguments.get(METHOD) and category not in CORRECTIONS:

@@ -35,52 +35,32 @@ def rules(text: str) -> Sequence[Span]:
 
 
 def last_turn(state: State) -> Site:
-    """The last message.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The last message."""
     return state.in_message(Scope.TURN, last_index(state))
 
 
 def last_query(state: State) -> Site:
-    """The last user message, or the last message where no user spoke.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The last user message, or the last message where no user spoke."""
     index = state.last("user")
     return last_turn(state) if index is None else state.in_message(Scope.QUERY, index)
 
 
 def judged_turn(state: State) -> Site:
-    """The last message, as the response or the query that it is.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The last message, as the response or the query that it is."""
     index = last_index(state)
     scope = {"assistant": Scope.RESPONSE, "user": Scope.QUERY}.get(state.messages[index].role, Scope.TURN)
     return state.in_message(scope, index)
 
 
 def first_passage(state: State) -> Site:
-    """The first passage; further ones are context.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The first passage; further ones are context."""
     if not state.passages:
         raise UserError("there is no passage to ask about; give passages=[...]")
     return state.in_passage(Scope.PASSAGE, 0)
 
 
 def last_index(state: State) -> int:
-    """Index of the last message.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Index of the last message; refuses an empty conversation."""
     if not state.messages:
         raise UserError("the conversation is empty; give at least one turn")
     return len(state.messages) - 1

@@ -81,11 +81,7 @@ class Spec:
 
 
 def read_spec(name: str, raw: Mapping[str, Any]) -> Spec:
-    """A spec from the content of its file.
-
-    Raises:
-        UserError: an unknown field or rule, or a value of the wrong kind; the message names it.
-    """
+    """A spec from the content of its file; the first field or value that is none is named in one line."""
     for fault in _validator().iter_errors(dict(raw)):
         where = ".".join(map(str, fault.path))
         raise UserError(f"adapter {name!r}: {where + ': ' if where else ''}{' '.join(fault.message.split()):.300}")
@@ -120,11 +116,7 @@ def _validator() -> Any:
 
 
 def load_spec(path: Path) -> Spec:
-    """A spec from an `io.yaml` (or JSON) beside an adapter; the folder gives the name.
-
-    Raises:
-        UserError: the file cannot be read, or is no such configuration.
-    """
+    """A spec from an `io.yaml` (or JSON) beside an adapter; the folder gives the name."""
     yaml = require("yaml", extra="granite")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -157,11 +149,7 @@ def asks_of_one(spec: Spec, state: State) -> bool:
 
 
 def instruction(spec: Spec, filled: Mapping[str, str]) -> str | None:
-    """The last user turn; None if the dialect has none. Values are filled in once, so braces in them stay text.
-
-    Raises:
-        UserError: an argument of the template is not given.
-    """
+    """The last user turn; None if the dialect has none. Values are filled in once, so braces in them stay text."""
     if spec.instruction is None:
         return None
     try:
@@ -244,19 +232,11 @@ class ChatCodec:
         return self.binding.intrinsic if self.binding else self.spec.name
 
     def wire(self, state: State) -> dict[str, Any]:
-        """The published request, in the form of an OpenAI client: the server's own fields are under `extra_body`.
-
-        Raises:
-            UserError: there is no message, or an argument of the instruction is missing.
-        """
+        """The published request, in the form of an OpenAI client: the server's own fields are under `extra_body`."""
         return self._seen(state)[0]
 
     def encode(self, state: State) -> Request:
-        """The request; see `exact`.
-
-        Raises:
-            UserError: as `wire`, or the limit of tokens is no whole number.
-        """
+        """The request; see `exact`. Refuses empty conversations, missing arguments and odd limits of tokens."""
         made, seen = self._seen(state)
         extra_body = made.get("extra_body", {})
         schema = extra_body.get("structured_outputs", {}).get("json")
@@ -287,11 +267,7 @@ class ChatCodec:
         return reflection_of(self.binding, output)
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """What a perfect adapter replies.
-
-        Raises:
-            UserError: the gold does not fit the request, or nobody knows what the reply means.
-        """
+        """What a perfect adapter replies; refuses gold that does not fit."""
         if self.binding is None:
             raise UserError(f"{self.spec.name}: no meaning known for its reply; nothing to teach")
         return targets(self.binding, request, gold)

@@ -115,14 +115,7 @@ def opened(role: str) -> Iterator[Piece]:
 
 
 def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[Piece]:
-    """The system turn.
-
-    Args:
-        date: today, as in `April 1, 2025`; the clock is never read.
-        system: what to write.
-        grounded: whether documents follow.
-        joined: as `documents`; Granite 3.2 forgets a space before the text on documents.
-    """
+    """The system turn; the clock is never read. Granite 3.2 (`joined`) forgets a space before the text on documents."""
     if system is System.NONE:
         return
     about = f"{'' if joined else ' '}{_GROUNDED}" if grounded else " You are a helpful AI assistant."
@@ -171,11 +164,7 @@ class CompletionCodec:
         return self.binding.intrinsic
 
     def encode(self, state: State) -> Request:
-        """The request; see `exact`.
-
-        Raises:
-            UserError: there is no message, an argument is missing, or several documents where one is asked about.
-        """
+        """The request; see `exact`. Refuses an empty conversation, and several documents where one is asked about."""
         if not state.messages:
             raise UserError(f"{self.intrinsic}: the conversation is empty; give at least one turn")
         seen = number_sentences(self.spec.tags, state, self.find)
@@ -199,11 +188,7 @@ class CompletionCodec:
         return reflection_of(self.binding, (bare if free else understand)(request, completion))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """What a perfect adapter replies.
-
-        Raises:
-            UserError: the gold does not fit the request.
-        """
+        """What a perfect adapter replies; refuses gold that does not fit."""
         return targets(self.binding, request, gold)
 
     def _pieces(self, state: State, seen: NumberedState) -> Iterator[Piece]:

@@ -20,13 +20,8 @@ def tag(
 ) -> tuple[str, list[Span]]:
     r"""A text with a tag in front of each sentence, joined by one space, and the sentences' offsets in the original.
 
-    Args:
-        text: the original.
-        letter: `r`, `c` or `i`.
-        first: number of the first sentence.
-        find: gives the sentences of a text as spans.
-        letters: every letter that is a tag somewhere in the request.
-        title: goes in front of the first sentence as `{title}\n`, behind its tag; no part of any span.
+    Tags count from `first`; a title goes in front of the first sentence as `{title}\n`, behind its tag, and is no part
+    of any span. `letters` are all that are tags somewhere in the request.
     """
     found = [(begin, end) for begin, end in (find(text) if text.strip() else ()) if text[begin:end].strip()]
     # A splitter may leave white space in front of a text to its first sentence; the model sees it, the span does not.
@@ -80,11 +75,7 @@ class NumberedState:
     sources: tuple[Site, ...]  # sentences that it may cite by number
 
     def only(self, name: str) -> Document:
-        """The one document that is not blank, for the intrinsic or adapter of this name.
-
-        Raises:
-            UserError: there are several, or none.
-        """
+        """The one document that is not blank; refuses several, or none, for the intrinsic or adapter of this name."""
         given = [document for document in self.documents if document.text.strip()]
         if len(given) != 1:
             raise UserError(f"{name} asks about one passage at a time, not {len(given)}; give it one")
@@ -92,13 +83,7 @@ class NumberedState:
 
 
 def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder) -> NumberedState:
-    """Number the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0.
-
-    Args:
-        tags: letter by what carries tags.
-        state: never changed.
-        find: sentence splitter.
-    """
+    """Number the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0."""
     letters = frozenset(tags.values())
     sources: list[Site] = []
     documents: list[Document] = []

@@ -34,18 +34,7 @@ def slot_scores(request: Request, completion: Completion) -> list[tuple[float, .
 def slot_judgment(
     labels: LabelSet, scores: Sequence[float] | None, site: Site, request: Request, number: int
 ) -> tuple[Judgment | None, tuple[Diagnostic, ...]]:
-    """The judgment of one slot.
-
-    Args:
-        labels: what is judged.
-        scores: natural log-probability of each label; None if it could not be scored.
-        site: where.
-        request: tells whether an adapter judged.
-        number: of the slot, for diagnostics.
-
-    Returns:
-        The judgment, None where undefined, and what is to be known about it.
-    """
+    """The judgment of a slot by log-probabilities of its labels, None where undefined, and what to know about it."""
     if scores is None:
         return None, (Diagnostic(Code.MISSING, f"no probabilities for {site}", number),)
     certain = sum(value > -math.inf for value in scores) == 1 and max(scores) == 0.0
@@ -96,20 +85,13 @@ def certain(index: int, size: int) -> Likelihood:
 def likelihood(
     tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int], surfaces: Sequence[str]
 ) -> Likelihood | None:
-    """The distribution at one place of a generated text, for servers that score no slots.
+    """The distribution at the `span` of a written label in `text`, quotes included, for servers that score no slots.
 
-    From the place of the label on, the alternatives of each token are matched with the written forms of all labels.
-    An alternative that fits one form counts for it. One that fits several is followed as far as the generated text
-    goes. Probability that is lost on the way lowers the coverage. White space and empty tokens fit nothing.
-
-    Args:
-        tokens: of the whole generation; special tokens and reasoning before `text` do no harm.
-        text: what was generated, or the end of it.
-        span: of the written label in `text`, quotes included.
-        surfaces: how each label is written, quotes included, in label order.
-
-    Returns:
-        None if the tokens do not spell the text, or no label has any probability.
+    From the place of the label on, the alternatives of each token are matched with the written forms of all labels
+    (`surfaces`). One that fits one form counts for it. One that fits several is followed as far as the generated text
+    goes. Probability that is lost on the way lowers the coverage. White space and empty tokens fit nothing; special
+    tokens and reasoning before `text` do no harm. None if the tokens do not spell the text, or no label has any
+    probability.
     """
     found = _token_at(tokens, text, span[0])
     if found is None:
@@ -253,14 +235,7 @@ def _folded(value: Any) -> str:
 
 
 def distribution(output: Output, node: Node, labels: Sequence[Any], site: int | None) -> Likelihood | None:
-    """The distribution over labels at a node; certain where no log-probabilities are there, None if it is no label.
-
-    Args:
-        output: the output that the node is from.
-        node: where the label was written.
-        labels: JSON values, in the order of the distribution.
-        site: number of the site, for diagnostics.
-    """
+    """The distribution over JSON values at a node; certain without log-probabilities, None if it is no label."""
     surfaces = [json.dumps(label, ensure_ascii=False) for label in labels]
     span = None if output.json.inner else (node.begin, node.end)
     written = node.value if node.complete else None

@@ -105,8 +105,7 @@ _SPOKEN = {"yes": True, "no": False}
 def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
     """The binding of an intrinsic, with the label's place and its written forms as a schema has them.
 
-    Raises:
-        UserError: no such intrinsic in the chat dialects, or the schema has other labels.
+    Refuses what the chat dialects do not have, and a schema with other labels.
     """
     if intrinsic not in BINDINGS:
         raise UserError(f"no meaning known for {intrinsic!r}; known: {', '.join(sorted(BINDINGS))}")
@@ -163,17 +162,9 @@ PUNKT = "punkt"
 
 
 def finder(name: str = PUNKT) -> SentenceFinder:
-    """A sentence splitter by name.
+    """A sentence splitter by name: `punkt`, or what `retrieval.splitting.sentence_finder` takes.
 
-    Args:
-        name: `punkt`, or what `retrieval.splitting.sentence_finder` takes: `rules` or the name of a spaCy model.
-
-    Returns:
-        The splitter. `punkt` raises a `MissingExtraError` at its first text if NLTK is not installed, so that
-        intrinsics that split nothing work without it.
-
-    Raises:
-        UserError: no such spaCy model.
+    `punkt` asks for NLTK at its first text only, so that intrinsics that split nothing work without it.
     """
     return _punkt if name == PUNKT else sentence_finder(name)
 
@@ -205,11 +196,7 @@ _PUBLISHED = {
 
 
 def intrinsics_of(dialect: str) -> tuple[str, ...]:
-    """Names of the intrinsics that a dialect has.
-
-    Raises:
-        UserError: no such dialect.
-    """
+    """Names of the intrinsics that a dialect has; refuses an unknown dialect."""
     if dialect in _COMPLETION:
         return tuple(completion_specs(dialect))
     specs = chat_specs(dialect)
@@ -218,16 +205,7 @@ def intrinsics_of(dialect: str) -> tuple[str, ...]:
 
 
 def codec(dialect: str, intrinsic: str, **changes: Any) -> DialectCodec:
-    """The codec of an intrinsic in a dialect.
-
-    Args:
-        dialect: one of `DIALECTS`.
-        intrinsic: such as `answerability`; see `intrinsics_of`.
-        changes: fields of the codec, such as `exact`, `find` or `adapter`, whose default is its published name.
-
-    Raises:
-        UserError: no such dialect, or it has no such intrinsic.
-    """
+    """The codec of an intrinsic in one of `DIALECTS`; `changes` are fields of it, such as `exact` or `find`."""
     known = intrinsics_of(dialect)
     if intrinsic not in known:
         raise UserError(f"{dialect} has no {intrinsic!r}; it has: {', '.join(known)}")
@@ -246,16 +224,7 @@ def codec(dialect: str, intrinsic: str, **changes: Any) -> DialectCodec:
 
 
 def codec_of_file(path: Path, intrinsic: str | None = None, **changes: Any) -> ChatCodec:
-    """The codec of an adapter by its own `io.yaml`.
-
-    Args:
-        path: the file.
-        intrinsic: what its reply means; None for a configuration that is only sent.
-        changes: as of `codec`.
-
-    Raises:
-        UserError: the file is no such configuration, or its labels are not those of the intrinsic.
-    """
+    """The codec of an adapter by its own `io.yaml`; without an intrinsic, for a configuration that is only sent."""
     return codec_of_spec(load_spec(path), intrinsic, **changes)
 
 
@@ -270,14 +239,9 @@ _PLAIN = frozenset({"citation_generation", "hallucination_detection", "context_a
 
 
 def embedded(made: ChatCodec, name: str, *, activated: bool) -> ChatCodec:
-    """The codec of an adapter inside a Granite Switch checkpoint.
+    """The codec of an adapter inside a Granite Switch checkpoint, made of that of the same adapter by itself.
 
     Its requests name the adapter to the model's chat template, which writes the adapter's control token.
-
-    Args:
-        made: the codec of the same adapter by itself.
-        name: what the checkpoint calls the adapter.
-        activated: whether it is an activated LoRA.
     """
     extra = {**(made.spec.parameters.get("extra_body") or {}), "chat_template_kwargs": {"adapter_name": name}}
     spec = replace(made.spec, name=name, model=None, parameters={**made.spec.parameters, "extra_body": extra})
@@ -290,9 +254,6 @@ def switch_codecs(folder: Path) -> dict[str, ChatCodec]:
 
     Each is made of the adapter's own `io.yaml`, as `adapter_index.json` lists them. Adapters without one, and those of
     functions that are not known here, are left out.
-
-    Raises:
-        UserError: the index or an `io.yaml` cannot be used.
     """
     path = folder / "adapter_index.json"
     if not path.is_file():
@@ -316,11 +277,7 @@ def switch_codecs(folder: Path) -> dict[str, ChatCodec]:
 
 @cache
 def chat_specs(dialect: str) -> Mapping[str, Spec]:
-    """All configurations of a chat dialect, by the name of their file.
-
-    Raises:
-        UserError: no such dialect.
-    """
+    """All configurations of a chat dialect, by the name of their file; refuses an unknown dialect."""
     if dialect not in _CHAT:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(DIALECTS)}")
     shared = "mellea" if dialect == SWITCH else dialect.removesuffix(_GPT_OSS)

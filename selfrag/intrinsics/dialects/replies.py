@@ -300,13 +300,10 @@ def reply(binding: Binding, index: int) -> str:
 
 
 def targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
-    """The training targets of a request; decoding them gives the gold back.
+    """The training targets of a request; decoding them gives the gold back, and gold that does not fit is refused.
 
     Explanations are left empty: nobody wrote them down. A reply speaks of all sentences, so one unknown sentence leaves
     nothing to teach.
-
-    Raises:
-        UserError: the gold does not fit the request.
     """
     if binding.shape in (Shape.WORD, Shape.LABEL):
         return _label_targets(binding, request, gold)

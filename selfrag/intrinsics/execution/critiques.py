@@ -54,13 +54,7 @@ def shown(passage: Passage) -> str:
 
 
 def bm25(text: str, sentences: Sequence[str], passage: str) -> float:
-    """Okapi BM25 (k1 1.2, b 0.75) of a passage as a share of the most that any passage could get, from 0 to 1.
-
-    Args:
-        text: what is looked for.
-        sentences: where words are counted, to tell rare ones from frequent ones; at least one.
-        passage: what is scored.
-    """
+    """Okapi BM25 (k1 1.2, b 0.75) of a passage among `sentences`, as a share of the most that any passage could get."""
     documents = [content_words(one) for one in sentences]
     mean = sum(map(len, documents)) / len(documents) or 1.0
     found, size = Counter(content_words(passage)), len(content_words(passage))
@@ -96,11 +90,7 @@ class View(ABC):
     """An intrinsic as critiques of pairs."""
 
     def pairs(self, state: State) -> list[Pair]:
-        """What is to be judged: each passage by the question, as a rule.
-
-        Raises:
-            UserError: the intrinsic cannot be judged by critiques for this state.
-        """
+        """What is to be judged: each passage by the question, as a rule. Refuses what critiques cannot judge."""
         question = last_query(state)
         return [
             Pair(ISREL, question.text, passage, index, state.in_passage(Scope.PASSAGE, index))
@@ -246,11 +236,7 @@ class Critiques(ABC):
     cost: ClassVar[Cost]
 
     def steps(self, states: Sequence[State]) -> Steps[list[Reflection]]:
-        """One reflection a state; all pairs of all states share a batch.
-
-        Raises:
-            UserError: the intrinsic cannot be judged in this way for a state.
-        """
+        """One reflection a state; all pairs of all states share a batch."""
         view = VIEWS[self.intrinsic]
         asked = [(state, view.pairs(state)) for state in states]
         found = iter((yield from self.judged([(state, pair) for state, pairs in asked for pair in pairs])))

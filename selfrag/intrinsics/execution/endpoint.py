@@ -131,11 +131,7 @@ def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> d
 
 
 def parse(content: bytes, route: str) -> Completion:
-    """The completion in a reply of a route.
-
-    Raises:
-        BadReplyError: it is not JSON, or has no text; nothing is ever filled in.
-    """
+    """The completion in a reply of a route; a `BadReplyError` where it has no text, and nothing is ever filled in."""
     reply = json_of(content)
     match reply:
         case {"choices": [{"message": {"content": str() | None as text}} as choice, *_]} if route == CHAT:
@@ -289,12 +285,7 @@ _DESCENT = (ConstraintMode.STRUCTURED, ConstraintMode.SCHEMA, ConstraintMode.NON
 
 
 class EndpointExecutor:
-    """An `Executor` on a server. Which way of constraining it obeys is found out once.
-
-    Attributes:
-        config: how to reach it.
-        constraint_mode: how constraints are sent; AUTO until the first one was.
-    """
+    """An `Executor` on a server; how it is held to constraints is found out by the first call that has one."""
 
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
@@ -355,10 +346,7 @@ class _Connection:
         return (await self._send(make(constraint_mode), constraint_mode, begun))[0]
 
     async def _settle(self, make: Callable[[ConstraintMode], Request], begun: str) -> Completion | Failed:
-        """Find the strictest way that the server takes and obeys, by the first constrained call.
-
-        A server that does not know a way refuses the call, or ignores the constraint and says nothing.
-        """
+        """Find the strictest way that the server obeys; what it does not know, it refuses or silently ignores."""
         for constraint_mode in _DESCENT:
             call = make(constraint_mode)
             result, status = await self._send(call, constraint_mode, begun)

@@ -66,13 +66,7 @@ def _rest(said: str, whole: str) -> str:
 
 
 def label_ids(codec: TextCodec, constraint: Constraint | None, most: int) -> tuple[int, ...]:
-    """Ids that can be part of a label that a constraint enumerates, for watching while text is generated.
-
-    Args:
-        codec: tokenises the labels, with and without what may stand before them.
-        constraint: its enumerations and booleans are the labels.
-        most: ids at most; those that can begin a label come first.
-    """
+    """Ids that can be part of a label that a constraint enumerates, those that can begin one first, `most` at most."""
     texts: list[str] = []
     if constraint is not None and constraint.form is Form.CHOICE:
         texts = constraint.value
@@ -128,11 +122,7 @@ class SlotPlan:
 
 
 def plan(renderer: Renderer, slot: Slot, prompt: Ids, *, adapter: str | None, most_watched: int) -> SlotPlan:
-    """The requests of a slot after a prompt.
-
-    Raises:
-        UserError: the tokenizer cannot tell the surfaces apart.
-    """
+    """The requests of a slot after a prompt."""
     shared, rests = renderer.slot(slot)
     before = tuple(renderer.text.encode(slot.prefill))
     border = common_length(shared, before)
@@ -177,20 +167,10 @@ class _Plan:
 
 
 class EngineExecutor:
-    """An `Executor` over an engine, which can also run inside a decoder (`steps`).
-
-    Attributes:
-        engine: where requests run.
-        renderer: of the model's tokenizer.
-    """
+    """An `Executor` over an engine, which can also run inside a decoder (`steps`)."""
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
-        """Join an engine and the tokenizer of its model.
-
-        Args:
-            engine: loaded with the adapters that requests will name.
-            tokenizer: of Hugging Face, or a `Renderer`.
-        """
+        """Join an engine, with the adapters that requests will name, and its model's tokenizer or `Renderer`."""
         self.engine = engine
         self.renderer = tokenizer if isinstance(tokenizer, Renderer) else Renderer.of(tokenizer)
 
@@ -199,11 +179,7 @@ class EngineExecutor:
         return pump(self.engine, self.steps(requests))
 
     def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
-        """The same with the engine left to the caller; one batch.
-
-        Raises:
-            UserError: an adapter is not loaded, sampling is asked for, or the tokenizer cannot render the prompt.
-        """
+        """The same with the engine left to the caller; one batch. Refuses sampling and adapters that are not loaded."""
         plans = [self._plan(request) for request in requests]
         results = iter((yield [one for made in plans for one in made.requests]))
         return [self._completion(made, [next(results) for _ in made.requests]) for made in plans]

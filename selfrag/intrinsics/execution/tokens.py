@@ -113,11 +113,7 @@ class RelevanceScorer:
     passage_tokens: int = PASSAGE_TOKENS  # a passage's body is cut here
 
     def __call__(self, queries: Sequence[str], passages: Sequence[Sequence[Passage]], /) -> list[list[float]]:
-        """For each query a number from 0 to 1 for each of its passages.
-
-        Raises:
-            EngineError: the engine died or could not serve a passage; the message says why.
-        """
+        """For each query a number from 0 to 1 for each passage; an `EngineError` says why one has none."""
         pairs = [(query, passage) for query, found in zip(queries, passages, strict=True) for passage in found]
         states = [State((Message("user", query),), (passage,)) for query, passage in pairs]
         reflector = TokenReflector(self.prompting, ISREL, self.passage_tokens)
@@ -177,11 +173,7 @@ LEAST = 1e-4
 
 
 def features(judgment: Judgment, pair: Pair) -> Mapping[str, float]:
-    """What is weighed, by name.
-
-    Returns:
-        `token`: log-odds of the group's score; `overlap`: share of the text's content words in the passage.
-    """
+    """What is weighed: `token`, log-odds of the group's score; `overlap`, the share of content words in the passage."""
     p = min(max(judgment.score, LEAST), 1 - LEAST)
     return MappingProxyType({"token": math.log(p / (1 - p)), "overlap": overlap(pair.text, shown(pair.passage))})
 
@@ -200,11 +192,7 @@ class Weighing:
 
     @classmethod
     def read(cls, path: Path) -> Weighing:
-        """Read a file that `write` made.
-
-        Raises:
-            UserError: it cannot be read, or holds something else.
-        """
+        """Read a file that `write` made; refuses anything else."""
         try:
             record = read_json(path)
             if record.pop("format") != FORMAT:
@@ -260,11 +248,7 @@ class ScoreCalibrator:
 
     @classmethod
     def read(cls, path: Path) -> ScoreCalibrator:
-        """Read a file that `write` made.
-
-        Raises:
-            UserError: it cannot be read, or holds something else.
-        """
+        """Read a file that `write` made; refuses anything else."""
         try:
             record = read_json(path)
             found = cls(*(tuple(map(float, record[name])) for name in ("scores", "accuracy")))

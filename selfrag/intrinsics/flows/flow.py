@@ -93,9 +93,6 @@ class Search(Stage):
         """Set the passages; those that came with the conversation make a search needless.
 
         A search that fails after an answer was written finds nothing, and the answer stays.
-
-        Raises:
-            DecodingError: the retriever failed before anything was written.
         """
         if progress.seen.passages:
             return progress.noted("search", f"{len(progress.seen.passages)} given", passages=progress.seen.passages)
@@ -231,12 +228,7 @@ class Write(Stage):
         whole("samples", self.samples)
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
-        """Set the answers.
-
-        Raises:
-            UserError: the conversation does not end with a question.
-            DecodingError: nothing could be written.
-        """
+        """Set the answers; refuses a conversation that does not end with a question."""
         if progress.seen.messages[-1].role != "user":
             raise UserError("the conversation must end with the user's turn; the last one is of another role")
         answers = yield from self.writer.write(progress, run, self.samples)
@@ -252,11 +244,7 @@ class Take(Stage):
     """Takes the answer that the conversation ends with, whoever wrote it, in place of writing one."""
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
-        """Set the answer.
-
-        Raises:
-            UserError: the conversation does not end with an answer.
-        """
+        """Set the answer; refuses a conversation that does not end with one."""
         last = progress.given.messages[-1]
         if last.role != "assistant" or not last.content.strip():
             raise UserError("the conversation must end with the assistant turn that is to be looked at")
@@ -273,11 +261,7 @@ PARTS = ("qr", "again", "ad")
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Parts of a flow's name, such as `qr+ad`; none of `none`.
-
-    Raises:
-        UserError: an unknown part.
-    """
+    """Parts of a flow's name, such as `qr+ad`; none of `none`."""
     wanted = name.strip().casefold().replace(" ", "")
     given = [] if wanted == "none" else wanted.split("+")
     if set(given) - set(PARTS):

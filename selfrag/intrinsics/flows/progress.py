@@ -121,11 +121,7 @@ class ReflectorStage(Stage):
 
 
 def begin(state: State) -> Progress:
-    """The start of a flow.
-
-    Raises:
-        UserError: no user turn, or an empty last one.
-    """
+    """The start of a flow; refuses a conversation without a question."""
     index = state.last("user")
     if index is None or not state.messages[index].content.strip():
         raise UserError("the conversation has no question; its last user turn must have text")
