@@ -11,7 +11,7 @@ from typing import Any
 from selfrag.errors import UserError
 
 PARTS = {
-    "conversation": "selfrag.intrinsics.conversation:Conversation",
+    "conversation": "selfrag.intrinsics.flows.flow:ConversationDecoders",
     "reflectors": "selfrag.intrinsics.reflectors",
 }
 """What takes part in an answer only where reflectors, flows or conversations of several turns are asked for."""

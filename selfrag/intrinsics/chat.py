@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from retrieval.splitting import SentenceFinder
@@ -14,7 +14,6 @@ from selfrag.intrinsics.contract import (
     DIALECT,
     ChatPrompt,
     Citation,
-    Code,
     Completion,
     Constraint,
     Diagnostic,
@@ -26,7 +25,8 @@ from selfrag.intrinsics.contract import (
     Target,
     logsumexp,
 )
-from selfrag.intrinsics.dialects.output import shown, slot_judgment, slot_scores, understand
+from selfrag.intrinsics.dialects.output import slot_judgment, slot_scores, understand
+from selfrag.intrinsics.dialects.replies import Binding, place, reflection_of, targets
 from selfrag.intrinsics.labels import CITED, in_set
 from selfrag.intrinsics.layout import arguments as given_arguments
 from selfrag.intrinsics.layout import conversation, numbered_documents, numbers, one_line, turn
@@ -34,13 +34,12 @@ from selfrag.intrinsics.sentences import (
     cited_spans,
     earlier_sites,
     last_index,
-    last_query,
     response_sites,
     rules,
     source_sites,
 )
 from selfrag.intrinsics.state import Message, Site, State
-from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import LabelSet
 
 
@@ -147,31 +146,33 @@ def _sentence_slots(sites: Sequence[Site], surfaces: tuple[str, ...], asking: st
 class TextCodec:
     """A text in a JSON object with one field, for intrinsics that write: a `Teachable` codec."""
 
-    intrinsic: str  # its name
-    key: str  # field of the JSON object
+    binding: Binding  # the field, what the text is about and what it amounts to, as in the published dialects
     task: str  # the question at the end of the user turn
-    labels: LabelSet  # what the text amounts to
-    label: Callable[[State, str], str]  # name of the label for a state and the text written
     documents: bool = False  # whether the model sees the passages
     max_tokens: int = 128  # of the reply
-    place: Callable[[State], Site] = last_query  # the site that the text is about, for a state
     arguments: tuple[str, ...] = ()  # names of arguments that the model sees
     find: SentenceFinder = rules  # sentence splitter for the passages
     dialect: ClassVar[str] = DIALECT
     writes: ClassVar[bool] = True  # a text, which costs more than a label
 
+    @property
+    def intrinsic(self) -> str:
+        """Its name."""
+        return self.binding.intrinsic
+
     def encode(self, state: State) -> Request:
         """Conversation and task in one user turn; the reply is constrained to the JSON object."""
+        (key,) = self.binding.path
         schema = {
             "type": "object",
-            "properties": {self.key: {"type": "string"}},
-            "required": [self.key],
+            "properties": {key: {"type": "string"}},
+            "required": [key],
             "additionalProperties": False,
         }
         return _request(
             state,
-            f"{self.task} Reply with JSON: {json.dumps({self.key: '...'})}",
-            (self.place(state),),
+            f"{self.task} Reply with JSON: {json.dumps({key: '...'})}",
+            (place(self.binding.scope, state),),
             source_sites(state, self.find) if self.documents else None,
             given_arguments(state.arguments, self.arguments),
             max_tokens=self.max_tokens,
@@ -180,31 +181,12 @@ class TextCodec:
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """The text, on one line, and a hard judgment on it; both undefined if no whole text was written."""
-        output = understand(request, completion)
-        root = output.json.root
-        node = None if root is None else root if root.members is None else root.members.get(self.key)
-        text: str | None = None
-        if root is not None and (node is None or not isinstance(node.value, str)):
-            output.say(Code.INVALID, f"no text in the field {self.key!r} of {shown(completion.text)}")
-        elif node is not None and node.complete:
-            text = one_line(node.value) or None
-            if text is None:
-                output.say(Code.EMPTY, f"the field {self.key!r} is empty")
-        (site,) = request.sites
-        judgment = None if text is None else self._judgment(request.state, text, str(site))
-        findings = (Finding(site, judgment),)
-        return Reflection(request.state, findings, text, completion.text, tuple(output.diagnostics))
+        found = reflection_of(self.binding, understand(request, completion))
+        return found if found.text is None else replace(found, text=one_line(found.text))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
         """The JSON object."""
-        if gold.text is None or not gold.text.strip():
-            raise UserError(f"{self.intrinsic}: the gold has no text")
-        return (Target("", json.dumps({self.key: one_line(gold.text)}, ensure_ascii=False)),)
-
-    def _judgment(self, state: State, text: str, site: str) -> Judgment:
-        name = self.label(state, text)
-        distribution = tuple(float(label == name) for label in self.labels.names)
-        return Judgment(self.labels, site, distribution, 1.0, Source.HARD)
+        return targets(self.binding, request, replace(gold, text=one_line(gold.text or "")))
 
 
 TASK = (

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability, Documents, Needs, YesNoResult
+from selfrag.intrinsics.catalog import CRITERIA, guardian_arguments, named
 from selfrag.intrinsics.chat import LabelCodec, TextCodec
 from selfrag.intrinsics.contract import Reflection
+from selfrag.intrinsics.dialects.registry import BINDINGS
 from selfrag.intrinsics.labels import COMPLIANCE, CORRECTED, POLICY, RISK
 from selfrag.intrinsics.layout import is_word, one_line
-from selfrag.intrinsics.published import CRITERIA, guardian_arguments, named
 from selfrag.intrinsics.questions import RewriteResult
 from selfrag.intrinsics.sentences import judged_turn, last_turn
 from selfrag.intrinsics.state import State
@@ -129,16 +130,7 @@ class FactualityCorrection(Capability[CorrectionResult]):
     role = CORRECTED.role
     summary = "the response with its factual errors corrected"
     needs = Needs(("assistant",), Documents.OPTIONAL)
-    chat = TextCodec(
-        name,
-        "correction",
-        CORRECT,
-        CORRECTED,
-        lambda state, text: "correct" if is_word(text, NOTHING) else "corrected",
-        documents=True,
-        max_tokens=512,
-        place=judged_turn,
-    )
+    chat = TextCodec(BINDINGS[name], CORRECT, documents=True, max_tokens=512)
     result_type = CorrectionResult
 
 

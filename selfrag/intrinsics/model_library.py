@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 from selfrag.errors import UserError, VocabularyError
 from selfrag.intrinsics.capability import Capability
-from selfrag.intrinsics.catalog import AdapterCard, check_cards, codec_of, find
+from selfrag.intrinsics.catalog import PUBLISHED, AdapterCard, check_cards, codec_of, find, find_published
 from selfrag.intrinsics.contract import DIALECT, Codec, Execution, Executor
 from selfrag.intrinsics.execution.critiques import BM25, VIEWS, Overlap
 from selfrag.intrinsics.execution.tokens import Combined, ScoreCalibrator, Tokens, TraceCertainty, Weighing
-from selfrag.intrinsics.published import PUBLISHED, find_published
 from selfrag.loading import DEMO, resolve_adapter, shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
@@ -136,7 +135,7 @@ class Library:
                 checkpoint are found by its own index.
             engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
             adapters: folder of a LoRA adapter (its name on a server) by the intrinsic's name, which is then judged by
-                it; `published` for that of `selfrag.intrinsics.published`. None takes those that are shipped with the
+                it; `published` for that of the catalogue. None takes those that are shipped with the
                 demo model, and none for other models.
             dialect: see `codec_of`; None is what the adapter's own `io.yaml` says, else the default dialect, and
                 refuses adapters without either and without a card (`check_cards`).

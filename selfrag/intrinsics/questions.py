@@ -10,6 +10,7 @@ from retrieval.passage import Passage
 from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, YesNoResult, spread
 from selfrag.intrinsics.chat import LabelCodec, TextCodec
 from selfrag.intrinsics.contract import Code, Diagnostic, Finding, Reflection, Scope
+from selfrag.intrinsics.dialects.registry import BINDINGS
 from selfrag.intrinsics.labels import ANSWERABLE, CHANGED, CLEAR, RELEVANCE
 from selfrag.intrinsics.layout import is_word
 from selfrag.intrinsics.sentences import first_passage, last_query
@@ -131,10 +132,6 @@ REWRITE = (
 )
 
 
-def _change(state: State, text: str) -> str:
-    return "unchanged" if same_question(state.query or "", text) else "changed"
-
-
 @dataclass(frozen=True, slots=True)
 class RewriteResult(Result):
     """A rewritten turn."""
@@ -170,7 +167,7 @@ class QueryRewrite(Capability[RewriteResult]):
     role = CHANGED.role
     summary = "the last question, understandable on its own"
     needs = Needs(("user",), Documents.UNUSED)
-    chat = TextCodec(name, "rewritten_question", REWRITE, CHANGED, _change)
+    chat = TextCodec(BINDINGS[name], REWRITE)
     result_type = RewriteResult
 
 
@@ -181,10 +178,6 @@ CLARIFY = (
     "If the last message of the user is too vague or ambiguous to be answered, write one short question that asks the"
     f" user for what is missing. Otherwise write {CLEAR_WORD}."
 )
-
-
-def _clarity(state: State, text: str) -> str:
-    return "clear" if is_word(text, CLEAR_WORD) else "unclear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +191,7 @@ class ClarificationResult(Result):
     def of(cls, reflection: Reflection) -> ClarificationResult:
         """The question, if there is one."""
         text = reflection.text
-        asked = None if text is None or _clarity(reflection.state, text) == "clear" else text
+        asked = None if text is None or is_word(text, CLEAR_WORD) else text
         return cls(reflection.diagnostics, asked, text is not None)
 
     @property
@@ -220,5 +213,5 @@ class QueryClarification(Capability[ClarificationResult]):
     role = CLEAR.role
     summary = "is there something to ask back before answering?"
     needs = Needs(("user",), Documents.OPTIONAL)
-    chat = TextCodec(name, "clarification", CLARIFY, CLEAR, _clarity, documents=True)
+    chat = TextCodec(BINDINGS[name], CLARIFY, documents=True)
     result_type = ClarificationResult

@@ -8,14 +8,15 @@ from typing import Any, ClassVar
 
 from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, Result, YesNoResult, spread
+from selfrag.intrinsics.catalog import CORRECTIONS
 from selfrag.intrinsics.chat import CitationCodec, LabelCodec, SentenceCodec, TextCodec
 from selfrag.intrinsics.contract import Citation, Reflection, Site
 from selfrag.intrinsics.dialects.lenient_json import read
+from selfrag.intrinsics.dialects.registry import BINDINGS
 from selfrag.intrinsics.guardian import CorrectionResult
 from selfrag.intrinsics.labels import ANSWER_RELEVANCE, CERTAINTY, CHANGED, CITED, FAITHFULNESS
-from selfrag.intrinsics.published import CORRECTIONS
 from selfrag.intrinsics.sentences import judged_turn
-from selfrag.intrinsics.state import State, same_question
+from selfrag.intrinsics.state import State
 from selfrag.reflection.judgment import Judgment
 
 FAITHFUL = (
@@ -324,14 +325,10 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
     summary = "the response, made relevant to the question"
     needs = Needs(("assistant",), Documents.REQUIRED, (CATEGORY, ANALYSIS), (METHOD,))
     chat = TextCodec(
-        name,
-        "answer_relevance_rewrite",
+        replace(BINDINGS[name], labels=CHANGED),
         REWRITE,
-        CHANGED,
-        lambda state, text: "unchanged" if same_question(state.response or "", text) else "changed",
         documents=True,
         max_tokens=512,
-        place=judged_turn,
         arguments=(CATEGORY, ANALYSIS, METHOD),
     )
     result_type = CorrectionResult

@@ -27,11 +27,18 @@ from selfrag.intrinsics import (
     Library,
     PolicyGuardrails,
 )
-from selfrag.intrinsics.catalog import codec_of, find
+from selfrag.intrinsics.catalog import (
+    CRITERIA,
+    EMBEDDED,
+    REPOSITORIES,
+    codec_of,
+    find,
+    find_published,
+    guardian_arguments,
+)
 from selfrag.intrinsics.contract import Completion, Message, State
 from selfrag.intrinsics.dialects.registry import codec, switch_codecs
 from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
-from selfrag.intrinsics.published import CRITERIA, EMBEDDED, REPOSITORIES, find_published, guardian_arguments
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer, resolve_adapter

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from retrieval.reading import read_json
-from retrieval.splitting import SentenceFinder, Span, sentence_finder
+from retrieval.splitting import Span
 from selfrag.errors import UserError, require
-from selfrag.intrinsics.catalog import DIALECTS, SWITCH
+from selfrag.intrinsics.catalog import DIALECTS, EMBEDDED, SWITCH, guardian_arguments
 from selfrag.intrinsics.contract import Scope
 from selfrag.intrinsics.dialects.chat import ChatCodec, Spec, load_spec, read_spec
 from selfrag.intrinsics.dialects.completion import CompletionCodec, completion_specs
@@ -37,7 +37,6 @@ from selfrag.intrinsics.labels import (
     RELEVANCE,
     RISK,
 )
-from selfrag.intrinsics.published import EMBEDDED, guardian_arguments
 
 _STATED = {"policy_text": "The rules that the conversation states."}
 """For a policy that stands in a system turn."""
@@ -157,19 +156,11 @@ def _written(binding: Binding, enum: Sequence[Any] | None) -> tuple[Any, ...]:
     return tuple(forms)
 
 
-PUNKT = "punkt"
-"""NLTK's Punkt without trained parameters, as the public libraries use it; needs no download."""
+def punkt(text: str) -> Sequence[Span]:
+    """Sentences by NLTK's Punkt without trained parameters, as the public libraries use it; needs no download.
 
-
-def finder(name: str = PUNKT) -> SentenceFinder:
-    """A sentence splitter by name: `punkt`, or what `retrieval.splitting.sentence_finder` takes.
-
-    `punkt` asks for NLTK at its first text only, so that intrinsics that split nothing work without it.
+    NLTK is asked for at the first text only, so that intrinsics that split nothing work without it.
     """
-    return _punkt if name == PUNKT else sentence_finder(name)
-
-
-def _punkt(text: str) -> Sequence[Span]:
     return list(_tokenizer().span_tokenize(text))
 
 
@@ -212,11 +203,11 @@ def codec(dialect: str, intrinsic: str, **changes: Any) -> DialectCodec:
     if dialect in _COMPLETION:
         spec, binding = completion_specs(dialect)[intrinsic], _COMPLETION[dialect][intrinsic]
         joined = dialect == "granite-3.2"
-        return replace(CompletionCodec(dialect, spec, binding, joined, finder(), adapter=spec.adapter), **changes)
+        return replace(CompletionCodec(dialect, spec, binding, joined, punkt, adapter=spec.adapter), **changes)
     newest = EMBEDDED if dialect in ("mellea", SWITCH) else {}
     published = newest.get(intrinsic) or _PUBLISHED.get(intrinsic, intrinsic)
     chat = chat_specs(dialect)[_file(dialect, intrinsic)]
-    made = ChatCodec(dialect, chat, bind(intrinsic, chat.schema), finder(), adapter=published)
+    made = ChatCodec(dialect, chat, bind(intrinsic, chat.schema), punkt, adapter=published)
     if dialect == SWITCH:
         # As published: a server that begins the reply with a label's prefill has the control token behind it.
         made = replace(embedded(made, published, activated=intrinsic not in _PLAIN), exact=False)
@@ -231,7 +222,7 @@ def codec_of_file(path: Path, intrinsic: str | None = None, **changes: Any) -> C
 def codec_of_spec(spec: Spec, intrinsic: str | None = None, **changes: Any) -> ChatCodec:
     """The codec of a configuration that was read already; see `codec_of_file`."""
     binding = None if intrinsic is None else bind(intrinsic, spec.schema)
-    return replace(ChatCodec("io.yaml", spec, binding, finder(), adapter=spec.name), **changes)
+    return replace(ChatCodec("io.yaml", spec, binding, punkt, adapter=spec.name), **changes)
 
 
 _PLAIN = frozenset({"citation_generation", "hallucination_detection", "context_attribution"})

@@ -1,4 +1,4 @@
-"""`Flow`: stages in order, as a value; the paper's four by name; and running flows over conversations."""
+"""`Flow`: stages in order, as a value; the paper's four by name; and flows over conversations, of `SelfRAG` too."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from retrieval.checks import choice, whole
-from retrieval.passage import Retriever
+from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.driver import Answered, Broken, Service, drive
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.decoding.sessions import Serving
 from selfrag.decoding.tree import Decoder, distinct
@@ -20,6 +22,7 @@ from selfrag.intrinsics.flows.progress import (
     Progress,
     ReflectorStage,
     Run,
+    SelfRAGWriter,
     Stage,
     Staging,
     Writer,
@@ -28,9 +31,10 @@ from selfrag.intrinsics.flows.progress import (
     first_score,
     taken,
 )
-from selfrag.intrinsics.reflectors import services
+from selfrag.intrinsics.reflectors import JUDGING, critic, services
 from selfrag.intrinsics.sentences import response_sites
 from selfrag.intrinsics.state import Conversation, read_state, same_question, search_query
+from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 
@@ -470,3 +474,67 @@ def _segment(answer: Answer, state: State, finding: Finding) -> Segment:
 def _lowest(reflection: Reflection) -> float | None:
     scores: Sequence[float] = [judgment.score for judgment in reflection.judgments if judgment.defined]
     return min(scores, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationDecoders:
+    """How one call of `SelfRAG` answers conversations: by a flow, or with a rewrite for its searches if one is written.
+
+    Earlier turns precede the prompt.
+    """
+
+    prompting: Prompting  # of the model
+    policy: Decoding  # settings
+    engine: Any  # of the driver
+    reflectors: tuple[Reflector, ...]  # at hand, by their roles and names
+    # a flow, the name of one of the paper's, or None for a rewrite where there is something to rewrite
+    flow: Flow | str | None
+    rewrite_scope: Sees  # what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.reflectors]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UserError(f"two reflectors are called {twice!r}; give one of them another name")
+
+    @property
+    def critics(self) -> tuple[Critic, ...]:
+        """The reflectors that judge what is written."""
+        return tuple(critic(one, self.engine) for one in self.reflectors if one.role in JUDGING)
+
+    def decoder(self, given: Any, passages: Sequence[Passage] | None) -> Decoder:
+        """The decoder of one question or conversation; refuses one that does not end with the user's turn."""
+        state = read_state(given)
+        if state.messages[-1].role != "user":
+            raise UserError("the conversation must end with the user's turn, which is the question")
+        flow = self._flow(state, given_passages=passages is not None)
+        if passages is not None:
+            state = read_state(state, list(passages))
+        return (yield from flow.decoder(state, self.engine))
+
+    def services(self) -> dict[str, Service]:
+        """What a driver needs to serve reflectors that run beside the engine."""
+        found = services(self.reflectors, self.engine)
+        return found | (self.flow.services(self.engine) if isinstance(self.flow, Flow) else {})
+
+    def _flow(self, state: State, *, given_passages: bool) -> Flow:
+        if isinstance(self.flow, Flow):
+            return self.flow
+        writer = SelfRAGWriter(self.prompting, self.policy, self.critics)
+        rewrite, answerability = self._of(Role.REWRITE), self._of(Role.ANSWERABLE)
+        if self.flow is None:
+            follows = sum(turn.role == "user" for turn in state.messages) > 1
+            if not follows or rewrite is None or given_passages:
+                return Flow((Write(writer),))
+            return named("qr", writer, rewrite=rewrite, k=None, rewrite_scope=self.rewrite_scope)
+        return named(
+            self.flow,
+            writer,
+            rewrite=rewrite,
+            answerability=answerability,
+            k=self.policy.passages if {"again", "ad"} & set(parts_of(self.flow)) else None,
+            rewrite_scope=self.rewrite_scope,
+            text=self.policy.abstention,
+        )
+
+    def _of(self, role: Role) -> Reflector | None:
+        return next((one for one in self.reflectors if one.role == role), None)
