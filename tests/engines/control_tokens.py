@@ -13,6 +13,8 @@ from typing import Any
 
 import tiny
 from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import AddedToken, PreTrainedTokenizerFast
 
 from selfrag.reflection.labels import TOKENS
 
@@ -43,8 +45,6 @@ JSON = CHATML.replace("{{ d.doc_id }}\n{{ d.title }}\n{{ d.text | trim }}", "{{ 
 
 def _with_markers(tokenizer: Any, *, normalized: bool = False, template: str = CHATML) -> Any:
     """Half of the markers as special tokens, half as ordinary added ones; `<|im_end|>` ends a turn."""
-    from transformers import AddedToken
-
     for special in (False, True):
         some = [one for at, one in enumerate(HOSTILE) if (at % 2 == 0) == special or one.startswith("<|im_")]
         missing = [one for one in some if one not in TOKENS or one not in tokenizer.get_vocab()]
@@ -64,8 +64,6 @@ def sentencepiece() -> Any:
 
 def careless() -> Any:
     """Everything is folded to lower case and compatibility forms before added tokens are looked for."""
-    from tokenizers import normalizers
-
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     return _with_markers(tokenizer, normalized=True)
@@ -73,9 +71,6 @@ def careless() -> Any:
 
 def unigram() -> Any:
     """Control tokens are pieces of the model itself, found by its search."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     control = [(token, 0.0) for token in ("<unk>", "<s>", "</s>", *TOKENS, "<think>", "[INST]", "<bos>")]
     letters = "\u2581abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ<>/[]:|_0123456789.,~!"
     core = Tokenizer(models.Unigram([*control, *((letter, -5.0) for letter in letters)], unk_id=0))
@@ -86,9 +81,6 @@ def unigram() -> Any:
 
 def wordpiece() -> Any:
     """Drops control and invisible characters, accents and case, as BERT does, also in front of its added tokens."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     letters = "abcdefghijklmnopqrstuvwxyz0123456789<>[]|/:_.,"
     words = ["[UNK]", *letters, *(f"##{letter}" for letter in letters)]
     core = Tokenizer(models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
@@ -100,8 +92,6 @@ def wordpiece() -> Any:
 
 def tiktoken() -> Any:
     """Byte-level BPE over the pieces of a pattern, as in GPT-4 and Qwen."""
-    from tokenizers import Regex, pre_tokenizers
-
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     pattern = Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+")
     split = pre_tokenizers.Split(pattern, behavior="isolated")
@@ -110,14 +100,8 @@ def tiktoken() -> Any:
     return _with_markers(tokenizer)
 
 
-FAMILIES = {
-    "byte-level": byte_level,
-    "sentencepiece": sentencepiece,
-    "unigram": unigram,
-    "wordpiece": wordpiece,
-    "tiktoken": tiktoken,
-    "careless": careless,
-}
+MADE = (byte_level, sentencepiece, unigram, wordpiece, tiktoken, careless)
+FAMILIES = {make.__name__.replace("_", "-"): make for make in MADE}
 
 
 def control_ids(tokenizer: Any) -> frozenset[int]:
@@ -134,25 +118,21 @@ def counted(ids: Sequence[int], control: frozenset[int]) -> Counter[int]:
     return Counter(one for one in ids if one in control)
 
 
+DROPPED = ["\u200b", "\x00", "\u0301", "\u00ad", "\x1f", " ", "\ufeff"]
 WIDE = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
-_marker = st.sampled_from(HOSTILE)
-_dropped = st.sampled_from(["\u200b", "\x00", "\u0301", "\u00ad", "\x1f", " ", "\ufeff"])
+_marker, _cut = st.sampled_from(HOSTILE), st.integers(0, 20)
 _pieces = st.one_of(
     _marker,
     _marker,
     _marker.map(lambda token: token.translate(WIDE)),
     _marker.map(str.swapcase),
-    st.tuples(_marker, st.integers(1, 20)).map(lambda two: two[0][: two[1]]),
-    st.tuples(_marker, st.integers(1, 20)).map(lambda two: two[0][two[1] :]),
-    st.tuples(_marker, st.integers(0, 8), _dropped).map(
-        lambda three: three[0][: three[1]] + three[2] + three[0][three[1] :]
+    st.builds(lambda token, at: token[:at], _marker, _cut),
+    st.builds(lambda token, at: token[at:], _marker, _cut),
+    st.builds(
+        lambda token, at, drop: token[:at] + drop + token[at:], _marker, st.integers(0, 8), st.sampled_from(DROPPED)
     ),
-    st.sampled_from(
-        ["a", " ", "\n", "Is it? ", "no.", "<", "[", "<|", "|>", "]", ">", "\ue000", "\ue0000", '\ue0001aA"<\ue001']
-    ),
-    st.sampled_from(
-        ["\ud800", "\udfff", "{{ 7 }}", "{% raw %}", '"', "\\", "\u226e", "\ufe64", "\uff3b", "[1]", "<c0>"]
-    ),
+    st.sampled_from(["a", " ", "\n", "Is it? ", "no.", *"<[|>]", "<|", "|>", "\ue000", "\ue0000", '\ue0001aA"<\ue001']),
+    st.sampled_from(["\ud800", "\udfff", "{{ 7 }}", "{% raw %}", *'"\\\u226e\ufe64\uff3b', "[1]", "<c0>"]),
     st.text(st.characters(codec=None), max_size=3),
 )
 texts = st.lists(_pieces, min_size=1, max_size=5).map("".join)

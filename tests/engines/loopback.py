@@ -19,11 +19,8 @@ class Loopback(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), self.handler)
         self.connections = set()
         self.lock = threading.Lock()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     def stop(self):
         self.shutdown()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from selfrag.reflection.labels import TOKENS
 
@@ -26,46 +26,39 @@ SENTENCES = (
 )
 """Training text of the tokenizers."""
 
-BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
+
+def _trained(core: Any, vocab_size: int, special: list[str], alphabet: list[str]) -> Any:
+    from tokenizers import trainers
+
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    core.train_from_iterator(SENTENCES, trainer)
+    return core
 
 
 def byte_level_tokenizer(*, reflection: bool = True, vocab_size: int = 400) -> Any:
     """A byte-level BPE tokenizer as SmolLM2 has it: `<|im_start|>` as BOS (never added), `<|im_end|>` as EOS."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    core.train_from_iterator(SENTENCES, trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<|im_start|>",
-        eos_token="<|im_end|>",
-        unk_token="<|endoftext|>",
-        clean_up_tokenization_spaces=False,
-    )
+    core, special = Tokenizer(models.BPE()), {"unk_token": "<|endoftext|>"}
+    special |= {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    _trained(core, vocab_size, list(special.values()), pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, clean_up_tokenization_spaces=False, **special)
     return with_reflection_tokens(tokenizer) if reflection else tokenizer
 
 
 def sentencepiece_tokenizer(*, reflection: bool = True, vocab_size: int = 500) -> Any:
     """A llama-style tokenizer: ids 0..2 are `<unk>`, `<s>`, `</s>`, then 256 byte tokens; `<s>` comes first."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaTokenizerFast
 
     core = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True))
     core.pre_tokenizer = pre_tokenizers.Metaspace()
-    special = ["<unk>", "<s>", "</s>", *BYTE_TOKENS]
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
-    core.train_from_iterator(SENTENCES, trainer)
-    model = json.loads(core.to_str())["model"]
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    model = json.loads(_trained(core, vocab_size, special, []).to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
     tokenizer = LlamaTokenizerFast(vocab=model["vocab"], merges=merges, add_bos_token=True)
     return with_reflection_tokens(tokenizer) if reflection else tokenizer
@@ -80,68 +73,31 @@ def with_reflection_tokens(tokenizer: Any) -> Any:
     return tokenizer
 
 
+def _common(tokenizer: Any, tie: bool) -> dict[str, Any]:
+    common = {"vocab_size": len(tokenizer), "tie_word_embeddings": tie, "initializer_range": 0.3, "dtype": "float32"}
+    return common | {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+
+
 def save_llama(
-    path: Path,
-    *,
-    family: Literal["byte_level", "sentencepiece"] = "byte_level",
-    reflection: bool = True,
-    tie: bool = False,
-    context: int = 1024,
-    seed: int = 0,
+    path: Path, *, family: str = "byte_level", reflection: bool = True, tie: bool = False, context: int = 1024
 ) -> Path:
-    """Write a two-layer random Llama in float32 that transformers and vLLM load.
-
-    Args:
-        path: directory to make.
-        family: which tokenizer.
-        reflection: with the 15 reflection tokens and their (random) rows.
-        tie: one matrix for input and output embeddings.
-        context: longest sequence.
-        seed: of the weights.
-
-    Returns:
-        `path`.
-    """
+    """Write a two-layer random Llama that transformers and vLLM load, with a tokenizer of a family; returns `path`."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     make = byte_level_tokenizer if family == "byte_level" else sentencepiece_tokenizer
     tokenizer = make(reflection=reflection)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=context,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        tie_word_embeddings=tie,
-        initializer_range=0.3,
-        dtype="float32",
-    )
-    return _save(LlamaForCausalLM, config, tokenizer, path, seed)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": context}
+    return _save(LlamaForCausalLM, LlamaConfig(**sizes, **_common(tokenizer, tie)), tokenizer, path)
 
 
-def save_gpt2(path: Path, *, reflection: bool = True, tie: bool = True, context: int = 512, seed: int = 0) -> Path:
-    """Write a two-layer random GPT-2 in float32: learned positions, byte-level BPE, tied or untied output matrix."""
+def save_gpt2(path: Path, *, reflection: bool = True, tie: bool = True) -> Path:
+    """Write a two-layer random GPT-2: learned positions, byte-level BPE, tied or untied output matrix."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     tokenizer = byte_level_tokenizer(reflection=reflection)
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_embd=64,
-        n_layer=2,
-        n_head=2,
-        n_positions=context,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        tie_word_embeddings=tie,
-        initializer_range=0.3,
-        dtype="float32",
-    )
-    return _save(GPT2LMHeadModel, config, tokenizer, path, seed)
+    config = GPT2Config(n_embd=64, n_layer=2, n_head=2, n_positions=512, **_common(tokenizer, tie))
+    return _save(GPT2LMHeadModel, config, tokenizer, path)
 
 
 def save_bert(path: Path) -> Path:
@@ -155,19 +111,13 @@ def save_bert(path: Path) -> Path:
     (path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     BertTokenizerFast(str(path / "vocab.txt"), model_max_length=64).save_pretrained(path)
     torch.manual_seed(7)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(vocab_size=len(words), max_position_embeddings=64, **sizes)
     BertModel(config, add_pooling_layer=False).save_pretrained(path)
     return path
 
 
-def _save(model_class: Any, config: Any, tokenizer: Any, path: Path, seed: int) -> Path:
+def _save(model_class: Any, config: Any, tokenizer: Any, path: Path, seed: int = 0) -> Path:
     import torch
 
     with torch.random.fork_rng():
