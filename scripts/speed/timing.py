@@ -16,7 +16,7 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sessions import Serving
-from selfrag.engines.prefixes import common_length
+from selfrag.engines.base import common_length
 from selfrag.engines.vllm import (
     VLLMConfig,
     VLLMEngine,

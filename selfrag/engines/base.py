@@ -7,12 +7,24 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.decoding.sessions import Serving, session
 from selfrag.decoding.sessions import Ticket as Ticket
 from selfrag.errors import EngineError
+
+Tokens: TypeAlias = Sequence[int] | NDArray[np.int64]
+
+
+def common_length(one: Tokens, other: Tokens) -> int:
+    """Number of leading ids that two sequences share."""
+    size = min(len(one), len(other))
+    different = np.flatnonzero(np.asarray(one[:size]) != np.asarray(other[:size]))
+    return int(different[0]) if different.size else size
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +56,7 @@ class Engine(Serving, Protocol):
 
 
 def check_process(pid: int) -> None:
-    """Refuse an engine in a forked child: its threads, locks and device are the parent's.
-
-    Args:
-        pid: process that loaded the engine.
-
-    Raises:
-        EngineError: this is another process.
-    """
+    """Refuse an engine that was loaded in another process: in a fork its threads, locks and device are the parent's."""
     if os.getpid() != pid:
         raise EngineError(f"the engine was loaded in process {pid} and cannot be used in its fork; load it there again")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -14,8 +14,7 @@ from torch import Tensor
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.engines.adapters import BASE, Scope, dormant, invocation_start
-from selfrag.engines.base import BaseEngine, Limits, Ticket
-from selfrag.engines.prefixes import PrefixCache, shared_prefixes
+from selfrag.engines.base import BaseEngine, Limits, Ticket, common_length
 from selfrag.engines.transformers_model import LoadedModel, Matcher, Prefix, Slab, load, padded_cache, row_of
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
 from selfrag.errors import EngineError, UserError
@@ -31,18 +30,14 @@ class TransformersEngine(BaseEngine):
         self.limits = Limits(
             model.max_model_len, model.vocab_size, adapters=model.adapters, activated=frozenset(model.invocations)
         )
-        self._prefixes: PrefixCache[Prefix] = PrefixCache(config.prefix_cache_mib << 20)
+        self._prefixes = PrefixCache(config.prefix_cache_mib << 20)
         self._waiting: deque[tuple[Ticket, Generate]] = deque()
         self._batches: dict[str | None, Batch] = {}
         self._started: set[Ticket] = set()
 
     @classmethod
     def load(cls, config: TransformersConfig) -> TransformersEngine:
-        """Load the model.
-
-        Raises:
-            EngineError: the checkpoint, an adapter or a setting is unusable; one line says why.
-        """
+        """Load the model; an `EngineError` says in one line what is unusable."""
         return cls(load(config), config)
 
     def _queue(self, ticket: Ticket, request: Generate) -> str | None:
@@ -55,8 +50,7 @@ class TransformersEngine(BaseEngine):
     def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
         """Start what waits if there is room, generate one token for everything that runs, return what finished.
 
-        Raises:
-            EngineError: the model failed, for example for lack of memory; the engine is dead then.
+        Where the model fails, for example for lack of memory, the engine is dead.
         """
         self._check_open()
         done = self._work() if self._waiting or self._batches else []
@@ -80,7 +74,7 @@ class TransformersEngine(BaseEngine):
             self._interrupted()
             raise
         self._prefixes.trim()
-        self._batches = {adapter: batch for adapter, batch in self._batches.items() if len(batch)}
+        self._batches = {adapter: batch for adapter, batch in self._batches.items() if batch.rows}
         return done
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
@@ -89,8 +83,6 @@ class TransformersEngine(BaseEngine):
         self._waiting = deque(item for item in self._waiting if item[0] not in gone)
         self._refused = self._refusals(gone)
         self._started -= gone
-        if not self._batches:
-            return
         with torch.inference_mode():
             for batch in self._batches.values():
                 batch.abort(gone)
@@ -102,8 +94,7 @@ class TransformersEngine(BaseEngine):
 
     def _admit(self) -> list[tuple[Ticket, Generated | Failed]]:
         """Start waiting requests in waves: a pass over many prompts is cheaper than many passes over one."""
-        running = sum(len(batch) for batch in self._batches.values())
-        room = self._config.max_batch - running
+        room = self._config.max_batch - sum(len(batch.rows) for batch in self._batches.values())
         if not self._waiting or room < min(len(self._waiting), max(1, self._config.max_batch // 4)):
             return []
         wave: dict[str | None, list[Row]] = {}
@@ -113,11 +104,8 @@ class TransformersEngine(BaseEngine):
             self._started.add(ticket)
         done: list[tuple[Ticket, Generated | Failed]] = []
         for adapter, rows in wave.items():
-            if adapter not in self._batches:
-                self._batches[adapter] = Batch(
-                    self._live_model, adapter, self._prefixes, self._config.max_prefill_tokens
-                )
-            done += self._batches[adapter].start(rows)
+            new = Batch(self._live_model, adapter, self._prefixes, self._config.max_prefill_tokens)
+            done += self._batches.setdefault(adapter, new).start(rows)
         return done
 
     def _interrupted(self) -> None:
@@ -138,7 +126,79 @@ class TransformersEngine(BaseEngine):
         self._waiting.clear()
         self._refused.clear()
         self._batches.clear()
-        self._prefixes.clear()
+        self._prefixes = PrefixCache(0)
+
+
+class PrefixCache:
+    """The keys and values of earlier prompts.
+
+    Scopes share nothing; each adapter has its own, because an adapter changes every key and value.
+    Nothing is evicted before `trim`, so whatever a step of an engine stores stays for the whole step.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget  # bytes that are kept after `trim`
+        self._entries: list[tuple[str | None, NDArray[np.int64], Prefix]] = []  # the least recently used first
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of everything kept."""
+        return sum(prefix.nbytes for _, _, prefix in self._entries)
+
+    def longest(self, scope: str | None, tokens: Sequence[int]) -> tuple[Prefix | None, int]:
+        """The entry that shares most leading ids with `tokens`, and how many. (None, 0) if none shares any."""
+        wanted = np.asarray(tokens, dtype=np.int64)
+        shared = [common_length(one, wanted) if own == scope else 0 for own, one, _ in self._entries]
+        length = max(shared, default=0)
+        if not length:
+            return None, 0
+        self._entries.append(self._entries.pop(shared.index(length)))
+        return self._entries[-1][2], length
+
+    def put(self, scope: str | None, tokens: Sequence[int], prefix: Prefix) -> None:
+        """Keep what was computed for `tokens`; entries that `tokens` continues say nothing more and are dropped."""
+        new = np.asarray(tokens, dtype=np.int64)
+        self._entries = [one for one in self._entries if one[0] != scope or common_length(one[1], new) < len(one[1])]
+        self._entries.append((scope, new, prefix))
+
+    def trim(self) -> None:
+        """Forget the least recently used entries beyond the budget."""
+        excess = self.nbytes - self._budget
+        while excess > 0:
+            excess -= self._entries.pop(0)[2].nbytes
+
+
+def shared_prefixes(
+    prompts: Sequence[tuple[int, ...]], known: Sequence[int], minimum: int
+) -> list[tuple[tuple[int, ...], int]]:
+    """Prefixes that are worth a computation of their own, at most one for each prompt, shorter than it.
+
+    A computation pays for at least `minimum` ids that are not among the leading ones `known` of a prompt. With each
+    prefix comes the position of the prompt that is charged for it; the others get it for free.
+    """
+    order = sorted(range(len(prompts)), key=prompts.__getitem__)
+    # overlap[i]: shared by sorted neighbours i - 1 and i; nothing is shared over the two ends.
+    overlap = [0]
+    for left, right in pairwise(order):
+        shorter = min(len(prompts[left]), len(prompts[right]))
+        overlap.append(min(common_length(prompts[left], prompts[right]), shorter - 1))
+    overlap.append(0)
+    best = [max(pair) for pair in pairwise(overlap)]
+    found = []
+    start = 0
+    for i in range(1, len(order) + 1):
+        if i < len(order) and overlap[i] + minimum > max(best[i - 1], best[i]):
+            continue
+        if i - start > 1:
+            length = min(overlap[start + 1 : i])
+            members = order[start:i]
+            if length - known[members[0]] >= minimum:
+                found.append((prompts[members[0]][:length], min(members)))
+        start = i
+    return found
 
 
 MIN_SHARED = 16
@@ -181,18 +241,13 @@ class Started:
 class Batch:
     """The running rows of one adapter."""
 
-    def __init__(
-        self, model: LoadedModel, adapter: str | None, prefixes: PrefixCache[Prefix], max_prefill_tokens: int
-    ) -> None:
+    def __init__(self, model: LoadedModel, adapter: str | None, prefixes: PrefixCache, max_prefill_tokens: int) -> None:
         self._model = model
         self._adapter = adapter
         self._prefixes = prefixes
         self._max_prefill_tokens = max_prefill_tokens
         self.rows: list[Row] = []
         self._slab = Slab()
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def start(self, rows: Sequence[Row]) -> list[tuple[Ticket, Generated | Failed]]:
         """Compute prompts and first tokens; what is not finished by then joins the batch."""
@@ -238,13 +293,12 @@ class Batch:
 
     def _compute_base(self, beginnings: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
         """Cache the base model's keys and values of these ids; return how many tokens were computed for each."""
-        missing = sorted({ids for ids in beginnings if ids and not self._prefixes.covers(None, ids)})
+        missing = sorted({ids for ids in beginnings if self._prefixes.longest(None, ids)[1] < len(ids)})
         computed = {}
         for indices, started in self._prefill(missing, BASE) if missing else ():
             for index, start in zip(indices, started, strict=True):
-                whole = Prefix.joined(start.pieces)
-                self._prefixes.put(None, missing[index], whole, whole.nbytes)
-                computed[missing[index]] = len(whole) - start.cached
+                self._prefixes.put(None, missing[index], Prefix.joined(start.pieces))
+                computed[missing[index]] = len(missing[index]) - start.cached
         return computed
 
     def advance(self) -> list[tuple[Ticket, Generated | Failed]]:
@@ -261,25 +315,19 @@ class Batch:
         done: list[tuple[Ticket, Generated | Failed]] = []
         for index in reversed(range(len(ends))):
             if (end := ends[index]) is not None:
-                row = self.rows[index]
-                done.append((row.ticket, end))
-                self._keep(row, end, partial(self._copy, index))
-                self._remove(index)
+                done.append((self.rows[index].ticket, end))
+                self._remove(index, end)
         return done[::-1]
-
-    def _copy(self, index: int) -> Prefix:
-        return Prefix.joined([self._slab.row(index)])
 
     def abort(self, tickets: frozenset[Ticket]) -> None:
         """Drop rows. Of one that was reported the prompt is kept: it may be asked for again."""
         for index in reversed(range(len(self.rows))):
             row = self.rows[index]
             if row.ticket in tickets:
-                if row.request.report:
-                    self._keep(row, row.result(Finish.BEGUN), partial(self._copy, index))
-                self._remove(index)
+                self._remove(index, row.result(Finish.BEGUN) if row.request.report else None)
 
-    def _remove(self, index: int) -> None:
+    def _remove(self, index: int, end: Generated | Failed | None) -> None:
+        self._keep(self.rows[index], end, lambda: Prefix.joined([self._slab.row(index)]))
         self._slab.drop(index)
         last = self.rows.pop()
         if index < len(self.rows):
@@ -300,12 +348,11 @@ class Batch:
         shared = shared_prefixes(prompts, known, MIN_SHARED)
         charge = dict.fromkeys(range(len(prompts)), 0)
         if shared:
-            for indices, started in self._prefill([prefix.tokens for prefix in shared], scope):
+            for indices, started in self._prefill([tokens for tokens, _ in shared], scope):
                 for index, start in zip(indices, started, strict=True):
-                    tokens = shared[index].tokens
-                    charge[shared[index].owner] += len(tokens) - start.cached
-                    whole = Prefix.joined(start.pieces)
-                    self._prefixes.put(scope.key, tokens, whole, whole.nbytes)
+                    tokens, owner = shared[index]
+                    charge[owner] += len(tokens) - start.cached
+                    self._prefixes.put(scope.key, tokens, Prefix.joined(start.pieces))
         hits = [self._hit(prompt, scope) for prompt in prompts]
         for indices in self._chunks([len(prompt) - length for prompt, (_, length) in zip(prompts, hits, strict=True)]):
             chosen = [(prompts[i], hits[i][0], hits[i][1] - charge[i]) for i in indices]
@@ -406,7 +453,7 @@ class Batch:
             return None
         return row.result(finish)
 
-    def _keep(self, row: Row, end: Generated | Failed, copy: Callable[[], Prefix]) -> None:
+    def _keep(self, row: Row, end: Generated | Failed | None, copy: Callable[[], Prefix]) -> None:
         """Remember a finished sequence for whatever continues it.
 
         Not what follows an invocation: it is short and is not continued. Nor a single token a little behind a kept
@@ -416,5 +463,4 @@ class Batch:
             return
         fresh = len(row.computed) - self._prefixes.longest(row.scope.key, row.computed)[1]
         if fresh >= (MIN_SHARED if row.request.max_tokens == 1 else 1):
-            whole = copy()
-            self._prefixes.put(row.scope.key, row.computed, whole, whole.nbytes)
+            self._prefixes.put(row.scope.key, row.computed, copy())

@@ -54,9 +54,8 @@ class TransformersConfig:
 class Matcher:
     """Where one sequence stands in its grammar. Advance it with every token that is chosen."""
 
-    def __init__(self, library: Any, compiled: Any, vocab_size: int, stop_ids: Sequence[int]) -> None:
-        self._library = library
-        self._matcher = library.GrammarMatcher(compiled, override_stop_tokens=list(stop_ids))
+    def __init__(self, library: Any, matcher: Any, vocab_size: int) -> None:
+        self._library, self._matcher = library, matcher
         self._mask = library.allocate_token_bitmask(1, vocab_size)
 
     def masked(self, logits: Tensor) -> Tensor:
@@ -72,21 +71,14 @@ class Matcher:
 
 
 class Grammars:
-    """Compiles constraints for one tokenizer; a constraint that was compiled before costs nothing."""
+    """Compiles constraints for one tokenizer; a constraint that was compiled before costs nothing.
+
+    The model's logits have `vocab_size` columns, which may be more than the tokenizer has tokens. A `UserError` tells
+    that xgrammar is missing or cannot read the tokenizer.
+    """
 
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
-        """Take over a tokenizer.
-
-        Args:
-            tokenizer: of Hugging Face.
-            vocab_size: columns of the model's logits, which may be more than the tokenizer has tokens.
-
-        Raises:
-            MissingExtraError: xgrammar is not installed.
-            EngineError: xgrammar cannot read the tokenizer.
-        """
-        self._library = require("xgrammar", extra="cpu")
-        self._vocab_size = vocab_size
+        self._library, self._vocab_size = require("xgrammar", extra="cpu"), vocab_size
         try:
             info = self._library.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
             self._compiler = self._library.GrammarCompiler(info, max_threads=1)
@@ -94,28 +86,19 @@ class Grammars:
             raise EngineError(f"constraints cannot be used with this tokenizer: {reason(error)}") from error
 
     def matcher(self, constraint: Constraint, stop_ids: Sequence[int]) -> Matcher:
-        """A fresh matcher.
-
-        Args:
-            constraint: what to follow.
-            stop_ids: tokens that may end the text where it is complete.
-
-        Raises:
-            EngineError: the constraint cannot be compiled; one line says why.
-        """
+        """A fresh matcher; `stop_ids` may end the text where it is complete."""
         try:
-            compiled = self._compile(constraint)
+            if constraint.form is Form.JSON:
+                compiled = self._compiler.compile_json_schema(constraint.text)
+            elif constraint.form is Form.REGEX:
+                compiled = self._compiler.compile_regex(constraint.text)
+            else:
+                texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in constraint.value)
+                compiled = self._compiler.compile_grammar(f"root ::= {texts}")
         except Exception as error:  # a foreign schema may hold anything; only its own request fails
             raise EngineError(f"the {constraint.form} constraint cannot be compiled: {reason(error)}") from error
-        return Matcher(self._library, compiled, self._vocab_size, stop_ids)
-
-    def _compile(self, constraint: Constraint) -> Any:
-        if constraint.form is Form.JSON:
-            return self._compiler.compile_json_schema(constraint.text)
-        if constraint.form is Form.REGEX:
-            return self._compiler.compile_regex(constraint.text)
-        texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in constraint.value)
-        return self._compiler.compile_grammar(f"root ::= {texts}")
+        matcher = self._library.GrammarMatcher(compiled, override_stop_tokens=list(stop_ids))
+        return Matcher(self._library, matcher, self._vocab_size)
 
 
 SWITCH = "granite_switch"
@@ -139,7 +122,7 @@ class LoadedModel:
     alone: bool = False  # sequences must run one at a time, because the model sees padding
     _name: str = ""
     _peft: Any = None
-    _active: str | None = field(default=None)
+    _active: str | None = None
     _grammars: Grammars | None = None
     _cache_name: str = field(init=False)  # newer versions of transformers call the argument `cache`
 
@@ -156,9 +139,6 @@ class LoadedModel:
             positions: [rows, new columns], place of each token in its sequence.
             cache: keys and values of the columns before.
             adapter: name of the adapter to run with, None for the bare model.
-
-        Raises:
-            EngineError: the model failed; most often memory ran out.
         """
         self._switch(adapter)
         try:
@@ -177,11 +157,7 @@ class LoadedModel:
         return logits
 
     def matcher(self, request: Generate) -> Matcher | None:
-        """Where a request stands in its constraint, or None if it has none.
-
-        Raises:
-            UserError: xgrammar is missing, or the tokenizer or the constraint cannot be used with it.
-        """
+        """Where a request stands in its constraint, or None if it has none."""
         if request.constraint is None:
             return None
         if self._grammars is None:
@@ -213,11 +189,7 @@ def reason(error: BaseException) -> str:
 
 
 def load(settings: TransformersConfig) -> LoadedModel:
-    """Load a checkpoint and its adapters.
-
-    Raises:
-        EngineError: the checkpoint, an adapter or a setting is unusable; one line says why.
-    """
+    """Load a checkpoint and its adapters; an `EngineError` says in one line what is unusable."""
     name, trust_remote_code = settings.model, settings.trust_remote_code
     check_model(name)
     place = _device(settings.device)

@@ -17,8 +17,7 @@ from pump import assert_same, generated, prompt, serve
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
-from selfrag.engines.prefixes import PrefixCache, Shared, shared_prefixes
-from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+from selfrag.engines.transformers import PrefixCache, TransformersConfig, TransformersEngine, shared_prefixes
 from selfrag.engines.transformers_model import LoadedModel
 from selfrag.errors import EngineError, UserError
 from selfrag.reflection.vocabulary import Vocabulary
@@ -173,7 +172,7 @@ def test_a_decision_pays_for_the_candidates_and_a_candidate_for_the_next_segment
 def test_the_budget_bounds_what_is_kept(counting):
     engine, _ = counting(prefix_cache_mib=1)
     serve(engine, [Generate(tuple(range(5 + i, 305 + i)), 1) for i in range(30)])
-    assert 0 < engine._prefixes.size <= 1 << 20
+    assert 0 < engine._prefixes.nbytes <= 1 << 20
 
 
 @pytest.mark.parametrize("limit", [1, 40])
@@ -196,48 +195,47 @@ tokens = st.lists(st.integers(0, 2), min_size=1, max_size=10).map(tuple)
 @given(st.lists(tokens, max_size=12), st.integers(1, 4))
 def test_shared_prefixes_are_shared_worth_it_and_leave_the_last_token(prompts, minimum):
     found = shared_prefixes(prompts, [0] * len(prompts), minimum)
-    for shared in found:
-        members = [prompt for prompt in prompts if prompt[: len(shared.tokens)] == shared.tokens]
+    for shared, owner in found:
+        members = [prompt for prompt in prompts if prompt[: len(shared)] == shared]
         assert len(members) >= 2
-        assert prompts[shared.owner] in members
-        assert minimum <= len(shared.tokens) < len(prompts[shared.owner])
-    assert len({shared.owner for shared in found}) == len(found) <= len(prompts) // 2
+        assert prompts[owner] in members
+        assert minimum <= len(shared) < len(prompts[owner])
+    assert len({owner for _, owner in found}) == len(found) <= len(prompts) // 2
 
 
 def test_two_questions_of_one_task_share_each_their_own():
     task, a, b = (1,) * 20, (2,) * 20, (3,) * 20
     prompts = [(*task, *a, 7), (*task, *b, 7), (*task, *a, 8), (*task, *b, 9)]
-    want = [Shared(task + a, 0), Shared(task + b, 1)]
-    assert shared_prefixes(prompts, [0] * 4, 16) == want
+    assert shared_prefixes(prompts, [0] * 4, 16) == [(task + a, 0), (task + b, 1)]
     # What the two questions have in common comes out of a second round over the prefixes.
-    assert shared_prefixes([shared.tokens for shared in want], [0, 0], 16) == [Shared(task, 0)]
+    assert shared_prefixes([task + a, task + b], [0, 0], 16) == [(task, 0)]
 
 
 @given(st.lists(tokens, max_size=15), tokens, st.integers(0, 30))
 def test_the_cache_finds_the_longest_and_keeps_to_its_budget(stored, wanted, budget):
     cache = PrefixCache(budget)
     for one in stored:
-        cache.put(None, one, one, len(one))
-        cache.put("other", one, one, len(one))
+        cache.put(None, one, np.array(one, np.int8))
+        cache.put("other", one, np.array(one, np.int8))
     payload, length = cache.longest(None, wanted)
     assert length == max((n for n in range(len(wanted) + 1) for one in stored if one[:n] == wanted[:n]), default=0)
-    assert (payload or ())[:length] == wanted[:length]
-    assert all(cache.covers(None, one) for one in stored)
+    assert length == 0 or tuple(payload[:length]) == wanted[:length]
+    assert all(cache.longest(None, one)[1] == len(one) for one in stored)
     assert cache.longest("third", wanted) == (None, 0)
     cache.trim()
-    assert cache.size <= budget
+    assert cache.nbytes <= budget
 
 
 def test_the_least_recently_used_goes_first():
-    cache = PrefixCache(2)
-    for name, ids in (("a", (1, 1)), ("b", (2, 2)), ("c", (3, 3))):
-        cache.put(None, ids, name, 1)
+    cache, kept = PrefixCache(4), np.zeros(2, np.int8)
+    for ids in ((1, 1), (2, 2), (3, 3)):
+        cache.put(None, ids, kept)
     assert len(cache) == 3  # nothing goes before trim
-    assert cache.longest(None, (1, 5)) == ("a", 1)
+    assert cache.longest(None, (1, 5)) == (kept, 1)
     cache.trim()
     assert cache.longest(None, (2, 2)) == (None, 0)
-    assert cache.longest(None, (1, 1)) == ("a", 2)
-    assert cache.size == 2
+    assert cache.longest(None, (1, 1)) == (kept, 2)
+    assert cache.nbytes == 4
 
 
 # Adapters, plain and activated (which reuse what the base model computed).
