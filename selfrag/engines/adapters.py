@@ -30,20 +30,14 @@ class Adapter:
 
 
 def read_adapter(name: str, path: str | Path) -> Adapter:
-    """Check an adapter directory.
-
-    Args:
-        name: what requests will call it.
-        path: directory as written by PEFT's `save_pretrained`.
+    """Check a directory that PEFT saved.
 
     Raises:
         EngineError: files are missing or broken, or vLLM could not serve the adapter as it was trained.
     """
     directory = user_path(path)
     config = read_config(name, directory)
-    reason = unsupported(config)
-    if reason is None:
-        reason = _foreign_tensors(directory)
+    reason = unsupported(config) or _foreign_tensors(directory)
     if reason is not None:
         raise EngineError(f"adapter {name!r} cannot be served by vLLM: {reason}")
     return Adapter(name, directory, _rank(config))
@@ -52,39 +46,31 @@ def read_adapter(name: str, path: str | Path) -> Adapter:
 def is_activated(path: str | Path) -> bool:
     """Whether a directory holds an activated LoRA; False also where nothing can be read."""
     try:
-        config = read_json(user_path(path) / "adapter_config.json")
+        return bool(read_config("", user_path(path)).get("alora_invocation_tokens"))
     except UserError:
         return False
-    return isinstance(config, dict) and bool(config.get("alora_invocation_tokens"))
 
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
     """Why vLLM cannot serve an adapter with this PEFT configuration, or None."""
-    kind = config.get("peft_type", "LORA")
-    init = config.get("init_lora_weights", True)
-    rules: tuple[tuple[bool, str], ...] = (
-        (kind != "LORA", f"it is of type {kind}, not LORA; {MERGE}"),
-        (
-            bool(config.get("alora_invocation_tokens")),
-            "it is an activated LoRA (aLoRA), which vLLM does not know; use the transformers engine or a plain LoRA",
-        ),
-        (bool(config.get("modules_to_save")), f"it holds whole modules ({config.get('modules_to_save')}); {MERGE}"),
-        (
-            bool(config.get("trainable_token_indices")),
-            f"it holds trained token rows (trainable_token_indices); {MERGE}",
-        ),
-        (bool(config.get("use_dora")), f"it is a DoRA; {MERGE}"),
-        (bool(config.get("lora_bias")) or config.get("bias", "none") != "none", f"it holds trained biases; {MERGE}"),
-        (bool(config.get("layer_replication")), f"it replicates layers; {MERGE}"),
-        (bool(config.get("use_bdlora")), f"it is block-diagonal (BD-LoRA); {MERGE}"),
-        (bool(config.get("use_qalora")), f"it is a QALoRA; {MERGE}"),
-        (
-            isinstance(init, str) and init.lower() not in PLAIN_INITS,
-            f"its initialisation {init!r} changes the base weights; {MERGE}",
-        ),
-        (not 1 <= _rank(config) <= RANKS[-1], f"its rank {_rank(config)} is not between 1 and {RANKS[-1]}"),
-    )
-    return next((reason for applies, reason in rules if applies), None)
+    kind, init, rank = config.get("peft_type", "LORA"), config.get("init_lora_weights", True), _rank(config)
+    if config.get("alora_invocation_tokens"):
+        return "it is an activated LoRA (aLoRA), which vLLM does not know; use the transformers engine or a plain LoRA"
+    rules = {
+        f"it is of type {kind}, not LORA": kind != "LORA",
+        f"it holds whole modules ({config.get('modules_to_save')})": config.get("modules_to_save"),
+        "it holds trained token rows (trainable_token_indices)": config.get("trainable_token_indices"),
+        "it is a DoRA": config.get("use_dora"),
+        "it holds trained biases": config.get("lora_bias") or config.get("bias", "none") != "none",
+        "it replicates layers": config.get("layer_replication"),
+        "it is block-diagonal (BD-LoRA)": config.get("use_bdlora"),
+        "it is a QALoRA": config.get("use_qalora"),
+        f"its initialisation {init!r} changes the base weights": isinstance(init, str)
+        and init.lower() not in PLAIN_INITS,
+    }
+    if found := next((reason for reason, applies in rules.items() if applies), None):
+        return f"{found}; {MERGE}"
+    return None if 1 <= rank <= RANKS[-1] else f"its rank {rank} is not between 1 and {RANKS[-1]}"
 
 
 def max_lora_rank(rank: int) -> int:
@@ -98,11 +84,7 @@ def _rank(config: Mapping[str, Any]) -> int:
 
 
 def read_config(name: str, directory: Path) -> dict[str, Any]:
-    """The PEFT configuration of an adapter directory.
-
-    Raises:
-        EngineError: it is missing, or no JSON object.
-    """
+    """The PEFT configuration of an adapter directory."""
     file = directory / "adapter_config.json"
     if not file.exists():
         raise EngineError(f"adapter {name!r}: {file} is missing; give a directory that PEFT saved")

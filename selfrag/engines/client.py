@@ -70,11 +70,7 @@ class ServerConfig:
         return bare if urlsplit(bare).path else f"{bare}/v1"
 
     def key(self) -> str:
-        """The API key, or nothing.
-
-        Raises:
-            EngineError: it cannot be sent in a header.
-        """
+        """The API key, or nothing; an `EngineError` where it cannot be sent in a header."""
         key = (self.api_key or os.environ.get(self.api_key_env, "")).strip()
         if not key.isascii() or not key.isprintable():
             raise EngineError(f"the key in {self.key_source} holds characters that no key has; set it again")
@@ -106,10 +102,8 @@ class Client:
 
     Requests must be safe to repeat: greedy ones are, and a label may be asked for twice.
 
-    Args:
-        config: address, time limits and repetitions.
-        hint: what to do where there is no server, which then is an error; without it, `send` returns what happened.
-        learned: names of request fields that earlier clients of this server found out; grows.
+    With a hint of what to do, a server that is not there is an error; without one, `send` returns what happened.
+    `learned` holds names of request fields that clients of this server found out.
     """
 
     passing = frozenset({429, 502, 503, 504})
@@ -153,12 +147,8 @@ class Client:
     ) -> Reply[T]:
         """Send a request until there is an answer, the server refuses it, or the repetitions are used up.
 
-        Args:
-            method: of HTTP.
-            address: whole, with its route.
-            body: makes the JSON to send; called once for every time the request is sent.
-            parse: reads a reply of status 200; `BadReplyError` says why it cannot.
-            seconds: for one whole answer; `read_timeout` by default.
+        `body` makes the JSON anew for every time that the request is sent. `parse` reads a reply of status 200 or
+        raises a `BadReplyError`. A whole answer may take `seconds`, by default `read_timeout`.
 
         Raises:
             EngineError: the key is refused, or there is no server and the client has a hint.
@@ -186,12 +176,7 @@ class Client:
         return replace(reply, requests=requests)
 
     def give_up(self, reply: Reply[Any], message: str) -> None:
-        """Raise where no other request would fare better.
-
-        Args:
-            reply: of another status than 200.
-            message: the server's own words.
-        """
+        """Raise where no other request would fare better; `message` is what the server says."""
         if reply.status == 401:
             raise EngineError(self.refusal(reply, message))
 
@@ -262,11 +247,7 @@ _NEW_LIMIT = "max_completion_tokens"
 
 
 def json_of(content: bytes) -> Any:
-    """The value that a reply holds.
-
-    Raises:
-        BadReplyError: it is not JSON.
-    """
+    """The value that a reply holds; a `BadReplyError` where it is not JSON."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

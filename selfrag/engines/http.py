@@ -8,6 +8,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -33,73 +34,51 @@ def _sampling(request: Generate, max_model_len: int) -> dict[str, Any]:
 
     vLLM cuts each position at `logprobs` entries beside the sampled one, so one id more than watched is asked for.
     """
-    fields: dict[str, Any] = {
+    watch = request.watch_ids
+    spare = next(i for i in range(len(watch) + 1) if i not in watch)
+    fields = {
         "temperature": 0.0,
         "max_tokens": min(request.max_tokens, max_model_len - len(request.prompt_ids)),
-        "logprobs": 0,
+        "logprobs": len(watch) + 1 if watch else 0,
+        "logprob_token_ids": [*watch, spare] if watch else None,
+        "stop_token_ids": list(request.stop_ids) or None,
+        "allowed_token_ids": None if request.allowed_ids is None else list(request.allowed_ids),
+        "structured_outputs": None if request.constraint is None else request.constraint.as_structured_outputs(),
     }
-    if request.watch_ids:
-        spare = next(i for i in range(len(request.watch_ids) + 1) if i not in request.watch_ids)
-        fields["logprob_token_ids"] = [*request.watch_ids, spare]
-        fields["logprobs"] = len(request.watch_ids) + 1
-    if request.stop_ids:
-        fields["stop_token_ids"] = list(request.stop_ids)
-    if request.allowed_ids is not None:
-        fields["allowed_token_ids"] = list(request.allowed_ids)
-    if request.constraint is not None:
-        fields["structured_outputs"] = request.constraint.as_structured_outputs()
-    return fields
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _tokens_body(request: Generate, model: str, request_id: str, max_model_len: int) -> dict[str, Any]:
-    return {
-        "request_id": request_id,
-        "model": model,
-        "token_ids": list(request.prompt_ids),
-        "sampling_params": _sampling(request, max_model_len) | {"flat_logprobs": True, "detokenize": False},
-        "stream": False,
-    }
+def _tokens_body(request: Generate, max_model_len: int) -> dict[str, Any]:
+    sampling = _sampling(request, max_model_len) | {"flat_logprobs": True, "detokenize": False}
+    return {"token_ids": list(request.prompt_ids), "sampling_params": sampling}
 
 
-def _completions_body(request: Generate, model: str, request_id: str, max_model_len: int) -> dict[str, Any]:
-    return {
-        "request_id": request_id,
-        "model": model,
-        "prompt": list(request.prompt_ids),
-        **_sampling(request, max_model_len),
-        "add_special_tokens": False,
-        "skip_special_tokens": False,
-        "return_token_ids": True,
-        "return_tokens_as_token_ids": True,
-        "stream": False,
-    }
+def _completions_body(request: Generate, max_model_len: int) -> dict[str, Any]:
+    text = {"add_special_tokens": False, "skip_special_tokens": False}
+    ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+    return {"prompt": list(request.prompt_ids), **_sampling(request, max_model_len), **text, **ids}
 
 
-def _tokens_rows(choice: Mapping[str, Any]) -> list[Any]:
-    """For each position the entry of its token, with those of the watched ids."""
-    match choice:
-        case {"logprobs": {"content": [*rows]}}:
-            return rows
-        case _:
-            raise BadReplyError("the reply lacks choices[0] with token_ids, logprobs.content and finish_reason")
+def _tokens_rows(logprobs: Mapping[str, Any]) -> list[Any]:
+    rows = logprobs.get("content")
+    return rows if isinstance(rows, list) else []
 
 
-def _completions_rows(choice: Mapping[str, Any]) -> list[Any]:
-    match choice:
-        case {"logprobs": {"tokens": [*tokens], "token_logprobs": [*values], "top_logprobs": [*tops]}} if (
-            len(tokens) == len(values) == len(tops)
-        ):
+def _completions_rows(logprobs: Mapping[str, Any]) -> list[Any]:
+    match logprobs:
+        case {"tokens": [*tokens], "token_logprobs": [*values], "top_logprobs": [*tops]}:
             return [
-                _entry(token, value) | {"top_logprobs": [_entry(*one) for one in (top or {}).items()]}
-                for token, value, top in zip(tokens, values, tops, strict=True)
+                _entry(token, value)
+                | {"top_logprobs": [_entry(*one) for one in top.items()] if isinstance(top, dict) else None}
+                for token, value, top in zip(tokens, values, tops, strict=False)
             ]
         case _:
-            raise BadReplyError("the reply lacks choices[0] with token_ids, logprobs of tokens and finish_reason")
+            return []
 
 
 def _entry(token: object, value: object) -> dict[str, Any]:
     """A log-probability that a completion gives under a name such as `token_id:7`."""
-    name, _, number = str(token).partition(":")
+    name, _, number = str(token)[:30].partition(":")
     return {"token_id": int(number) if name == "token_id" and number.isdecimal() else None, "logprob": value}
 
 
@@ -108,23 +87,21 @@ class Wire:
     """A route that serves requests."""
 
     route: str  # path below the server's address
-    # JSON of a request: the request, checked against the limits before; served name of the model or adapter; a request
-    # id, never used before; the server's longest context
-    body: Callable[[Generate, str, str, int], dict[str, Any]]
-    rows: Callable[[Mapping[str, Any]], list[Any]]  # entries of `choices[0]`, a position each
+    fields: Callable[[Generate, int], dict[str, Any]]  # of a request, where the server has this longest context
+    rows: Callable[[Mapping[str, Any]], list[Any]]  # of `logprobs` in a reply an entry for each position, with others
+
+    def body(self, request: Generate, model: str, request_id: str, max_model_len: int) -> dict[str, Any]:
+        """JSON of a request that is within the limits: to a model or adapter, under an id that was never used."""
+        return {"request_id": request_id, "model": model, "stream": False, **self.fields(request, max_model_len)}
 
     def parse(self, content: bytes, request: Generate) -> Generated:
-        """Our result for a reply to `request`.
-
-        Raises:
-            BadReplyError: it is not JSON, or lacks an id, a token or a number; nothing is ever filled in.
-        """
+        """Our result for a reply to `request`; a `BadReplyError` where anything is missing, nothing is filled in."""
         reply = json_of(content)
         match reply:
-            case {"choices": [{"token_ids": [*ids], "finish_reason": str(reason)} as choice]}:
-                rows = self.rows(choice)
+            case {"choices": [{"token_ids": [*ids], "finish_reason": str(reason), "logprobs": dict(given)} as choice]}:
+                rows = self.rows(given)
             case _:
-                raise BadReplyError("the reply lacks choices[0] with token_ids, logprobs.content and finish_reason")
+                raise BadReplyError("the reply lacks choices[0] with token_ids, logprobs and finish_reason")
         if reason not in ("stop", "length"):
             raise BadReplyError(f"the server ended the request early ({reason})")
         if not ids or len(ids) != len(rows) or len(ids) > request.max_tokens:
@@ -162,7 +139,7 @@ def _watched(rows: Sequence[Any], watch_ids: Sequence[int], *, masked: bool) -> 
 def _value(entry: Any, token: int, *, masked: bool = False) -> float:
     """The log-probability in `{"token_id", "logprob"}`, which must be of `token`; -inf only where tokens are masked."""
     match entry:
-        case {"token_id": int(found), "logprob": float() | int() as value} if found == token:
+        case {"token_id": int(found), "logprob": float() | int() as value} if found == token and value is not False:
             if masked and value <= NO_VALUE:
                 return -math.inf
             if NO_VALUE < value <= 1e-3:
@@ -215,11 +192,7 @@ class HTTPConfig(ServerConfig):
 
 
 def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, Limits]:
-    """Name of the base model and limits, from the reply of `/v1/models`.
-
-    Raises:
-        EngineError: the wanted model is not served, or the reply lacks what is needed.
-    """
+    """Name of the base model and limits, from the reply of `/v1/models`."""
     cards = [card for card in listing.get("data") or () if isinstance(card, dict) and isinstance(card.get("id"), str)]
     bases = {card["id"]: card for card in cards if not card.get("parent")}
     if config.model is None and len({card.get("root") or name for name, card in bases.items()}) == 1:
@@ -273,11 +246,7 @@ class _Server(Client):
         self._unwanted: list[str] = []  # names of requests that the server is to be told of
 
     async def discover(self) -> None:
-        """Ask the server what it serves, and whether it has the route this engine needs.
-
-        Raises:
-            EngineError: unreachable, not a suitable server, or not the wanted model.
-        """
+        """Ask the server what it serves, and which route serves what this engine needs."""
         url = self._config.url
         listing = await self._probe("GET", MODELS, None, _object)
         if listing.value is None:
@@ -306,12 +275,8 @@ class _Server(Client):
     async def generate(self, request: Generate, name: str) -> Generated | Failed:
         """Serve one request when a slot is free. Where it is cancelled, or silence ends it, the server is told.
 
-        Args:
-            request: checked against the limits before.
-            name: of the request; every time it is sent it gets a number of its own.
-
-        Raises:
-            EngineError: the server cannot be reached any more, or refuses the API key.
+        Every time it is sent, its name gets a number of its own. An `EngineError` tells that the server cannot be
+        reached any more, or refuses the API key.
         """
         model, attempts, sent = request.adapter or self.model, count(1), ""
 
@@ -370,17 +335,14 @@ class HTTPEngine(BaseEngine):
     """
 
     def __init__(self, config: HTTPConfig) -> None:
-        config.key()  # refused before the thread is there
         super().__init__()
+        self._client = _Server(config)
+        self._results: queue.SimpleQueue[tuple[Ticket, Future[Generated | Failed]]] = queue.SimpleQueue()
+        self._live: dict[Ticket, Future[Generated | Failed]] = {}
+        self._session = uuid.uuid4().hex
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="selfrag-http", daemon=True)
         self._thread.start()
-        self._results: queue.SimpleQueue[tuple[Ticket, Generated | Failed | BaseException]] = queue.SimpleQueue()
-        self._live: set[Ticket] = set()
-        self._session = uuid.uuid4().hex
-        # Touched by the loop's thread only:
-        self._tasks: dict[Ticket, asyncio.Task[None]] = {}
-        self._client = self._run(self._open(config))
 
     @classmethod
     def load(cls, config: HTTPConfig) -> HTTPEngine:
@@ -391,7 +353,7 @@ class HTTPEngine(BaseEngine):
         """
         self = cls(config)
         try:
-            self._run(self._client.discover())
+            self._run(self._client.discover()).result()
             self.limits = self._client.limits
         except BaseException:
             self.close()
@@ -400,8 +362,8 @@ class HTTPEngine(BaseEngine):
 
     def _queue(self, ticket: Ticket, request: Generate) -> None:
         """Send it as soon as a slot is free."""
-        self._live.add(ticket)
-        self._loop.call_soon_threadsafe(self._start, ticket, request)
+        self._live[ticket] = self._run(self._client.generate(request, f"{self._session}-{ticket}"))
+        self._live[ticket].add_done_callback(lambda ended: self._results.put((ticket, ended)))
 
     def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
         """Return what arrived; waits a hundredth of a second for a first answer while any is due."""
@@ -409,26 +371,24 @@ class HTTPEngine(BaseEngine):
         done = self._refusals()
         while self._live:
             try:
-                ticket, result = self._results.get(block=not done, timeout=WAIT)
+                ticket, ended = self._results.get(block=not done, timeout=WAIT)
             except queue.Empty:
                 break
-            if ticket not in self._live:
+            if self._live.pop(ticket, None) is None:  # aborted
                 continue
-            if isinstance(result, BaseException):
+            if (error := ended.exception()) is not None:
                 self.abort(list(self._live))
-                raise result
-            self._live.discard(ticket)
-            done.append((ticket, result))
+                raise error
+            done.append((ticket, ended.result()))
         return done
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Drop requests here and at the server."""
         gone = set(tickets)
-        known = sorted(self._live & gone)
-        self._live -= gone
         self._refused = self._refusals(gone)
-        if known and self._gone is None:
-            self._loop.call_soon_threadsafe(self._cancel, known)
+        known = [self._live.pop(ticket) for ticket in sorted(gone & set(self._live))]
+        if known:
+            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in known])
 
     def close(self) -> None:
         """Abort what is under way, close the connections and stop the thread."""
@@ -436,40 +396,18 @@ class HTTPEngine(BaseEngine):
             return
         self._gone = "the HTTP engine is closed; load it again"
         self._live.clear()
-        self._run(self._shut())
+        self._run(self._shut()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10.0)
         self._loop.close()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    # From here on: on the loop's thread.
-
-    async def _open(self, config: HTTPConfig) -> _Server:
-        return _Server(config)
-
-    def _start(self, ticket: Ticket, request: Generate) -> None:
-        task = self._tasks[ticket] = self._loop.create_task(self._serve(ticket, request))
-        task.add_done_callback(lambda _: self._tasks.pop(ticket, None))  # also where it never began
-
-    async def _serve(self, ticket: Ticket, request: Generate) -> None:
-        try:
-            result: Generated | Failed | BaseException = await self._client.generate(
-                request, f"{self._session}-{ticket}"
-            )
-        except Exception as error:  # travels to the caller's thread, which raises it
-            result = error
-        self._results.put((ticket, result))
-
-    def _cancel(self, tickets: Sequence[Ticket]) -> None:
-        for ticket in tickets:
-            # A task that is cancelled already tells the server just now.
-            if (task := self._tasks.get(ticket)) is not None and not task.cancelling():
-                task.cancel()
+    def _run(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _shut(self) -> None:
-        tasks = list(self._tasks.values())
-        self._cancel(list(self._tasks))
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            if not task.cancelling():  # one that is cancelled already tells the server just now
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()

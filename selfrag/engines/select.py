@@ -17,8 +17,8 @@ from selfrag.plugins import names, registered
 if TYPE_CHECKING:
     from selfrag.engines.base import Engine
 
-ENGINES = ("vllm", "transformers", "http")
-"""The engines of this package."""
+ENGINES = {"vllm": "VLLM", "transformers": "Transformers", "http": "HTTP"}
+"""The engines of this package: modules, and how the names of their classes begin."""
 GROUP = "selfrag.engines"
 """Entry points of other packages' engines: a function of the model's directory and of options gives an `Engine`."""
 
@@ -71,30 +71,23 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
         options["adapters"] = {key: str(resolve_adapter(path)) for key, path in options["adapters"].items()}
     activated = any(is_activated(path) for path in (options.get("adapters") or {}).values())
     chosen = name or ("transformers" if activated else choose_engine()[0])
-    if chosen == "vllm":
-        from selfrag.engines.vllm import VLLMConfig, VLLMEngine
-
-        return VLLMEngine.load(_config(VLLMConfig, chosen, options, model=str(model_dir)))
-    if chosen == "transformers":
-        from selfrag.engines.transformers import TransformersConfig, TransformersEngine
-
-        return TransformersEngine.load(_config(TransformersConfig, chosen, options, model=str(model_dir)))
-    if chosen == "http":
-        from selfrag.engines.http import HTTPConfig, HTTPEngine
-
-        if "url" not in options:
-            raise EngineError("the http engine needs url=, such as http://127.0.0.1:8000")
-        return HTTPEngine.load(_config(HTTPConfig, chosen, options, model_dir=str(model_dir)))
+    if chosen == "http" and "url" not in options:
+        raise EngineError("the http engine needs url=, such as http://127.0.0.1:8000")
+    if chosen in ENGINES:
+        module = importlib.import_module(f"selfrag.engines.{chosen}")
+        model = {"model_dir" if chosen == "http" else "model": str(model_dir)}
+        config = _config(getattr(module, f"{ENGINES[chosen]}Config"), chosen, options, model)
+        loaded: Engine = getattr(module, f"{ENGINES[chosen]}Engine").load(config)
+        return loaded
     if (make := registered(GROUP, chosen)) is not None:
         engine: Engine = make(str(model_dir), **options)
         return engine
     raise UserError(f"unknown engine {chosen!r}; known: {', '.join((*ENGINES, *names(GROUP)))}")
 
 
-def _config(kind: Any, engine: str, options: dict[str, Any], **given: Any) -> Any:
+def _config(kind: Any, engine: str, options: dict[str, Any], model: dict[str, str]) -> Any:
     """A configuration of this kind; an option it does not have is refused with the ones it has."""
-    known = [field.name for field in fields(kind) if field.name not in given]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
+    known = [field.name for field in fields(kind) if field.name not in model]
+    if unknown := sorted(set(options) - set(known)):
         raise UserError(f"the {engine} engine has no option {unknown[0]!r}; known: {', '.join(known)}")
-    return kind(**given, **options)
+    return kind(**model, **options)

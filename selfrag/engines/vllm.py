@@ -42,8 +42,7 @@ Rows: TypeAlias = "Tensor | slice"
 def multiply_by_groups(worker: Any) -> int:
     """Replace the matrix products of a vLLM worker's adapters; for `LLMEngine.collective_rpc`.
 
-    Returns:
-        Number of adapter sets changed: 0 without LoRA, or if this vLLM lacks the methods.
+    The number of adapter sets changed is 0 without LoRA, or if this vLLM lacks the methods.
     """
     manager = getattr(getattr(worker.model_runner, "lora_manager", None), "_adapter_manager", None)
     wrappers = {id(wrapper): wrapper for wrapper in getattr(manager, "punica_wrapper_mapping", {}).values()}
@@ -85,25 +84,19 @@ def _groups(indices: Tensor, weights: Tensor) -> Iterator[tuple[Rows, Tensor]]:
 
 @contextmanager
 def environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables inside a `with` block and restore them afterwards, whatever the block did to them.
+    """Set variables inside a `with` block, or remove those that are None; restore them, whatever the block did."""
 
-    Args:
-        values: name to value; None removes the variable inside the block.
-    """
+    def assign(values: Mapping[str, str | None]) -> None:
+        for name, value in values.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
+
     before = {name: os.environ.get(name) for name in values}
     try:
-        _assign(values)
+        assign(values)
         yield
     finally:
-        _assign(before)
-
-
-def _assign(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+        assign(before)
 
 
 GIB = 1 << 30
@@ -150,11 +143,7 @@ class VLLMConfig:
 
 
 def check_model(model: str) -> None:
-    """Refuse what is neither a checkpoint directory nor a plausible name on the hub.
-
-    Raises:
-        EngineError: the directory does not exist, or holds no `config.json`.
-    """
+    """Refuse what is neither a checkpoint directory nor a plausible name on the hub."""
     path = user_path(model)
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -222,12 +211,7 @@ def spare_llvmlite() -> None:
 
 
 def sampling_params(request: Generate, max_model_len: int) -> Any:
-    """Greedy parameters of vLLM for this request alone.
-
-    Args:
-        request: checked against the limits before.
-        max_model_len: of the engine; a budget beyond it is cut, so that nothing is left to be cut silently.
-    """
+    """Greedy parameters of vLLM for this request alone; a budget beyond the context is cut here, not silently."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -252,10 +236,8 @@ def sampling_params(request: Generate, max_model_len: int) -> Any:
 def result(request: Generate, output: Any, begun: Generated | None = None) -> Generated | Failed:
     """Our result for a `RequestOutput`; a value that is missing makes it `Failed`, never a number.
 
-    Args:
-        request: what was asked for.
-        output: finished, or the beginning that `request.report` asks for.
-        begun: the beginning, where it has been reported; the output has only what came later.
+    The output is finished, or the beginning that `request.report` asks for. After a beginning that was reported
+    (`begun`) it has only what came later.
     """
     [completion] = output.outputs
     fresh = tuple(completion.token_ids)
@@ -275,13 +257,9 @@ def result(request: Generate, output: Any, begun: Generated | None = None) -> Ge
 
 
 def finish(request: Generate, token_ids: Sequence[int], reason: str, *, eos: bool = False) -> Finish:
-    """Why a generation ended.
+    """Why a generation ended, for the reason `stop` or `length` that vLLM gives.
 
-    Args:
-        request: what was asked for.
-        token_ids: what was generated.
-        reason: `stop` or `length`, as vLLM says.
-        eos: vLLM names no stop id, so the model's own end of sequence ended it, be it among the stop ids or not.
+    With `eos` it names no stop id, so the model's own end of sequence ended it, be it among the stop ids or not.
     """
     if reason == "stop":
         return Finish.EOS if eos or token_ids[-1] not in request.stop_ids else Finish.STOP
@@ -300,10 +278,7 @@ MAX_WATCH = 128  # vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS
 
 # vLLM's default configuration closes every handler of the process, also those of the user's log files.
 LOGGING = Path(__file__).with_name("vllm_logging.json")
-QUIET = {
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
-}
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 @contextmanager

@@ -204,16 +204,13 @@ async def encoded(events: AsyncGenerator[Mapping[str, Any], None], done: bytes) 
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"description": text}
-    for code, text in {
-        400: "A field is wrong.",
-        401: "No valid API key.",
-        404: "No such model or answer.",
-        413: "The body is too large.",
-        429: "Too many questions wait.",
-        502: "The search failed.",
-        503: "The engine is down.",
-    }.items()
+    400: {"description": "A field is wrong."},
+    401: {"description": "No valid API key."},
+    404: {"description": "No such model or answer."},
+    413: {"description": "The body is too large."},
+    429: {"description": "Too many questions wait."},
+    502: {"description": "The search failed."},
+    503: {"description": "The engine is down."},
 }
 
 
@@ -221,22 +218,15 @@ class Metrics:
     """What `/metrics` tells."""
 
     def __init__(self, service: Service) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "selfrag_requests", "Requests by route and status", ["route", "status"], registry=self.registry
-        )
-        self.seconds = Histogram(
-            "selfrag_answer_seconds", "Seconds from a question to its answer", registry=self.registry
-        )
-        self.first = Histogram(
-            "selfrag_first_segment_seconds", "Seconds from a question to its first segment", registry=self.registry
-        )
-        self.tokens = Counter("selfrag_tokens", "Tokens by kind", ["kind"], registry=self.registry)
-        self.searches = Counter("selfrag_searches", "Queries to the retriever", registry=self.registry)
-        Gauge("selfrag_open_questions", "Questions that run or wait", registry=self.registry).set_function(
-            lambda: service.open
-        )
-        Gauge("selfrag_engine_up", "Whether the engine answers", registry=self.registry).set_function(
+        own = self.registry = CollectorRegistry()
+        self.requests = Counter("selfrag_requests", "Requests by route and status", ["route", "status"], registry=own)
+        self.seconds = Histogram("selfrag_answer_seconds", "Seconds from a question to its answer", registry=own)
+        self.first = Histogram("selfrag_first_segment_seconds", "Seconds to the first segment", registry=own)
+        self.tokens = Counter("selfrag_tokens", "Tokens by kind", ["kind"], registry=own)
+        self.searches = Counter("selfrag_searches", "Queries to the retriever", registry=own)
+        waiting = Gauge("selfrag_open_questions", "Questions that run or wait", registry=own)
+        waiting.set_function(lambda: service.open)
+        Gauge("selfrag_engine_up", "Whether the engine answers", registry=own).set_function(
             lambda: service.state == "ok"
         )
 
@@ -328,16 +318,13 @@ class Server:
 
     def rescored(self, body: RescoreRequest) -> dict[str, Any]:
         """The answer that other weights or another threshold would have given, without the model."""
-        final = True
-        if body.trace is None:
-            found = self._kept(str(body.answer_id))
-            trace, final = trace_of(found["trace"]), found["final"]
-        else:
-            trace = trace_of(body.trace)
+        given: dict[str, Any] = {"trace": body.trace, "final": True}
+        kept = given if body.answer_id is None else self._kept(body.answer_id)
+        trace = trace_of(kept["trace"])
         weights = None if body.weights is None else body.weights.changed(trace.decoding.weights)
         changed, exact = rescore(trace, weights, body.threshold)
         text, segments = segments_of(changed, changed.best)
-        answer = Answer(changed.question, text, segments, Usage(), changed, exact and final)
+        answer = Answer(changed.question, text, segments, Usage(), changed, exact and kept["final"])
         writer = Writer.of(answer, body.citation_style or self._service.style)
         return {"content": writer.text, **selfrag_object(answer, writer, body.answer_id)}
 
@@ -354,10 +341,8 @@ class Server:
 
     async def models(self) -> dict[str, Any]:
         """The one model of this server."""
-        return {
-            "object": "list",
-            "data": [{"id": self._service.name, "object": "model", "created": 0, "owned_by": "selfrag"}],
-        }
+        model = {"id": self._service.name, "object": "model", "created": 0, "owned_by": "selfrag"}
+        return {"object": "list", "data": [model]}
 
     async def retrieve(self, body: RetrieveRequest) -> dict[str, Any]:
         """Passages for queries, as Search-R1 asks for them."""
@@ -409,22 +394,20 @@ def create_app(service: Service, keys: Sequence[str] = ()) -> FastAPI:
     app.add_middleware(Guard, keys=keys, most=service.capacity.body, counter=metrics.requests)
     for kind in (RequestValidationError, HTTPException, UserError, Exception):
         app.add_exception_handler(kind, lambda _, error: refusal(as_fault(error)))
-    post: dict[str, Callable[..., Any]] = {
-        "/v1/chat/completions": server.chat,
-        "/v1/responses": server.responses,
-        "/v1/rescore": server.rescored,
-        "/retrieve": server.retrieve,
-        "/search": server.search,
+    routes: dict[str, Callable[..., Any]] = {
+        "POST /v1/chat/completions": server.chat,
+        "POST /v1/responses": server.responses,
+        "POST /v1/rescore": server.rescored,
+        "POST /retrieve": server.retrieve,
+        "POST /search": server.search,
+        "GET /v1/models": server.models,
+        "GET /v1/answers/{name}": server.answer,
+        "GET /health": server.health,
+        "GET /metrics": server.metrics,
     }
-    get: dict[str, Callable[..., Any]] = {
-        "/v1/models": server.models,
-        "/v1/answers/{name}": server.answer,
-        "/health": server.health,
-        "/metrics": server.metrics,
-    }
-    for method, routes in (("POST", post), ("GET", get)):
-        for path, route in routes.items():
-            app.add_api_route(path, route, methods=[method], responses=ERRORS, response_model=None)
+    for name, route in routes.items():
+        method, path = name.split()
+        app.add_api_route(path, route, methods=[method], responses=ERRORS, response_model=None)
     app.add_api_route("/", server.page, include_in_schema=False, response_model=None)
     return app
 
@@ -452,11 +435,7 @@ class Served:
     keys: Sequence[str] = field(default=(), repr=False)  # API keys
 
     def app(self) -> FastAPI:
-        """The application with its model loaded.
-
-        Raises:
-            UserError: the model cannot be loaded, or answers cannot be kept in the file.
-        """
+        """The application with its model loaded."""
         store = AnswerStore(self.keep)
         service = Service(self.load(), self.load, self.name, store, self.capacity, self.style, self.events)
         return create_app(service, self.keys)
@@ -478,18 +457,10 @@ class Replicas:
 def run_on_ray(
     served: Served, replicas: Replicas, host: str, port: int, ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Serve from replicas until a signal or an error ends it.
+    """Serve from replicas until a signal or an error ends it. The cluster's proxies listen at this address.
 
-    Args:
-        served: what each replica starts.
-        replicas: how many, and on what.
-        host: address that the cluster's proxies listen at.
-        port: their port.
-        ready: called when all replicas answer.
-
-    Raises:
-        MissingExtraError: Ray Serve is not installed.
-        UserError: there is no cluster, or a replica does not start.
+    `ready` is called when all replicas answer. A `UserError` tells that Ray Serve is not installed, that there is no
+    cluster, or that a replica does not start.
     """
     serve = require("ray.serve", extra="ray")
     ended = threading.Event()

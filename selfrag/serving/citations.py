@@ -159,13 +159,7 @@ def source_event(passage: Passage) -> dict[str, Any]:
 
 
 def selfrag_object(answer: Answer, writer: Writer, name: str | None) -> dict[str, Any]:
-    """What a client may show beyond the OpenAI API.
-
-    Args:
-        answer: it.
-        writer: has written it.
-        name: under which the answer is kept; None if it is not.
-    """
+    """What a client may show beyond the OpenAI API, of an answer that was written and perhaps kept under a name."""
     whole = answer.as_dict()
     return {
         "id": name,

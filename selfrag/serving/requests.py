@@ -37,14 +37,7 @@ _MARK = re.compile(r" \[(?:\d{1,3}\]|\[\d{1,3}\]\]\([^()\s]*\))")
 
 
 class Fault(HTTPException):
-    """A request that is refused.
-
-    Args:
-        status: HTTP status.
-        message: one line: what is wrong and what to do.
-        code: OpenAI's word for it, if there is one.
-        retry_after: seconds after which the client may ask again.
-    """
+    """A request that is refused: one line on what is wrong and what to do, and OpenAI's word for it if there is one."""
 
     def __init__(self, status: int, message: str, code: str | None = None, retry_after: int | None = None) -> None:
         headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
@@ -130,11 +123,7 @@ class _Controls(_Exact):
     events: bool | None = Field(default=None, description="also send sources as events of Open WebUI.")
 
     def decoding(self, base: Decoding) -> Decoding:
-        """The settings of a request.
-
-        Raises:
-            UserError: a value that `Decoding` refuses.
-        """
+        """The settings of a request."""
         given = {name: getattr(self, name) for name in self.model_fields_set if name in Decoding.__dataclass_fields__}
         if (weights := given.pop("weights", None)) is not None:
             given["weights"] = weights.changed(base.weights)
@@ -260,16 +249,7 @@ class ChatRequest(_Asking):
         return self
 
     def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
-        """The question and its settings.
-
-        Args:
-            base: settings of the server.
-            style: how the server cites, unless the request says it.
-            events: whether the server sends events, unless the request says it.
-
-        Raises:
-            UserError: a value that cannot be used.
-        """
+        """The question and its settings; what the request does not say is as the server has it."""
         most = self.max_completion_tokens or self.max_tokens
         return self._asked([message.turn() for message in self.messages], most, base, style, events)
 
@@ -285,7 +265,7 @@ class ResponsesRequest(_Asking):
     previous_response_id: None = Field(default=None, description="not supported; send the whole conversation.")
 
     def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
-        """The question and its settings, see `ChatRequest.asked`."""
+        """The question and its settings; what the request does not say is as the server has it."""
         written = [ChatMessage(role="user", content=self.input)] if isinstance(self.input, str) else self.input
         first = [ChatMessage(role="system", content=self.instructions)] if self.instructions else []
         turns = [message.turn() for message in (*first, *written)]

@@ -37,12 +37,7 @@ MOST = 1_000
 class AnswerStore:
     """The last answers, by names that cannot be guessed. Safe to call from many threads.
 
-    Args:
-        path: SQLite file; None keeps the answers in memory.
-        most: how many are kept.
-
-    Raises:
-        UserError: the file cannot be used.
+    Without a path of a SQLite file they stay in memory. A `UserError` tells that the file cannot be used.
     """
 
     def __init__(self, path: Path | None = None, most: int = MOST) -> None:
@@ -59,11 +54,7 @@ class AnswerStore:
             raise UserError(f"answers cannot be kept in {path}: {error}; name another file") from error
 
     def keep(self, answer: Answer) -> str:
-        """Store an answer and return its name.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
+        """Store an answer and return its name."""
         name = f"ans_{token_urlsafe(16)}"
         values = {"answer": answer.as_dict(), "trace": answer.trace.as_dict(), "final": answer.final}
         content = zlib.compress(json.dumps(values, ensure_ascii=False).encode(), 1)
@@ -78,11 +69,7 @@ class AnswerStore:
         return name
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """`answer` and `trace` as plain values, and whether no stage saw the written answer (`final`); None if unknown.
-
-        Raises:
-            UserError: the file cannot be read.
-        """
+        """`answer` and `trace` as plain values, and whether no stage saw the text (`final`); None if unknown."""
         try:
             with self._lock:
                 row = self._rows.execute("SELECT content FROM answers WHERE name = ?", (name,)).fetchone()
@@ -180,11 +167,7 @@ class ServedSearchTags:
         flow: str | None,
         rewrite_scope: Any,
     ) -> AsyncGenerator[Segment | Answer, None]:
-        """The pieces of an answer to the last turn; such a model knows no conversations.
-
-        Raises:
-            UserError: a setting that only models with reflection tokens have.
-        """
+        """The pieces of an answer to the last turn; such a model knows no conversations."""
         changed = [
             name for name in Decoding.__dataclass_fields__ if getattr(decoding, name) != getattr(self.defaults, name)
         ]
@@ -238,11 +221,7 @@ class Service:
         self.turn = asyncio.Semaphore(self.capacity.live)
 
     def admit(self) -> Slot:
-        """A place for one question, which its owner releases.
-
-        Raises:
-            Fault: the engine is down, or too many questions wait.
-        """
+        """A place for one question, which its owner releases; a `Fault` if the engine is down or too many wait."""
         if self.state != "ok":
             again = 5 if self.state == "recovering" else None
             raise Fault(503, "the engine has stopped and is not answering; try again later", "engine_down", again)
@@ -256,19 +235,9 @@ class Service:
         """The pieces of an answer. Nothing runs before the first is asked for; leaving early aborts what still runs.
 
         They raise a `Fault` where the engine dies, and a `UserError` where the question cannot be answered.
-
-        Raises:
-            UserError: a setting, or a conversation, that cannot be used.
         """
-        rag = self.rag
-        begun = rag.astream(
-            asked.question,
-            evidence=asked.evidence,
-            decoding=asked.decoding,
-            flow=asked.flow,
-            rewrite_scope=asked.rewrite_scope,
-        )
-        return self._pieces(rag, begun, slot)
+        how = {"evidence": asked.evidence, "flow": asked.flow, "rewrite_scope": asked.rewrite_scope}
+        return self._pieces(self.rag, self.rag.astream(asked.question, decoding=asked.decoding, **how), slot)
 
     async def _pieces(
         self, rag: Answering, begun: AsyncGenerator[Segment | Answer, None], slot: Slot
@@ -283,11 +252,7 @@ class Service:
             raise Fault(503, f"the engine stopped: {error}", "engine_down", 5) from error
 
     async def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """Passages for each query.
-
-        Raises:
-            Fault: this server has no index, or its search failed.
-        """
+        """Passages for each query."""
         if self.rag.retriever is None:
             raise Fault(404, "this server has no index; start it with --index", "no_index")
         try:

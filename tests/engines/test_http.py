@@ -15,7 +15,7 @@ from pump import FORMS, SCHEMA, serve
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.base import Limits
-from selfrag.engines.http import TOKENS, BadReplyError, HTTPConfig, HTTPEngine, served
+from selfrag.engines.http import COMPLETIONS, TOKENS, BadReplyError, HTTPConfig, HTTPEngine, served
 from selfrag.errors import EngineError, UserError
 
 URL = "http://127.0.0.1:8000"
@@ -155,6 +155,17 @@ def test_replies_that_lack_what_was_asked_for(content):
     assert "\n" not in str(caught.value)
 
 
+def completion():
+    """The same reply as `/v1/completions` writes it."""
+    value = reply()
+    rows = value["choices"][0]["logprobs"]["content"]
+    named = [{f"token_id:{one['token_id']}": one["logprob"] for one in (row, *row["top_logprobs"])} for row in rows]
+    own = [next(iter(one.items())) for one in named]
+    lists = {"tokens": [name for name, _ in own], "token_logprobs": [value for _, value in own], "top_logprobs": named}
+    value["choices"][0]["logprobs"] = lists
+    return value
+
+
 def nodes(value):
     """Every place in a reply: what holds it, and its key there."""
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
@@ -162,15 +173,17 @@ def nodes(value):
         yield from nodes(inner)
 
 
+@pytest.mark.parametrize(("wire", "good"), [(TOKENS, reply), (COMPLETIONS, completion)])
 @pytest.mark.parametrize("bad", [None, True, False, -1, 12, 0.5, -9999.0, -inf, nan, "-1", [], {}, [3], {"a": 1}])
-def test_a_reply_damaged_anywhere_is_read_right_or_refused(bad):
+def test_a_reply_damaged_anywhere_is_read_right_or_refused(bad, wire, good):
     """Each node of a good reply replaced: either an error, or every number is one that was sent as a number."""
-    for at in range(len(list(nodes(reply())))):
-        value = reply()
+    assert wire.parse(json.dumps(good()).encode(), REQUEST).watched[1].tolist() == pytest.approx([-1.5, -2.5, -0.3])
+    for at in range(len(list(nodes(good())))):
+        value = good()
         container, key = list(nodes(value))[at]
         container[key] = bad
         try:
-            result = read(value)
+            result = wire.parse(json.dumps(value).encode(), REQUEST)
         except BadReplyError:
             continue
         sent = [holder[name] for holder, name in nodes(value)]
