@@ -1,4 +1,4 @@
-"""`SelfRAG`: a model, an engine and a retriever behind `generate`, `choose` and `stream`. Holds no decoding logic."""
+"""`SelfRAG` and `SearchTagModel`: a model, an engine and a retriever behind `generate`. Holds no decoding logic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeGuard, cast, overload
 
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
@@ -17,11 +17,12 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, Committed, Event, Service, SharedRetriever, adrive, drive
 from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding, check_names
+from selfrag.decoding.search_tags import Budget, Profile, Searcher, decode_tags
 from selfrag.decoding.sessions import close as close_engine
 from selfrag.decoding.tree import Decoder
 from selfrag.engines import select
 from selfrag.engines.base import Engine, check_process
-from selfrag.errors import UserError
+from selfrag.errors import DecodingError, UserError
 from selfrag.loading import DEMO, load_retriever, load_tokenizer, resolve_model
 from selfrag.plugins import part, plugin
 from selfrag.prompting import SELFRAG, Layout, Prompting
@@ -42,8 +43,25 @@ REFLECTORS = "selfrag.reflectors"
 Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
 
 
+class _Closing:
+    """What holds an engine, which is freed at the end of a `with` block."""
+
+    __slots__ = ()
+    engine: Engine
+
+    def close(self) -> None:
+        """Free the engine."""
+        close_engine(self.engine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 @dataclass(slots=True)
-class SelfRAG:
+class SelfRAG(_Closing):
     """Answers questions with retrieval on demand, citations and self-criticism.
 
     Any number of threads and event loops may ask at the same time; their questions share the engine's batches. The
@@ -106,13 +124,10 @@ class SelfRAG:
             folders = named.adapters_of(intrinsics, name_or_path)
             if folders and (engine is None or isinstance(engine, str)) and not select.is_remote(engine):
                 engine_options["adapters"] = {**engine_options.get("adapters", {}), **folders}
-        path = resolve_model(name_or_path)
-        tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
+        path, tokenizer = _checkpoint(name_or_path, engine_options)
         prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout)
         found = load_retriever(retriever, demo=name_or_path == DEMO)
-        ready = (
-            select.load_engine(engine, path, **engine_options) if engine is None or isinstance(engine, str) else engine
-        )
+        ready = _engine(engine, path, engine_options)
         own = named.on_engine(ready, tokenizer, intrinsics, name_or_path, prompting) if named is not None else ()
         given = [plugin(REFLECTORS, one)(prompting) if isinstance(one, str) else one for one in reflectors]
         return cls(prompting, ready, found, reflectors=(*own, *given))
@@ -154,8 +169,7 @@ class SelfRAG:
         Raises:
             UserError: a wrong option, or the one question failed.
         """
-        asked = self._asked(question, evidence, flow, rewrite_scope, options)
-        return asked.answers(drive(asked.decoders, self.engine, self._search, services=asked.services))
+        return self._asked(question, evidence, flow, rewrite_scope, options).answers()
 
     @overload
     async def agenerate(
@@ -177,9 +191,7 @@ class SelfRAG:
         **options: Any,
     ) -> Answer | list[Answer]:
         """`generate` for an event loop, which is free meanwhile. Cancelling aborts what is still running."""
-        asked = self._asked(question, evidence, flow, rewrite_scope, options)
-        events = adrive(asked.decoders, self.engine, self._search, services=asked.services)
-        return asked.answers([event async for event in events])
+        return await self._asked(question, evidence, flow, rewrite_scope, options).answers_async()
 
     def choose(
         self,
@@ -201,13 +213,10 @@ class SelfRAG:
             options: fields of `Decoding`.
         """
         policy = self._policy(options)
+        how: dict[str, Any] = {"length": length, "most_watched": self.engine.limits.max_watch}
         given = _evidence(evidence)
-        most = self.engine.limits.max_watch
-        decoder = decode_options(
-            question, choices, self.prompting, policy, passages=given, length=length, most_watched=most
-        )
-        chosen = _Asked([decoder], {}, policy).answers(drive([decoder], self.engine, self._search))
-        return cast(Answer, chosen)
+        decoder = decode_options(question, choices, self.prompting, policy, passages=given, **how)
+        return cast(Answer, _Asked([decoder], self.engine, self._search).answers())
 
     def stream(
         self,
@@ -222,13 +231,7 @@ class SelfRAG:
 
         The answer counts: stages of a flow after the writing may change it.
         """
-        asked = self._asked(_one(question), evidence, flow, rewrite_scope, options)
-
-        def pieces() -> Iterator[Segment | Answer]:
-            for event in drive(asked.decoders, self.engine, self._search, services=asked.services):
-                yield _piece(event)
-
-        return pieces()
+        return self._asked(_one(question), evidence, flow, rewrite_scope, options).pieces()
 
     def astream(
         self,
@@ -240,15 +243,7 @@ class SelfRAG:
         **options: Any,
     ) -> AsyncGenerator[Segment | Answer, None]:
         """`stream` for an event loop, which is free meanwhile. Leaving early aborts what is still running."""
-        asked = self._asked(_one(question), evidence, flow, rewrite_scope, options)
-
-        async def pieces() -> AsyncGenerator[Segment | Answer, None]:
-            events = adrive(asked.decoders, self.engine, self._search, services=asked.services)
-            async with aclosing(events):
-                async for event in events:
-                    yield _piece(event)
-
-        return pieces()
+        return self._asked(_one(question), evidence, flow, rewrite_scope, options).pieces_async()
 
     def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
         """Up to `k` passages for each query, best first; the search is shared with questions that run.
@@ -259,16 +254,6 @@ class SelfRAG:
         if self.retriever is None:
             raise UserError("no retriever: pass retriever=..")
         return self._shared(queries, k)
-
-    def close(self) -> None:
-        """Free the engine."""
-        close_engine(self.engine)
-
-    def __enter__(self) -> SelfRAG:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _policy(self, options: dict[str, Any]) -> Decoding:
         check_process(self._pid)
@@ -302,7 +287,8 @@ class SelfRAG:
             return decode(text, self.prompting, policy, passages=passages, critics=critics)
 
         decoders = [decoder(one, passages) for one, passages in zip(questions, given, strict=True)]
-        return _Asked(decoders, services, policy, None if single else tuple(map(_last_question, questions)))
+        listed = None if single else tuple(map(_last_question, questions))
+        return _Asked(decoders, self.engine, self._search, services, policy, listed)
 
     @property
     def _search(self) -> Retriever | None:
@@ -318,23 +304,158 @@ class SelfRAG:
         return {name: partial(alone, service) for name, service in services.items()}
 
 
+@dataclass(slots=True)
+class SearchTagModel(_Closing):
+    """A model that searches by writing tags: answers questions by turns and searches, as Search-R1 and its relatives.
+
+    Any number of threads and event loops may ask at the same time; their questions share the engine's batches. Options
+    of each call are fields of `selfrag.decoding.search_tags.Budget`.
+
+    Attributes:
+        searcher: format, tokenizer and budget.
+        engine: where tokens come from.
+        retriever: any callable `queries, k -> passages`, called by one thread at a time; None if evidence is always
+            given.
+    """
+
+    searcher: Searcher
+    engine: Engine
+    retriever: Retriever | None = None
+
+    def __post_init__(self) -> None:
+        if self.retriever is not None:
+            self.retriever = SharedRetriever(self.retriever)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        profile: str | Profile = "search-r1",
+        retriever: Retriever | str | Path | None = None,
+        engine: Engine | str | None = None,
+        budget: Budget | None = None,
+        **engine_options: Any,
+    ) -> SearchTagModel:
+        """Load a checkpoint.
+
+        Args:
+            name_or_path: a directory, or a name on the Hugging Face hub.
+            profile: its format: `search-r1`, `autorefine`, `r1-searcher`, `simpledeepsearcher`, `o2-searcher`, or one
+                of your own.
+            retriever: a callable `queries, k -> passages`, the directory of an index, or the address of a search
+                server such as `http://127.0.0.1:8000/retrieve`.
+            engine: `vllm`, `transformers`, a ready engine, or None for the best one installed.
+            budget: of each answer.
+            engine_options: fields of the engine's configuration.
+
+        Raises:
+            UserError: the model, the index or the profile cannot be used; the message says what to do.
+        """
+        path, tokenizer = _checkpoint(name_or_path, engine_options)
+        searcher = Searcher.of(tokenizer, profile, budget)
+        return cls(searcher, _engine(engine, path, engine_options), load_retriever(retriever, demo=False))
+
+    @overload
+    def generate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer: ...
+
+    @overload
+    def generate(
+        self, question: Sequence[str], *, evidence: Sequence[Passage] | None = None, **options: Any
+    ) -> list[Answer]: ...
+
+    def generate(
+        self, question: str | Sequence[str], *, evidence: Sequence[Passage] | None = None, **options: Any
+    ) -> Answer | list[Answer]:
+        """Answer one question, or many in one batch.
+
+        Args:
+            question: a question, or a list of them.
+            evidence: passages to use in place of every search.
+            options: fields of `Budget`.
+
+        Returns:
+            An answer, or a list in the order of the questions. In a list a question without an answer has
+            `answer.error` set.
+
+        Raises:
+            UserError: a wrong option, or the one question was not answered.
+        """
+        return self._asked(question, evidence, options).answers()
+
+    async def agenerate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer:
+        """`generate` of one question for an event loop, which is free meanwhile."""
+        return cast(Answer, await self._asked(question, evidence, options).answers_async())
+
+    def stream(
+        self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
+    ) -> Iterator[Segment | Answer]:
+        """The answer's segment as soon as it is final, then the answer."""
+        return self._asked(question, evidence, options).pieces()
+
+    def astream(
+        self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
+    ) -> AsyncGenerator[Segment | Answer, None]:
+        """`stream` for an event loop. Leaving early aborts what is still running."""
+        return self._asked(question, evidence, options).pieces_async()
+
+    def _asked(
+        self, question: str | Sequence[str], evidence: Sequence[Passage] | None, options: Mapping[str, Any]
+    ) -> _Asked:
+        searcher = replace(self.searcher, budget=self.searcher.budget.changed(**options))
+        questions = [question] if isinstance(question, str) else question
+        decoders = [decode_tags(one, searcher, evidence) for one in questions]
+        listed = None if isinstance(question, str) else questions
+        return _Asked(decoders, self.engine, self.retriever, questions=listed)
+
+
+def _checkpoint(name_or_path: str | Path, options: Mapping[str, Any]) -> tuple[Path, Any]:
+    """Directory and tokenizer of a checkpoint."""
+    path = resolve_model(name_or_path)
+    return path, load_tokenizer(path, trust_remote_code=options.get("trust_remote_code", False))
+
+
+def _engine(given: Engine | str | None, path: Path, options: Mapping[str, Any]) -> Engine:
+    """A ready engine as it is; else one that is loaded by name."""
+    return select.load_engine(given, path, **options) if given is None or isinstance(given, str) else given
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One call of `SelfRAG`."""
+    """One call: one question or many."""
 
     decoders: Sequence[Decoder]  # of its questions
-    services: Mapping[str, Service]  # that these need
-    policy: Decoding  # settings
+    engine: Engine
+    retriever: Retriever | None
+    services: Mapping[str, Service] = field(default_factory=dict)  # that the decoders need
+    policy: Decoding = Decoding()  # noqa: RUF009 - frozen value
     # of a list, for reports; None for a single question, whose failure is raised
     questions: Sequence[str] | None = None
 
-    def answers(self, events: Iterable[Event]) -> Answer | list[Answer]:
-        """What the caller gets of all that happened."""
+    def answers(self) -> Answer | list[Answer]:
+        """What the caller gets when all is done."""
+        return self._collected(drive(self.decoders, self.engine, self.retriever, services=self.services))
+
+    async def answers_async(self) -> Answer | list[Answer]:
+        """`answers` for an event loop."""
+        events = adrive(self.decoders, self.engine, self.retriever, services=self.services)
+        return self._collected([event async for event in events])
+
+    def pieces(self) -> Iterator[Segment | Answer]:
+        """Segments as they come, then the answer."""
+        for event in drive(self.decoders, self.engine, self.retriever, services=self.services):
+            yield event.segment if isinstance(event, Committed) else _answer(event)
+
+    async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
+        """`pieces` for an event loop."""
+        async with aclosing(adrive(self.decoders, self.engine, self.retriever, services=self.services)) as events:
+            async for event in events:
+                yield event.segment if isinstance(event, Committed) else _answer(event)
+
+    def _collected(self, events: Iterable[Event]) -> Answer | list[Answer]:
         ends = {event.index: event for event in events if not isinstance(event, Committed)}
         if self.questions is None:
-            if isinstance(ends[0], Broken):
-                raise ends[0].error
-            return ends[0].answer
+            return _answer(ends[0])
         listed = [ends[index] for index in range(len(self.questions))]
         return [
             end.answer if isinstance(end, Answered) else Answer.failed(question, self.policy, end.error)
@@ -342,10 +463,17 @@ class _Asked:
         ]
 
 
-def _piece(event: Event) -> Segment | Answer:
-    if isinstance(event, Broken):
-        raise event.error
-    return event.segment if isinstance(event, Committed) else event.answer
+def _answer(end: Answered | Broken) -> Answer:
+    """The answer to a single question.
+
+    Raises:
+        UserError: there is none.
+    """
+    if isinstance(end, Broken):
+        raise end.error
+    if end.answer.error is not None:
+        raise DecodingError(end.answer.error)
+    return end.answer
 
 
 def _is_conversation(given: object) -> TypeGuard[Turns]:

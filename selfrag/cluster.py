@@ -152,15 +152,7 @@ class _EncodingWorker:
 
 @contextmanager
 def connect(address: str) -> Iterator[None]:
-    """A connection to a cluster, ended with the block.
-
-    Args:
-        address: `local` starts one on this machine, `auto` finds the one this machine belongs to.
-
-    Raises:
-        MissingExtraError: ray is not installed.
-        UserError: there is no cluster there.
-    """
+    """A connection to a cluster, ended with the block: `local` starts one here, `auto` finds that of this machine."""
     ray = require("ray", extra="ray")
     try:
         ray.init(address=address, log_to_driver=False, logging_level="WARNING", ignore_reinit_error=True)

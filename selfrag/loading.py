@@ -170,11 +170,7 @@ def is_address(name: str) -> bool:
 
 
 def load_index_or_address(name: str) -> Retriever:
-    """One retriever by its name.
-
-    Raises:
-        UserError: it cannot be used.
-    """
+    """One retriever by its name."""
     if name.startswith(("http://", "https://")):
         from retrieval.web import RemoteRetriever
 
@@ -216,12 +212,7 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
 def index_encoder(index: str | Path, encoder: str | None) -> str | None:
     """Where the encoder of an index is: as given, else where it was at build time, else the packaged one.
 
-    Args:
-        index: folder of the index, or the address of a collection of Milvus.
-        encoder: directory, hub name or registered name; None looks where it was.
-
-    Returns:
-        A directory or hub name; None where the index does not say it.
+    A directory or hub name; None where the index does not say it.
     """
     from retrieval.index import load_manifest
     from retrieval.milvus import Collection

@@ -1,16 +1,24 @@
-"""Pages of one file that open from disk: untrusted text made inert, style sheet, frame, a trace as an SVG tree."""
+"""Answers and traces for people: text, HTML for a notebook, pages of one file, a viewer, a trace as an SVG tree."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from textwrap import shorten, wrap
+from typing import Any
 
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.trace import ROOT, Node, Status, Trace
-from selfrag.reflection.labels import CRITIQUES, GROUPS, LabelSet, Role
-from selfrag.untrusted import UNSEEN
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import CRITIQUES, GROUPS, RETRIEVE, LabelSet, Role
+from selfrag.untrusted import UNSEEN, printable
 
 LONGEST = 6_000
 """Characters of one text that are shown; how many more there are is said."""
@@ -79,15 +87,13 @@ def slug(token: str) -> str:
 LIGHT = {"page": "#ffffff", "ink": "#1a1d21", "dim": "#565d66", "line": "#c9ced6", "box": "#f5f6f8", "link": "#0b57b0"}
 DARK = {"page": "#14171a", "ink": "#e8eaed", "dim": "#a9b0b9", "line": "#454c55", "box": "#1e2226", "link": "#8ab8ff"}
 
-_RULES = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+
+def _part(name: str) -> str:
+    return files(__package__).joinpath("viewer", name).read_text(encoding="utf-8")
 
 
 def style_sheet(*own: str) -> str:
-    """The style sheet.
-
-    Args:
-        own: rules of one page; they come last.
-    """
+    """The style sheet, with the rules of one page last."""
     badges = [
         f".t-{slug(t)} {{ background: {c.light[0]}; color: {c.light[1]} }} .b-{slug(t)} {{ fill: {c.bar} }}"
         for t, c in COLOURS.items()
@@ -96,7 +102,7 @@ def style_sheet(*own: str) -> str:
     return "\n".join(
         [
             f":root {{ {_variables(LIGHT)} }}",
-            _RULES.strip(),
+            _part("page.css").strip(),
             *badges,
             f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} {' '.join(dark)} }}",
             *own,
@@ -105,12 +111,7 @@ def style_sheet(*own: str) -> str:
 
 
 def picked_out(box: str, rows: str) -> str:
-    """The rule by which a radio button hides what it does not pick, without a script.
-
-    Args:
-        box: id of the button.
-        rows: selector of what disappears while it is checked.
-    """
+    """The rule by which a radio button with this id hides the rows that it does not pick, without a script."""
     return f"body:has(#{box}:checked) {rows} {{ display: none }}"
 
 
@@ -123,13 +124,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def document(title: str, style: str, body: str, *, pictures: bool = False) -> str:
-    """A whole page, which runs no script and asks no address for anything.
+    """A whole page, which runs no script and asks no address for anything; `body` is HTML, `title` is text.
 
-    Args:
-        title: text.
-        style: the style sheet.
-        body: HTML.
-        pictures: whether pictures that are part of the file (`data:`) may be shown.
+    With `pictures` those that are part of the file (`data:`) may be shown.
     """
     policy = f"{POLICY}; img-src data:" if pictures else POLICY
     return (
@@ -246,3 +243,119 @@ def _lines(node: Node) -> list[str]:
         scores.append(f"{labels.role} {judgment.score:.2f}" if judgment else f"{labels.role} -")
     body = wrap(shorten(visible(node.text or node.finish), 100, placeholder=" .."), 50)[:2]
     return [shorten(title, 48, placeholder=" .."), *body, ", ".join(scores), f"score {node.score:.3f}, {node.status}"]
+
+
+def served_page(model: str) -> tuple[str, str]:
+    """The page that asks a server for answers, and its content security policy."""
+    return _page(f"selfrag: {model}", {"model": model, "server": True}, connect="'self'")
+
+
+def traces_page(traces: Mapping[str, Trace]) -> str:
+    """A page of one file that shows traces and ranks them again; it asks no address for anything.
+
+    Each trace stands under the fragment of the page's address that shows it, such as `item-3`; an empty one is shown
+    where there is no fragment.
+    """
+    shown = {name: trace.as_dict() for name, trace in traces.items()}
+    data = {"model": "demo", "server": False, "traces": shown}
+    return _page(
+        "selfrag: recorded answers" if len(shown) > 1 else "selfrag: a recorded answer", data, connect="'none'"
+    )[0]
+
+
+def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
+    script = _part("viewer.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; img-src data:; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+    known = {
+        "values": {str(labels.role): {label.name: label.value for label in labels} for labels in CRITIQUES},
+        "labels": {
+            str(labels.role): [label.name for label in sorted(labels, key=lambda label: label.value)]
+            for labels in CRITIQUES
+        },
+        "retrieve": list(RETRIEVE.names),
+    }
+    given = json.dumps(data | known, ensure_ascii=True).replace("<", "\\u003c")
+    text = (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
+        f"<title>{inert(title, 160)}</title>\n<style>\n{style_sheet(_part('viewer.css'))}\n</style></head>\n"
+        f"<body>{_part('viewer.html').replace('{title}', inert(title, 160))}"
+        f'<script type="application/json" id="given">{given}</script>\n<script>{script}</script></body></html>\n'
+    )
+    return text, f"{policy}; frame-ancestors 'none'"
+
+
+TEXT, NAME = 20_000, 200
+"""Characters that are shown of a text, and of a title or an id."""
+LEFT = "style='text-align:left'"
+
+
+def named(passage: Passage, most: int = NAME) -> str:
+    """A passage's title, or its id where it has none, and the page of its document where that is known."""
+    page = passage.metadata.get("page")
+    where = f", p. {page}" if isinstance(page, int) and not isinstance(page, bool) else ""
+    return cut(passage.title or passage.id, most) + where
+
+
+def judged(judgment: Judgment | None) -> str:
+    """`Relevant 0.93`, or a dash for a critique that was not made."""
+    return "-" if judgment is None else f"{judgment.label} {max(judgment.distribution):.2f}"
+
+
+def reflections(segment: Segment) -> str:
+    """All judgments of a segment in one line."""
+    own = [f"{labels.role}: {judged(segment.judgments.get(labels.role))}" for labels in GROUPS]
+    return ", ".join([*own, *(f"{name}: {judged(judgment)}" for name, judgment in segment.joined.items())])
+
+
+def spoken(answer: Answer) -> str:
+    """The text with its citations."""
+    return answer.cited_text() or "(no answer)"
+
+
+def plain(answer: Answer) -> str:
+    """Text with numbered citations, why it ends early if it does, then the cited passages."""
+    if answer.error is not None:
+        return cut(f"error: {answer.error}")
+    cited = [f"[{i}] {named(passage)}" for i, passage in enumerate(answer.citations, 1)]
+    partial = [] if answer.partial is None else [cut(f"partial: {answer.partial}")]
+    return "\n".join([printable(spoken(answer)), *partial, *cited])
+
+
+def html(answer: Answer) -> str:
+    """A small table: each segment with its citation and judgments; passages unfold. Needs no style sheet or script."""
+    if answer.error is not None:
+        return f"<p><b>error</b>: {_escaped(answer.error)}</p>"
+    numbers = answer.numbers
+    rows = []
+    for s in answer.segments:
+        mark = f" <sup>[{numbers[s.citation.key]}]</sup>" if s.citation else ""
+        cells = (
+            f"<td {LEFT}>{_escaped(s.text)}{mark}</td><td {LEFT}>{_escaped(reflections(s))}</td><td>{s.score:.3f}</td>"
+        )
+        rows.append(f"<tr>{cells}</tr>")
+    passages = []
+    for passage in answer.citations:
+        heading = f"[{numbers[passage.key]}] {escape(named(passage))}"
+        passages.append(f"<details><summary>{heading}</summary><p>{_escaped(passage.text)}</p></details>")
+    head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
+    said = "" if rows else f"<p>{_escaped(spoken(answer))}</p>"
+    if answer.partial is not None:
+        said += f"<p><b>partial</b>: {_escaped(answer.partial)}</p>"
+    return f"<p><b>{_escaped(answer.question)}</b></p>{said}<table>{head}{''.join(rows)}</table>{''.join(passages)}"
+
+
+def _escaped(text: str) -> str:
+    return escape(cut(text))
+
+
+def cut(text: str, most: int = TEXT) -> str:
+    """Text of others for people: nothing in it that cannot be shown, and where it is long, how much is left out."""
+    left_out = len(text) - most
+    return printable(text if left_out <= 0 else f"{text[:most]} ... ({left_out:,} characters more)")

@@ -24,8 +24,8 @@ from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.intrinsics.state import Message, read_conversation
+from selfrag.pages import NAME, cut, judged, named, spoken
 from selfrag.reflection.labels import GROUPS
-from selfrag.rendering import NAME, cut, judged, named, spoken
 from selfrag.untrusted import printable, whole
 
 
@@ -268,7 +268,7 @@ def show(
 ) -> None:
     """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
     from selfrag.decoding.trace import Trace
-    from selfrag.viewer import traces_page
+    from selfrag.pages import traces_page
 
     found = out or file.with_suffix(".html")
     if found.is_dir() or found.resolve() == file.resolve():

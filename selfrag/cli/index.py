@@ -25,7 +25,7 @@ from selfrag.cli.running import Commands
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.errors import UserError
 from selfrag.loading import DEMO, index_directory, index_encoder, load_index, resolve_encoder
-from selfrag.rendering import NAME, cut
+from selfrag.pages import NAME, cut
 from selfrag.untrusted import printable, whole
 
 app = Commands(name="index", help="Build and search an index of your own documents.", no_args_is_help=True)

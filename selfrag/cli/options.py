@@ -158,8 +158,7 @@ def flow_intrinsics(flow: str | None) -> tuple[str, ...]:
 
 
 if TYPE_CHECKING:
-    from selfrag.api import SelfRAG
-    from selfrag.search_tags import SearchTagModel
+    from selfrag.api import SearchTagModel, SelfRAG
 
 
 def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:
@@ -177,8 +176,8 @@ def load_search_tags(
     if foreign := next((name for name, value in given.items() if value is not None and name != "passages"), None):
         raise UserError(f"--policy {profile} takes --passages; {foreign} is for models with reflection tokens")
     quiet()
+    from selfrag.api import SearchTagModel
     from selfrag.decoding.search_tags import Budget
-    from selfrag.search_tags import SearchTagModel
 
     budget = Budget() if given["passages"] is None else Budget(passages=given["passages"])
     return SearchTagModel.from_pretrained(model, profile=profile, retriever=index, engine=engine, budget=budget)

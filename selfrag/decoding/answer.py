@@ -194,10 +194,10 @@ class Answer:
         return not any(step.after for step in self.steps)
 
     def _repr_html_(self) -> str:
-        return str(import_module("selfrag.rendering").html(self))  # by name: what renders stands above
+        return str(import_module("selfrag.pages").html(self))  # by name: what renders stands above
 
     def __str__(self) -> str:
-        return str(import_module("selfrag.rendering").plain(self))
+        return str(import_module("selfrag.pages").plain(self))
 
     def with_seconds(self, seconds: float) -> Answer:
         """The same answer with its wall time filled in."""

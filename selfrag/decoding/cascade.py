@@ -28,12 +28,7 @@ class _Tier:
 
 
 def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Generator[Batch, list[Result], list[Node]]:
-    """Let all reflectors judge, and return the candidates that stay, in tree order.
-
-    Args:
-        tree: the question.
-        nodes: usable candidates of one step, scored by the model's own critiques.
-    """
+    """Let all reflectors judge the usable candidates of a step, and return those that stay, in tree order."""
     costs = {name: critic.cost for name, critic in tree.critics.items()}
     rooms = tree.policy.rooms(costs, len(nodes))
     tiers = [_Tier(group, most) for (_, group), most in zip(tree.policy.tiers(costs), rooms, strict=True)]
@@ -176,13 +171,7 @@ def route(tree: Tree) -> Generator[Batch, list[Result], tuple[Action, str, list[
 def admit(
     tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool
 ) -> Generator[Batch, list[Result], list[Admitted]]:
-    """Filters the passages of each search by the guardrails.
-
-    Args:
-        tree: the question.
-        searches: passages of each.
-        first: whether this is the start of the answer, where a guardrail may abstain.
-    """
+    """Filters the passages of each search by the guardrails, which may abstain at the start of the answer (`first`)."""
     admitted = [Admitted(passages) for passages in searches]
     yield from _drop(tree, [one for one in admitted if one.passages])
     effects: list[Effect] = ["write", "abstain"] if first else ["write"]

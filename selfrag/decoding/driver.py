@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
@@ -35,81 +35,62 @@ from selfrag.decoding.requests import (
 )
 from selfrag.decoding.sessions import Serving, Session, Ticket, open_session, session
 from selfrag.decoding.tree import Abort, Commit, Decoder, Race
-from selfrag.errors import DecodingError
 
-Owner = TypeVar("Owner")
 Service: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 """Payloads in, one value or `Failed` each out. Where it raises, each payload is served alone."""
 
 
 @dataclass(slots=True)
-class _Line(Generic[Owner]):
-    """Requests of one kind that wait, and those that are being served."""
+class _Line:
+    """Requests of one kind that wait, and those that are being served, each with its task and position there."""
 
     serve: Callable[[Sequence[Any]], Sequence[Result]]
     pool: ThreadPoolExecutor
-    wanted: list[tuple[Owner, int, Any]] = field(default_factory=list)
-    served: list[tuple[Owner, int, Any]] = field(default_factory=list)
+    wanted: list[tuple[_Task, int, Any]] = field(default_factory=list)
+    served: list[tuple[_Task, int, Any]] = field(default_factory=list)
     future: Future[Sequence[Result]] | None = None
 
 
-class BackgroundBatcher(Generic[Owner]):
-    """Queues requests for an owner, and gives back each owner's results."""
+class _Batcher:
+    """Serves searches and services beside the engine, one batch of each kind at a time."""
 
-    def __init__(
-        self, retriever: Retriever | None, services: Mapping[str, Service], ring: Callable[[], None] = lambda: None
-    ) -> None:
-        """Start nothing yet.
-
-        Args:
-            retriever: serves searches, if any are asked for.
-            services: by name.
-            ring: called, in some thread, whenever results have arrived.
-        """
+    def __init__(self, retriever: Retriever | None, services: Mapping[str, Service], ring: Callable[[], None]) -> None:
+        """Start nothing yet; `ring` is called, in some thread, whenever results have arrived."""
         self._retriever, self._services, self._ring = retriever, services, ring
         self._searcher = ThreadPoolExecutor(1, thread_name_prefix="selfrag-search")
         self._reflector = ThreadPoolExecutor(1, thread_name_prefix="selfrag-reflect")
-        self._lines: dict[str | None, _Line[Owner]] = {}  # by service; None searches
+        self._lines: dict[str | None, _Line] = {}  # by service; None searches
 
-    def ask(self, owner: Owner, position: int, request: Retrieve | Consult) -> None:
+    def ask(self, task: _Task, position: int, request: Retrieve | Consult) -> None:
         """Queue a request."""
-        self._line(request).wanted.append((owner, position, request))
-
-    def forget(self, owner: Owner) -> None:
-        """Drop what an owner waits for."""
-        for line in self._lines.values():
-            line.wanted = [item for item in line.wanted if item[0] is not owner]
+        name = None if isinstance(request, Retrieve) else request.service
+        if name not in self._lines:
+            if name is None:
+                self._lines[name] = _Line(partial(search, self._retriever), self._searcher)
+            else:
+                self._lines[name] = _Line(partial(consult, self._services.get(name)), self._reflector)
+        self._lines[name].wanted.append((task, position, request))
 
     def start(self) -> None:
-        """Send the waiting requests, one batch of each kind at a time."""
+        """Send the waiting requests."""
         for line in self._lines.values():
             if line.future is None and line.wanted:
                 line.served, line.wanted = line.wanted, []
                 line.future = line.pool.submit(line.serve, [request for *_, request in line.served])
                 line.future.add_done_callback(lambda _: self._ring())
 
-    def collect(self) -> Iterator[tuple[tuple[Owner, int], Result]]:
-        """What is done, with its owner and position."""
+    def collect(self) -> Iterator[tuple[_Task, int, Result]]:
+        """What is done, with its task and position."""
         for line in self._lines.values():
             if line.future is not None and line.future.done():
-                found, line.future, served = line.future.result(), None, line.served
-                for (owner, position, _), result in zip(served, found, strict=True):
-                    yield (owner, position), result
+                found, line.future = line.future.result(), None
+                for (task, position, _), result in zip(line.served, found, strict=True):
+                    yield task, position, result
 
     def close(self) -> None:
         """Start no more requests; do not wait for running ones."""
         for pool in (self._searcher, self._reflector):
             pool.shutdown(wait=False, cancel_futures=True)
-
-    def _line(self, request: Retrieve | Consult) -> _Line[Owner]:
-        name = None if isinstance(request, Retrieve) else request.service
-        if name not in self._lines:
-            if name is None:
-                line = _Line[Owner](partial(search, self._retriever), self._searcher)
-            else:
-                line = _Line[Owner](partial(consult, self._services.get(name)), self._reflector)
-            self._lines[name] = line
-        return self._lines[name]
 
 
 def consult(service: Service | None, requests: Sequence[Consult]) -> Sequence[Result]:
@@ -244,7 +225,6 @@ class _Task:
     started: float
     results: list[Result | None] = field(default_factory=list)
     missing: int = 0
-    over: bool = False
     race: dict[int, Ticket] | None = None  # position to ticket of what still runs, if it waits for news of a race
 
     def fill(self, position: int, result: Result) -> bool:
@@ -257,36 +237,13 @@ class _Task:
 MAX_LIVE = 256
 """Questions of one call in flight, unless told otherwise."""
 
-PATIENCE = 0.1
-"""Seconds to wait for results before looking again for cancelled questions."""
-
 
 @dataclass(slots=True)
 class _Driver:
     engine: Session
-    batcher: BackgroundBatcher[_Task]
+    batcher: _Batcher
     running: dict[int, tuple[_Task, int]] = field(default_factory=dict)  # ticket -> task, position in its batch
-    tasks: dict[int, _Task] = field(default_factory=dict)
-
-    def start(self, index: int, decoder: Decoder) -> Iterator[Event]:
-        """Begin a question."""
-        self.tasks[index] = _Task(index, decoder, time.perf_counter())
-        yield from self.advance(self.tasks[index], None)
-
-    def end(self, task: _Task) -> None:
-        """Forget a question that is done, broken or cancelled."""
-        task.over = True
-        del self.tasks[task.index]
-
-    def cancel(self, indices: Container[int]) -> Iterator[Event]:
-        """Abort the requests of cancelled questions; nobody waits for their results any more."""
-        for task in [task for index, task in self.tasks.items() if index in indices]:
-            self.engine.abort([ticket for ticket, (owner, _) in self.running.items() if owner is task])
-            self.running = {ticket: item for ticket, item in self.running.items() if item[0] is not task}
-            self.batcher.forget(task)
-            self.end(task)
-            task.decoder.close()
-            yield Broken(task.index, DecodingError("cancelled"))
+    live: int = 0  # questions in flight
 
     def advance(self, task: _Task, results: list[Result] | None) -> Iterator[Event]:
         """Send results into a decoder and queue what it asks for next, until it waits or ends."""
@@ -294,11 +251,11 @@ class _Driver:
             try:
                 item = next(task.decoder) if results is None else task.decoder.send(results)
             except StopIteration as stop:
-                self.end(task)
+                self.live -= 1
                 yield Answered(task.index, stop.value.with_seconds(time.perf_counter() - task.started))
                 return
             except UserError as error:
-                self.end(task)
+                self.live -= 1
                 yield Broken(task.index, error)
                 return
             if isinstance(item, Commit):
@@ -338,8 +295,6 @@ class _Driver:
         """Hand results to their tasks, and advance the tasks that race, or miss nothing any more."""
         news: dict[int, tuple[_Task, list[Result]]] = {}
         for task, position, result in arrived:
-            if task.over:
-                continue
             if task.race is not None and isinstance(result, Generated | Failed):
                 news.setdefault(task.index, (task, []))[1].append(Arrived(position, result))
             elif task.fill(position, result):
@@ -359,24 +314,22 @@ class _Driver:
         """Do one round: send what is asked, deliver what has arrived; None if nothing has."""
         self.batcher.start()
         arrived = [self._served(ticket, result) for ticket, result in self.engine.step()]
-        arrived += [(*place, result) for place, result in self.batcher.collect()]
+        arrived += self.batcher.collect()
         if not arrived:
             yield None
         yield from self.deliver(arrived)
 
-    def events(
-        self, decoders: Iterable[Decoder], max_live: int, cancelled: Container[int]
-    ) -> Generator[Event | None, None, None]:
+    def events(self, decoders: Iterable[Decoder], max_live: int) -> Generator[Event | None, None, None]:
         """Everything that happens; None where there is nothing to do until something arrives."""
         waiting, more = enumerate(decoders), True
-        while more or self.tasks:
-            while more and len(self.tasks) < max_live:
+        while more or self.live:
+            while more and self.live < max_live:
                 fresh = next(waiting, None)
                 more = fresh is not None
                 if fresh is not None:
-                    yield from self.start(*fresh)
-            yield from self.cancel(cancelled)
-            if self.tasks:
+                    self.live += 1
+                    yield from self.advance(_Task(*fresh, time.perf_counter()), None)
+            if self.live:
                 yield from self.poll()
 
 
@@ -386,7 +339,6 @@ def drive(
     retriever: Retriever | None,
     *,
     max_live: int = MAX_LIVE,
-    cancelled: Container[int] = (),
     services: Mapping[str, Service] = MappingProxyType({}),
 ) -> Iterator[Event]:
     """Run decoders to their end.
@@ -396,19 +348,18 @@ def drive(
         engine: serves `Generate`; other threads may drive it at the same time.
         retriever: serves `Retrieve`; None if the decoders never search.
         max_live: questions in flight, which bounds memory.
-        cancelled: indices of questions to give up; may grow while the driver runs.
         services: serve `Consult` by name: payloads in, one result each out.
 
     Yields:
         Events as they happen; one `Answered` or `Broken` for each decoder. Leaving early aborts what is still running.
     """
     bell = threading.Event()
-    with session(engine, bell.set) as own, closing(BackgroundBatcher[_Task](retriever, services, bell.set)) as batcher:
-        for event in _Driver(own, batcher).events(decoders, max_live, cancelled):
+    with session(engine, bell.set) as own, closing(_Batcher(retriever, services, bell.set)) as batcher:
+        for event in _Driver(own, batcher).events(decoders, max_live):
             if event is not None:
                 yield event
                 continue
-            bell.wait(PATIENCE)
+            bell.wait()
             bell.clear()
 
 
@@ -426,9 +377,9 @@ async def adrive(
         with suppress(RuntimeError):  # the loop was closed before the engine came back
             loop.call_soon_threadsafe(bell.set)
 
-    own, batcher = open_session(engine, ring), BackgroundBatcher[_Task](retriever, services, ring)
+    own, batcher = open_session(engine, ring), _Batcher(retriever, services, ring)
     try:
-        for event in _Driver(own, batcher).events(decoders, MAX_LIVE, ()):
+        for event in _Driver(own, batcher).events(decoders, MAX_LIVE):
             if event is not None:
                 yield event
                 continue

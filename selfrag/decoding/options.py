@@ -43,12 +43,8 @@ def option_requests(
 ) -> list[Generate]:
     """The requests whose results `option_logprobs` reads.
 
-    Args:
-        prefix: everything before the option.
-        options: token ids of each option, none empty.
-        enders: ids that can end an option; asked for only where another option continues.
-        adapter: the LoRA adapter to ask.
-        most_watched: watched ids of one request, from the engine's limits; a larger branching takes several requests.
+    `enders` can end an option; they are asked for only where another option continues. A branching larger than
+    `most_watched` ids takes several requests.
     """
     requests, whole = [], set(options)
     for path, following in _trie(options).items():
@@ -82,12 +78,6 @@ def normalised(
     Normalisation ranks the options by log-probability per token or character, times their average length. Without that
     factor the values would lie so close together that any critique outweighs them. With it, options of equal length
     keep their probabilities.
-
-    Args:
-        logprobs: natural log-probability of each option.
-        texts: text of each option.
-        options: token ids of each option.
-        length: unit of the normalisation.
     """
     values = np.array(logprobs)
     if length != "none":

@@ -50,11 +50,7 @@ def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse names that are no fields of `Decoding`.
-
-    Raises:
-        UserError: names the first one and similar fields.
-    """
+    """Refuse names that are no fields of `Decoding`, with those like them."""
     known = Decoding.__dataclass_fields__
     for name in names:
         if name not in known:
@@ -283,12 +279,7 @@ class Decoding:
         return log_yes / (log_yes + log_no) if log_yes + log_no < 0 else 0.5
 
     def action(self, judgment: Judgment | None, *, has_evidence: bool) -> tuple[Action, str]:
-        """What to do at a segment boundary, and why in a few words.
-
-        Args:
-            judgment: distribution over the Retrieve group at the boundary; None only in the modes that need none.
-            has_evidence: an earlier segment used a passage, so that it can be continued with.
-        """
+        """What to do at a segment boundary, and why in a few words; `judgment` is None in the modes that need none."""
         if self.mode != "adaptive":
             return ("retrieve" if self.mode == "always" else "write"), f"mode={self.mode}"
         if judgment is None:

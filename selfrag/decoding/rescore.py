@@ -137,11 +137,8 @@ class _Recorded:
     def through(self, nodes: Sequence[Node], taking: Bools) -> tuple[Bools, Bools]:
         """Candidates of a step that passed all reflectors [C, 1], and the settings that are sure of it [S].
 
-        Where every reflector has room for all candidates, it judges the same ones under any weights.
-
-        Args:
-            nodes: C candidates, those that a reflector rejected among them.
-            taking: [C, S] whether a candidate takes part.
+        Where every reflector has room for all candidates, it judges the same ones under any weights. `taking` [C, S]
+        says which take part.
         """
         usable = np.array([node.status not in UNUSABLE for node in nodes])[:, None]
         judged = np.array([all(_judged(node, part) for part in self.reflectors) for node in nodes])[:, None]
@@ -155,13 +152,7 @@ def _judged(node: Node, part: ScoreTerm) -> bool:
 
 
 def _search(recorded: _Recorded, segment: Floats, own: Bools) -> Replay:
-    """The beam search over recorded candidates, for all settings at once.
-
-    Args:
-        recorded: the trace.
-        segment: [N, S] segment scores.
-        own: [S] whether a setting is the one that the trace was decoded with.
-    """
+    """The beam search over recorded candidates, for all settings at once; `own` are those that it was decoded with."""
     trace, path, keys = recorded.trace, _path_scores(recorded.trace, segment), _text_keys(recorded.trace)
     count, settings = path.shape
     finished, merged = np.zeros_like(path, dtype=bool), np.zeros_like(path, dtype=bool)

@@ -77,19 +77,10 @@ def read(
     forced: Collection[Role] = (),
     cut_id: int | None = None,
 ) -> Reading:
-    """Read one generated segment.
+    """Read one generated segment, of a request that watched `Vocabulary.watch`.
 
-    Args:
-        generated: result of a request that watched `Vocabulary.watch`.
-        vocabulary: ids of the labels.
-        branch: what the segment was written from.
-        site: for the judgments.
-        evidence: id of the passage, if any.
-        likelihood: p(y_t|..): the geometric mean without the boundary or of all tokens, the product without the
-            boundary, or none at all.
-        forced: critiques to read where they were due although another token was emitted there.
-        cut_id: the segment ends before the first of these ids, critiques and likelihood are of the whole completion;
-            None where the completion is the segment.
+    Critiques in `forced` are read where they were due although another token was emitted there. With `cut_id` the
+    segment ends before the first of these ids; critiques and likelihood are of the whole completion.
     """
     emitted, roles = generated.token_ids, vocabulary.roles
     body = emitted[:-1] if generated.finish in (Finish.STOP, Finish.EOS) else emitted
@@ -148,16 +139,11 @@ def group_scores(
 
 
 def critique_score(scores: Sequence[float], weights: Sequence[Score], undefined: Undefined) -> Score:
-    """Weighted critique term S of Eq. 4.
+    """Weighted critique term S of Eq. 4, of T scores (NaN if undefined) and T weights, perhaps arrays of settings.
 
     With `skip` the weights of the defined groups are scaled up to the sum of all weights. A missing critique then
     neither rewards nor punishes a candidate; with `zero` (and after `force`, where one could not be made) an
     undefined group adds 0. Without any defined group the term is 0.
-
-    Args:
-        scores: of the T groups, NaN where undefined.
-        weights: of the T groups; numbers, or arrays of as many settings.
-        undefined: the policy.
     """
     # No matrix product: its rounding depends on the shapes, and ties would break.
     total, present, every = 0 * weights[0], 0 * weights[0], 0 * weights[0]

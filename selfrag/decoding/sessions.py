@@ -85,12 +85,7 @@ class Session:
         return done
 
     def abort(self, tickets: Iterable[Ticket], *, wait: bool = True) -> None:
-        """Forget requests; nothing comes back for them.
-
-        Args:
-            tickets: unknown ones are ignored.
-            wait: until the engine has forgotten them too, which may take a step; `PATIENCE` at most.
-        """
+        """Forget requests; nothing comes back for them. May wait a step, until the engine has forgotten them too."""
         gone = self._live.intersection(tickets)
         self._live -= gone
         unsent = {ticket for ticket, _ in self._queued} & gone
@@ -241,12 +236,7 @@ def _key(engine: Serving) -> tuple[int, int]:
 
 
 def open_session(engine: Serving, ring: Callable[[], None]) -> Session:
-    """A session on an engine, from any thread.
-
-    Args:
-        engine: nobody else steps it while sessions are open.
-        ring: called by the engine's thread whenever results have arrived.
-    """
+    """A session on an engine, from any thread; the engine's thread calls `ring` whenever results have arrived."""
     while True:
         key = _key(engine)
         worker = _WORKERS.get(key) or _WORKERS.setdefault(key, _Worker(engine))

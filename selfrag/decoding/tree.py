@@ -146,13 +146,8 @@ def race(
 ) -> Generator[Race | Abort, list[Result], dict[int, Generated | Failed]]:
     """Run requests, and give up those that are not needed any more.
 
-    Args:
-        tree: counts them. One that is given up counts as many tokens as the longest that had ended by then.
-        requests: at least one.
-        rule: from what is there of each position, beginnings included, to the positions to give up; asked at all news.
-
-    Returns:
-        What was there of each request when it ended or was given up; nothing of some that were given up.
+    `rule` says which, from what is there of each position, beginnings included. A request that is given up counts as
+    many tokens as the longest that had ended by then. Returns what was there of each when it ended or was given up.
     """
     known: dict[int, Generated | Failed] = {}
     pending, longest, unread = set(range(len(requests))), 0, 0
@@ -211,13 +206,7 @@ def _count(tree: Counting, requests: Sequence[Generate], results: Sequence[Resul
 
 
 def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Generator[Batch, list[Result], Judgment | None]:
-    """The Retrieve distribution before anything is written: one token, of which only the watched row matters.
-
-    None in the modes that do not ask the model.
-
-    Raises:
-        DecodingError: the engine refused the prompt, for instance because it is too long.
-    """
+    """The Retrieve distribution before anything is written, from one token; None in modes that do not ask for it."""
     if tree.policy.mode != "adaptive":
         return None
     vocabulary = tree.prompting.vocabulary
@@ -242,14 +231,8 @@ def find(
 ) -> Generator[Batch, list[Result], list[Found]]:
     """Passages for each segment to come: given by the caller, kept from the first search, or searched for now.
 
-    Args:
-        tree: the question.
-        last_segments: for each wanted search the text written last, empty at the start of the answer; the query is the
-            question and this text, or the question alone with `retrieve_once`. Equal queries are searched once.
-        query: replaces the question in every search, such as a stand-alone rewrite.
-
-    Raises:
-        SearchError: the retriever failed before anything was written.
+    A query is the question, or `query` in its place, and the text written last; with `retrieve_once` the question
+    alone. Equal queries are searched once. A search that fails before anything was written is an error.
     """
     policy = tree.policy
     ready = tree.given if tree.given is not None else tree.fixed
@@ -283,11 +266,7 @@ def shortlisted(
     """The passages of each search that are written from, best first, and what IsRel said of all that were found.
 
     Each is judged where its segment would begin, so the engine has its prompt when the segment is written. One that
-    cannot be judged comes last.
-
-    Args:
-        tree: the question.
-        searches: for each, the ids before the evidence, and the passages.
+    cannot be judged comes last. A search is the ids before the evidence, and the passages.
     """
     policy, vocabulary = tree.policy, tree.prompting.vocabulary
     if policy.shortlist is None:

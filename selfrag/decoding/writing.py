@@ -129,13 +129,7 @@ def force(
 def grown(
     tree: Tree, ended: Sequence[tuple[Candidate, Generated | Failed, int]], depth: int
 ) -> Generator[Batch, list[Result], list[tuple[Node, Hypothesis | None]]]:
-    """The nodes of candidates that have ended, each with its hypothesis if it can be used.
-
-    Args:
-        tree: the question.
-        ended: candidates of one step, with the results of their requests and the ids of their nodes.
-        depth: of the step.
-    """
+    """The nodes of candidates of one step that have ended, each with its hypothesis if it can be used."""
     readings = [read_candidate(tree, one, result) for one, result, _ in ended]
     yield from force(tree, [one for one, *_ in ended], readings)
     return [grow(tree, *one, reading, depth) for one, reading in zip(ended, readings, strict=True)]
@@ -200,9 +194,7 @@ def highest_likelihood(policy: Decoding, logprobs: Sequence[float], most: int) -
 def segment_range(node: Node, policy: Decoding) -> tuple[float, float]:
     """The lowest and the highest score of a segment that was given up, or is being written.
 
-    Args:
-        node: `likelihood` is its highest, and `judgments` holds the critiques that are known, None among them.
-        policy: settings, without reflectors.
+    `node.likelihood` is its highest, and `node.judgments` holds the critiques that are known, None among them.
     """
     choices: list[tuple[float, ...]] = []
     for labels in CRITIQUES:
@@ -232,18 +224,11 @@ class Bounds(NamedTuple):
 def bounds(
     node: Node, segment: tuple[float, float], before: list[float], policy: Decoding, limits: tuple[float, float]
 ) -> Bounds:
-    """The highest scores of a node.
-
-    Args:
-        node: the node.
-        segment: the lowest and the highest score of its segment.
-        before: scores of the segments before it.
-        policy: settings, without reflectors.
-        limits: as of `segment_limits`.
+    """The highest scores of a node, from the lowest and the highest of its segment and the scores before it.
 
     A path score is linear in each of its segments, so its extremes are at theirs; a blank segment does not count.
     Means, sums and products of positive numbers change in one direction with each equal segment that is added, so the
-    highest answer has none or all of those that may follow.
+    highest answer has none or all of those that may follow, each within `limits`.
     """
     low, high = segment
     ends = [path_score([*before, one], policy.accumulate) for one in segment]
@@ -273,14 +258,7 @@ class Written:
 def write(
     tree: Tree, candidates: list[Candidate], depth: int, best: float
 ) -> Generator[Batch | Race | Abort, list[Result], Written]:
-    """Write the candidates of a step and record them in the tree.
-
-    Args:
-        tree: the question.
-        candidates: of the step.
-        depth: of the step.
-        best: path score of the best finished hypothesis, -inf without one.
-    """
+    """Write the candidates of a step and record them in the tree; `best` is the path score of the best finished one."""
     ids = range(len(tree.nodes), len(tree.nodes) + len(candidates))
     results: Mapping[int, Generated | Failed]
     given_up, done = dict[int, Node](), dict[int, tuple[Node, Hypothesis | None]]()

@@ -28,10 +28,9 @@ from selfrag.evaluation.plots import draw, draw_tables, spoken
 from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
 from selfrag.jsonl import read_jsonl
-from selfrag.pages import COLOURS, document, picked_out, slug, style_sheet, svg, visible
+from selfrag.pages import COLOURS, document, picked_out, slug, style_sheet, svg, traces_page, visible
 from selfrag.plotting import FORMATS, encoded, save
 from selfrag.reflection.labels import CRITIQUES, Role
-from selfrag.viewer import traces_page
 
 ITEMS = 50
 """Items of each file that are shown, unless the caller says otherwise."""
@@ -304,7 +303,7 @@ def render(report: Report, viewer: str = "") -> str:
 
     Args:
         report: what it shows.
-        viewer: file beside it that `selfrag.viewer.traces_page` made of `traces_of(report)`; empty for no links.
+        viewer: file beside it that `selfrag.pages.traces_page` made of `traces_of(report)`; empty for no links.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -33,7 +33,7 @@ from selfrag.decoding.answer import Answer, Segment, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import trace_of
 from selfrag.errors import SearchError, UserError, require
-from selfrag.rendering import cut
+from selfrag.pages import cut, served_page
 from selfrag.serving.citations import CitationStyle, Writer, selfrag_object
 from selfrag.serving.replies import ChatReply, Event, Reply, ResponsesReply
 from selfrag.serving.requests import (
@@ -47,7 +47,6 @@ from selfrag.serving.requests import (
 )
 from selfrag.serving.service import Answering, AnswerStore, Capacity, Service
 from selfrag.untrusted import printable
-from selfrag.viewer import served_page
 
 LOG = logging.getLogger("selfrag.serving")
 OPEN = ("/", "/health")

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.rendering import cut, named
+from selfrag.pages import cut, named
 
 CitationStyle = Literal["brackets", "markdown", "none"]
 TITLE, SNIPPET = 300, 500

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from retrieval.passage import Passage, Retriever
 from retrieval.reading import user_path
+from selfrag.api import SearchTagModel
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import EngineError, UserError
-from selfrag.search_tags import SearchTagModel
 from selfrag.serving.citations import CitationStyle
 from selfrag.serving.requests import Asked, Fault
 

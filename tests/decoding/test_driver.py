@@ -20,7 +20,7 @@ from selfrag import SelfRAG
 from selfrag.decoding import sessions
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, Committed, Event, SharedRetriever, drive
+from selfrag.decoding.driver import Answered, Broken, Event, SharedRetriever, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Generated
 from selfrag.decoding.trace import Trace
@@ -130,38 +130,6 @@ def test_one_bad_query_fails_one_question() -> None:
     found = ends(drive(asking(*names, policy=ALWAYS), scripted(dict.fromkeys(names, CITING)), searches))
     assert found == dict.fromkeys((0, 2, 3, 4), "Found.") | {1: "SearchError: search failed: KeyError: 'q'"}
     assert searches.batches == [names, *([name] for name in names)]
-
-
-def test_a_cancelled_question_is_aborted_and_the_others_finish() -> None:
-    cancelled: set[int] = set()
-    engine = scripted({"a": LONG, "b": LONG}, batch=1)
-    events: list[Event] = []
-    for event in drive(asking("a", "b"), engine, None, cancelled=cancelled):
-        events.append(event)
-        if isinstance(event, Committed) and event.index == 0:
-            cancelled.add(0)
-    assert ends(events) == {0: "DecodingError: cancelled", 1: "1. 2. 3."}
-    assert len(engine.requests) == 4  # one of the cancelled question, whose second was not sent, and three of the other
-
-
-@pytest.mark.parametrize("service", [False, True])
-def test_a_question_can_be_cancelled_while_only_its_search_or_a_service_runs(service: bool) -> None:
-    release = threading.Event()
-    cancelled: set[int] = set()
-
-    def slow(asked: Sequence[Any], k: int = 1) -> list[Any]:
-        cancelled.add(0)
-        assert release.wait(10)
-        return [passages("d1")] * len(asked)
-
-    decoders = [consulting(1)] if service else asking("searching", policy=ALWAYS)
-    engine = scripted({"Q": {"": "x"}})
-    try:
-        events = list(drive(decoders, engine, slow, services={"judge": slow}, cancelled=cancelled))
-        assert not release.is_set()
-    finally:
-        release.set()
-    assert ends(events) == {0: "DecodingError: cancelled"}
 
 
 def test_leaving_early_aborts_what_is_outstanding() -> None:

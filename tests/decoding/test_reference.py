@@ -273,35 +273,28 @@ def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
 
 
 @settings(many, max_examples=max(1, EXAMPLES // 4))
-@given(st.lists(st.tuples(policies, st.booleans()), min_size=4, max_size=4), seeds, failing, pace, pace)
-def test_batches(asked: list[tuple[Decoding, bool]], seed: int, failures: float, batch: int, max_live: int) -> None:
-    """Four questions at once: each is answered as it is alone, whatever becomes of the others; some are cancelled."""
-    world, find, moment = model(seed, failures), random_search(seed), chance(seed, "when")
+@given(st.lists(policies, min_size=4, max_size=4), seeds, failing, pace, pace)
+def test_batches(asked: list[Decoding], seed: int, failures: float, batch: int, max_live: int) -> None:
+    """Four questions at once: each is answered as it is alone, whatever becomes of the others."""
+    world, find = model(seed, failures), random_search(seed)
     engine = ScriptedEngine(world, EOS, limits=LIMITS, batch=batch)
-    decoders = [decode(f"Q{i}", PROMPTING, policy) for i, (policy, _) in enumerate(asked)]
-    cancelled, commits, ends = set[int](), dict[int, list[Segment]](), dict[int, Answer | Exception]()
-    searches = Searches(find)
-    for happened in drive(decoders, engine, searches, max_live=max_live, cancelled=cancelled):
+    decoders = [decode(f"Q{i}", PROMPTING, policy) for i, policy in enumerate(asked)]
+    commits, ends = dict[int, list[Segment]](), dict[int, Answer | Exception]()
+    for happened in drive(decoders, engine, Searches(find), max_live=max_live):
         index = happened.index
         if isinstance(happened, Committed):
             assert index not in ends
             commits.setdefault(index, []).append(happened.segment)
         else:
             assert ends.setdefault(index, happened.answer if isinstance(happened, Answered) else happened.error)
-        cancelled |= {i for i, (_, cancels) in enumerate(asked) if cancels and moment.random() < 0.3}
     assert sorted(ends) == list(range(len(asked)))
-    for index, (policy, cancels) in enumerate(asked):
-        end = ends[index]
-        if str(end) == "cancelled":
-            assert cancels
-            continue
+    for index, policy in enumerate(asked):
         said = outcome(lambda name=f"Q{index}", policy=policy: Reference(world, find, policy).decode(name))
         if isinstance(said, str):
-            assert (type(end), str(end)) == (DecodingError, said)
+            assert (type(ends[index]), str(ends[index])) == (DecodingError, said)
             continue
-        assert isinstance(end, Answer), end
-        assert tuple(commits.get(index, ())) == end.segments
-        agree(end, said)
+        assert tuple(commits.get(index, ())) == ends[index].segments
+        agree(ends[index], said)
 
 
 def test_a_closed_set_whose_passage_failed_can_be_narrowed() -> None:

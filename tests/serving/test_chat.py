@@ -15,7 +15,7 @@ from tagged import model, two_searches
 from written import PROMPTING
 
 from retrieval.passage import Passage
-from selfrag.rendering import named
+from selfrag.pages import named
 from selfrag.serving.citations import TITLE, url_of
 from selfrag.serving.service import ServedSearchTags
 from selfrag.untrusted import UNSEEN
