@@ -54,9 +54,8 @@ def sweep(
 ) -> None:
     """Vary weights and thresholds: decode once, and re-rank the record for every setting."""
     from selfrag.evaluation.systems import parse_settings
-    from selfrag.experiments.best_setting import Goal
     from selfrag.experiments.studies import spared
-    from selfrag.experiments.sweeps import AXES, Axis, Sweep, based, brief, plan, sentences, sources, write_sweep
+    from selfrag.experiments.sweeps import AXES, Axis, Goal, Sweep, based, brief, plan, sentences, sources, write_sweep
     from selfrag.experiments.sweeps import sweep as run
 
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES

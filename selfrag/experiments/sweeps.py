@@ -5,7 +5,9 @@ Everything lies in one folder; started again, it continues, and nothing is decod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -13,16 +15,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from retrieval.atomic import write_json, write_text, writing
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
 from selfrag.errors import UserError
-from selfrag.evaluation.comparison import Comparison, SystemRun, Table, compare, read_runs
+from selfrag.evaluation.comparison import Comparison, SystemRun, Table, bootstrap, compare, read_runs
+from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.judging import about as judged_about
 from selfrag.evaluation.metrics.answers import FLUENCY
 from selfrag.evaluation.metrics.entailment import Entailment, load_entailment, remembered
-from selfrag.evaluation.metrics.registry import Metric
+from selfrag.evaluation.metrics.registry import Metric, Part, is_count, ratio, scale_of
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
 from selfrag.evaluation.runner import Execute, Model, Source
@@ -30,11 +35,166 @@ from selfrag.evaluation.systems import parse_value, runnable
 from selfrag.evaluation.tables import csv_text, escape, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
-from selfrag.experiments.best_setting import Choice, Goal, choose
 from selfrag.experiments.studies import FileStudy, Setting, Study, balance, opened, spared, study, write_answers
 from selfrag.provenance import commit, versions
 from selfrag.reflection.weights import TOKEN_TERMS
 from selfrag.untrusted import printable
+
+HEADLINE = "headline"
+"""Stands for the metric that a task is averaged by."""
+_LIMIT = re.compile(r"\s*([\w.@-]+)\s*(<=|>=)\s*([\d.eE+-]+)\s*")
+_HOLDS = {"<=": operator.le, ">=": operator.ge}
+
+Scores = Mapping[str, Sequence[Part | None]]
+"""Metric to one part an item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A bound on a figure, `retrieval_rate<=0.4` as text."""
+
+    metric: str
+    sign: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.metric}{self.sign}{self.value:g}"
+
+    def holds(self, figure: float | None) -> bool:
+        """Whether a figure keeps to it; an undefined one does not."""
+        return figure is not None and bool(_HOLDS[self.sign](figure, self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The highest figure of a metric among settings within limits, such as `headline,retrieval_rate<=0.4`."""
+
+    metric: str = HEADLINE  # to be high; `headline` for the one that the task is averaged by
+    limits: tuple[Limit, ...] = (Limit("retrieval_rate", "<=", 0.4),)  # all must hold
+
+    def __str__(self) -> str:
+        return ",".join([self.metric, *map(str, self.limits)])
+
+    @classmethod
+    def parse(cls, text: str) -> Goal:
+        """Read `f1,retrieval_rate<=0.4,citation_precision>=0.5`."""
+        metric, *limits = text.split(",")
+        found = [_LIMIT.fullmatch(limit) for limit in limits]
+        try:
+            parsed = tuple(Limit(one[1], one[2], float(one[3])) for one in found if one is not None)
+        except ValueError:
+            parsed = ()
+        if not re.fullmatch(r"[\w.@-]+", metric.strip()) or len(parsed) < len(limits):
+            raise UserError(f"goal {text!r}: write METRIC,METRIC<=NUMBER, such as headline,retrieval_rate<=0.4")
+        return cls(metric.strip(), parsed)
+
+    def needs(self, headline: str) -> tuple[str, ...]:
+        """The figures that it looks at, given what `headline` stands for."""
+        return (headline if self.metric == HEADLINE else self.metric, *(limit.metric for limit in self.limits))
+
+    def fits(self, headline: str, known: Collection[str]) -> bool:
+        """Whether a file has the figures; a headline that is a count is nothing to be as high as can be."""
+        counted = self.metric == HEADLINE and is_count(headline)
+        return not counted and set(self.needs(headline)) <= set(known)
+
+    def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
+        """Refuse what cannot be sought, before anything is decoded; files have headline, figures and item count."""
+        having = [(name, items) for name, (head, known, items) in files.items() if self.fits(head, known)]
+        if not having:
+            known = dict.fromkeys(metric for _, metrics, _ in files.values() for metric in metrics)
+            raise UserError(f"goal {self}: no file has all these figures; there are {', '.join(known)}")
+        if small := next((name for name, items in having if items < 2), None):
+            raise UserError(
+                f"{small}: one item cannot be halved to choose and to confirm a setting; or give --best none"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A setting chosen on one half and measured on the other."""
+
+    goal: Goal  # what was sought, the headline by its name
+    name: str | None  # of the setting; None if none kept to the limits on the first half
+    candidates: int  # settings that did
+    chosen_at: float | None = None  # the goal's figure on the half it was chosen by
+    confirmed: Estimate | None = None  # the same on the other half
+    limits: Mapping[str, Estimate | None] | None = None  # figures of the limits on the other half, by the limit's text
+    kept: bool = False  # whether the limits hold on the other half
+    gain: Estimate | None = None  # paired difference to the base on the other half; None for the base itself
+    base: Estimate | None = None  # figure of the base on the other half
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        limits = {name: None if found is None else found.as_dict() for name, found in (self.limits or {}).items()}
+        return plain(self) | {"goal": str(self.goal), "limits": limits}
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return f"goal {self.goal}: no setting keeps to the limits on the half it is chosen by"
+        metric, limits = self.goal.metric, self.limits or {}
+        bounds = "; ".join(f"{one}: {_figure(limits[str(one)], one.metric)}" for one in self.goal.limits)
+        kept = "the limits hold there" if self.kept else "the limits do not hold there"
+        gain = "it is the base" if self.gain is None else f"difference to the base {_figure(self.gain, metric)}"
+        best = "undefined" if self.chosen_at is None else f"{scale_of(metric) * self.chosen_at:.1f}"
+        return (
+            f"goal {self.goal}: {self.name} of {self.candidates} settings within the limits,"
+            f" {best} on the half it was chosen by, {_figure(self.confirmed, metric)} on the other;"
+            f" {gain}" + (f"; {bounds}, {kept}" if bounds else "")
+        )
+
+
+def _figure(found: Estimate | None, metric: str) -> str:
+    return "undefined" if found is None else counted(found, scale=scale_of(metric))
+
+
+def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Positions of two random halves, each in order; the first is smaller by one where the number is odd."""
+    if items < 2:
+        raise UserError(f"{items} items cannot be halved to choose and to confirm a setting; give more")
+    drawn = np.random.default_rng(seed).permutation(items).tolist()
+    return tuple(sorted(drawn[: items // 2])), tuple(sorted(drawn[items // 2 :]))
+
+
+def choose(
+    settings: Mapping[str, Scores], goal: Goal, base: str, headline: str, *, seed: int = 0, name: str = ""
+) -> Choice:
+    """Choose on one half, of equal settings the first, and confirm on the other; `base` is what the gain is against."""
+    needed = goal.needs(headline)
+    sought = Goal(needed[0], goal.limits)
+    known = settings[base]
+    if unknown := next((metric for metric in needed if metric not in known), None):
+        raise UserError(f"goal {goal}: no figure {unknown!r} here; there are {', '.join(known)}")
+    first, second = halves(len(known[sought.metric]), seed)
+    here = {one: {metric: ratio(_at(scores[metric], first)) for metric in needed} for one, scores in settings.items()}
+    within = [one for one, found in here.items() if all(limit.holds(found[limit.metric]) for limit in sought.limits)]
+    ranked = [(value, -i, one) for i, one in enumerate(within) if (value := here[one][sought.metric]) is not None]
+    if not ranked:
+        return Choice(sought, None, len(within))
+    value, _, best = max(ranked)
+    columns = [settings[best][sought.metric], known[sought.metric]]
+    columns += [settings[best][limit.metric] for limit in sought.limits]
+    draws = bootstrap([_at(column, second) for column in columns], name=name, seed=seed)
+    mine, other, *bounded = draws
+    figures = [None if one is None else one.estimate for one in bounded]
+    return Choice(
+        goal=sought,
+        name=best,
+        candidates=len(within),
+        chosen_at=value,
+        confirmed=None if mine is None else mine.estimate,
+        limits={str(limit): found for limit, found in zip(sought.limits, figures, strict=True)},
+        kept=all(
+            limit.holds(None if found is None else found.value)
+            for limit, found in zip(sought.limits, figures, strict=True)
+        ),
+        gain=None if best == base or mine is None or other is None else (mine - other).estimate,
+        base=None if other is None else other.estimate,
+    )
+
+
+def _at(parts: Sequence[Part | None], positions: Sequence[int]) -> list[Part | None]:
+    return [parts[i] for i in positions]
+
 
 BASE = "base"
 """Name of the policy that the axes change."""
@@ -167,7 +327,7 @@ class Sweep:
     base: Mapping[str, Any] = field(default_factory=dict)
     axes: tuple[Axis, ...] = AXES  # what is varied
     grid: bool = False  # every combination of their values, else each axis alone
-    goal: Goal | None = Goal()  # noqa: RUF009 - of the best setting, a frozen value; None for none
+    goal: Goal | None = Goal()
     seed: int = 0  # of halves and intervals
     judge: str | None = None  # who judges citations, see `load_entailment`
 

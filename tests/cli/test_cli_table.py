@@ -219,7 +219,7 @@ FREE: dict[str, dict[str, list[str]]] = {
     },
     "selfrag eval tasks": {"unknown": ["x"], "path": ["../x"]},
     "selfrag eval report": {"ending": ["{w}/run", "--out", "{w}/out/x.exe"], "twice": ["{w}/run", "{w}/run"]},
-    "selfrag eval facts": {"neither": ["{w}/run", "rows"], "file": ["{w}/run", "../rows", "--write", "{w}/out/x"]},
+    "selfrag eval facts": {"file": ["{w}/run", "../rows", "--write", "{w}/out/x"]},
     "selfrag index build": {
         "no files": ["--out", "{w}/out/i"],
         "ending": ["{w}/model/model.safetensors", "--out", "{w}/out/i", "--encoder", "{w}/encoder"],
@@ -259,6 +259,7 @@ _CHECK = "intrinsic requirement_check Q?"
 _RUN = "eval run f.jsonl --out={w}/out/x"
 _GRID = "interpret run {w}/lists.jsonl -o {w}/out/x"
 _ROWS = "train adapter {w}/train.jsonl --base {w}/model -o {w}/out/x"
+_MEASURE = "eval intrinsics --data {w}/intrinsics --model {w}/model"
 _SWEEP = "sweep {w}/rows.jsonl --out={w}/out/x --model={w}/model"
 REFUSED = {
     "answer hi": "answer",
@@ -302,6 +303,9 @@ REFUSED = {
     "eval run poqa=f.jsonl --out={w}/out/x": "unknown task 'poqa'; known: popqa, ",
     "eval run popqa/papr=f.jsonl --out={w}/out/x": "popqa has no protocol 'papr'; it has paper, ",
     f"{_GRID} --prompt why": "unknown prompt 'why'; known: basic, direct",
+    f"{_GRID} --order best": "unknown order 'best'; known: ranked, top-last, random, reversed",
+    f"{_GRID} --examples 3": "3 examples: give at least 1, and 0 to 2",
+    f"{_GRID} --examples 0 --prompt examples": "nothing is left of the grid",
     f"{_GRID} --cutoff 9": "no question has 9 passages, the most is 1",
     f"{_GRID} --endpoint http://x": "--endpoint needs --model NAME",
     f"{_GRID} --model m --endpoint http://x --layout selfrag": "needs the model's own tokens",
@@ -316,7 +320,20 @@ REFUSED = {
     f"{_SWEEP} --set=treshold=1": "unknown setting 'treshold'; did you mean",
     f"{_SWEEP} --best=bleu": "no file has all these figures; there are contains,",
     f"{_SWEEP} --limit=1": "rows: one item cannot be halved",
+    f"{_SWEEP} --best='f1,rate<=1e'": "write METRIC,METRIC<=NUMBER",
     f"{_SWEEP} --axis=threshold=2": "threshold=2: give a number from 0 to 1",
+    f"{_SWEEP} --axis=max_segments=1,2": "axis 'max_segments': known are",
+    f"{_SWEEP} --axis=issup=1,1": "give at least one value, and each once",
+    f"{_SWEEP} --axis=threshold=0:1:1e-9": "a span of 1000000001 values; give 1 to 1000",
+    f"{_SWEEP} --axis=issup=1 --axis=issup=2": "axis issup is given twice",
+    f"{_SWEEP} --axis=issup=high": "axis issup: 'high' is not a number",
+    f"{_MEASURE} --only poetry": "nothing to measure under 'poetry'",
+    f"{_MEASURE} --dialect elvish": "unknown dialect 'elvish'",
+    f"{_MEASURE} --only flows": "give --corpus FOLDER",
+    f"{_MEASURE} --adapters .": "holds no adapter",
+    f"{_MEASURE} --corpus .": "has no corpus.jsonl",
+    f"{_MEASURE} --answers 2 --only query_rewrite": "answers search: give --corpus FOLDER",
+    f"{_MEASURE} --judge oracle:x --only citation_generation": "unknown judge 'oracle:x'",
     "ablate {w}/rows.jsonl --out={w}/out/x --model={w}/model --baseline={w}/out": "out holds no run",
 }
 """Command lines, and what the error says of them."""

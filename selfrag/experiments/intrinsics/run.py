@@ -18,8 +18,11 @@ from selfrag.evaluation.metrics.entailment import load_entailment, load_grader, 
 from selfrag.experiments.intrinsics.flows import (
     BM25,
     FLOWS_PART,
+    REWRITE_PART,
     Turn,
+    Writing,
     evaluate_flows,
+    evaluate_rewrite,
     judged_turns,
     read_collection,
     read_passages,
@@ -37,7 +40,6 @@ from selfrag.experiments.intrinsics.measures import (
     evaluate_citations,
     evaluate_hallucination,
 )
-from selfrag.experiments.intrinsics.rewriting import REWRITE_PART, Writing, evaluate_rewrite
 from selfrag.experiments.intrinsics.subjects import (
     ADAPTED,
     PROMPTED,

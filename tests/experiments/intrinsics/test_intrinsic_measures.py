@@ -19,14 +19,22 @@ from selfrag.cli.main import main
 from selfrag.errors import DecodingError, UserError
 from selfrag.evaluation.metrics.citations import Cites
 from selfrag.evaluation.metrics.classification import Outcome
-from selfrag.experiments.intrinsics.flows import BM25, Collection, Turn, _outcomes, read_collection, sample, turns
+from selfrag.experiments.intrinsics.flows import (
+    BM25,
+    Collection,
+    Turn,
+    _outcomes,
+    evaluate_rewrite,
+    read_collection,
+    sample,
+    turns,
+)
 from selfrag.experiments.intrinsics.measures import (
     evaluate_answerability,
     evaluate_certainty,
     evaluate_citations,
     evaluate_hallucination,
 )
-from selfrag.experiments.intrinsics.rewriting import evaluate_rewrite
 from selfrag.experiments.intrinsics.subjects import ALONE, Beside, FewShot, Subject, worked
 from selfrag.intrinsics.contract import Completion, Request
 from selfrag.intrinsics.flows.progress import taken
@@ -385,23 +393,3 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     found = written(tmp_path / "answers", "items")["query_rewrite"]
     asking = [f"{system}{more}" for system in ("untrained", "prompted") for more in ("", " after the question")]
     assert {one["searched by"] for one in found if "searched by" in one} == {*asking, "no rewrite", "gold rewrite"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--only poetry", "nothing to measure under 'poetry'"),
-        ("--dialect elvish", "unknown dialect 'elvish'"),
-        ("--only flows", "give --corpus FOLDER"),
-        ("--adapters .", "holds no adapter"),
-        ("--corpus .", "has no corpus.jsonl"),
-        ("--answers 2 --only query_rewrite", "answers search: give --corpus FOLDER"),
-        ("--judge oracle:x --only citation_generation", "unknown judge 'oracle:x'"),
-    ],
-)
-def test_bad_input_is_one_line(arguments, said, command, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main([*command, *arguments.split()]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
