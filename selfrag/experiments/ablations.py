@@ -28,7 +28,6 @@ from selfrag.experiments.studies import (
     FileStudy,
     Outcome,
     Setting,
-    Study,
     balance,
     opened,
     spared,
@@ -118,10 +117,9 @@ def ablate(
     files = [measured_by(file, (*FLUENCY, *MEMORY)) for file in source.load()]
     others = _named(baselines)
     theirs = {file.name: {name: _reliance(folder, file, seed) for name, folder in others.items()} for file in files}
-    with opened(model) as ready:
-        job = Study(ready.prompting, ready.identity, out, source.settings(), retry_failed)
-        studies = [study(job, file, ablations(based(changes, file.task), file.task), ready.execute) for file in files]
-    folders = write_answers(job, studies, out / "rows")
+    with opened(model, out, source.settings(), retry_failed=retry_failed) as job:
+        studies = [study(job, file, ablations(based(changes, file.task), file.task)) for file in files]
+        folders = write_answers(job, studies, out / "rows")
     options: dict[str, Any] = {"source": source.settings(), "retry_failed": retry_failed}
     for name, checkpoint in (trained or {}).items():
         run_systems({name: TRAINED[name]}, replace(model, model=checkpoint), files, out / "rows", **options)

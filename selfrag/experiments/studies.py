@@ -183,10 +183,11 @@ def read_recorded(path: Path) -> Iterator[tuple[str, Output | None, Trace | None
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """How a study is run."""
+    """A model that is ready, and how it is studied."""
 
     prompting: Prompting  # codec, vocabulary and layout of the model
     identity: Mapping[str, Any]  # what decides the records apart from the policy: model and engine
+    execute: Execute  # answers items on it
     folder: Path  # of the study; each file gets a folder in it
     source: Mapping[str, Any] = field(default_factory=dict)  # how the files were read, for the manifests
     retry_failed: bool = False  # run items again that failed before
@@ -210,7 +211,7 @@ class FileStudy:
     outcomes: Mapping[str, tuple[Outcome, ...]]  # name of the setting to one outcome an item, in the order of the items
 
 
-def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Execute) -> FileStudy:
+def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
     """Answer a file under every setting, of which the first is the base."""
     policies = [_policy(job, file, setting.decoding) for setting in settings]
     rows: dict[str, list[Outcome]] = {item.id: [Outcome(None, "missing")] * len(settings) for item in file.items}
@@ -221,7 +222,7 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Exec
         identity = {**job.identity, "name": name.rpartition("/")[2]}
         source = {**job.source, "ids": _digest(items)}
         run = Run(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
-        (results,) = run_all([run], [replace(file, items=tuple(items))], execute, f"{file.name} {name}")
+        (results,) = run_all([run], [replace(file, items=tuple(items))], job.execute, f"{file.name} {name}")
         seconds = float(results[file.name]["seconds"]) / len(items)
         for key, output, trace in read_recorded(folder / f"{file.name}.jsonl"):
             if output is not None and trace is not None:
@@ -317,21 +318,12 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
     return folders
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A model that is ready: its prompting, the identity of its files and engine, and what answers items on it."""
-
-    prompting: Prompting
-    identity: Mapping[str, Any]
-    execute: Execute
-
-
 @contextmanager
-def opened(model: Model) -> Iterator[Opened]:
-    """A model trained with reflection tokens; its weights are loaded only if something has to be decoded."""
+def opened(model: Model, folder: Path, source: Mapping[str, Any], *, retry_failed: bool = False) -> Iterator[Study]:
+    """A study of a model with reflection tokens, whose weights are loaded only if something has to be decoded."""
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     with on_demand(partial(model.load, path)) as engine:
-        yield Opened(prompting, identity, answer_here(engine))
+        yield Study(prompting, identity, answer_here(engine), folder, source, retry_failed)

@@ -30,12 +30,12 @@ from selfrag.evaluation.metrics.entailment import Entailment, load_entailment, r
 from selfrag.evaluation.metrics.registry import Metric, Part, is_count, ratio, scale_of
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
-from selfrag.evaluation.runner import Execute, Model, Source
+from selfrag.evaluation.runner import Model, Source
 from selfrag.evaluation.systems import parse_value, runnable
 from selfrag.evaluation.tables import csv_text, escape, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
-from selfrag.experiments.studies import FileStudy, Setting, Study, balance, opened, spared, study, write_answers
+from selfrag.experiments.studies import FileStudy, Setting, balance, opened, spared, study, write_answers
 from selfrag.provenance import commit, versions
 from selfrag.reflection.weights import TOKEN_TERMS
 from selfrag.untrusted import printable
@@ -358,27 +358,18 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
 
 
 def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False) -> Swept:
-    """Sweep."""
+    """Sweep; what cannot be swept is refused before anything is decoded."""
     files = [measured_by(file, FLUENCY) for file in source.load()]
-    what.plans([file.task for file in files])
+    plans = what.plans([file.task for file in files])
     if what.goal is not None:
         metrics = {file.name: tuple(metric.name for metric in file.task.metrics) for file in files}
         what.goal.check({file.name: (file.task.headline, metrics[file.name], len(file.items)) for file in files})
-    judge = None if what.judge is None else load_entailment(what.judge)  # refused before anything is decoded
-    with opened(model) as ready:
-        job = Study(ready.prompting, ready.identity, out, source.settings(), retry_failed)
-        return sweep_files(what, files, job, ready.execute, judge)
-
-
-def sweep_files(
-    what: Sweep, files: Sequence[TaskFile], job: Study, execute: Execute, judge: Entailment | None = None
-) -> Swept:
-    """Sweep files that are read, on a model that is opened."""
-    plans = what.plans([file.task for file in files])
-    studies = [study(job, file, one.settings, execute) for file, one in zip(files, plans, strict=True)]
-    folders = write_answers(job, studies, job.folder / "settings")
+    judge = None if what.judge is None else load_entailment(what.judge)
+    with opened(model, out, source.settings(), retry_failed=retry_failed) as job:
+        studies = [study(job, file, one.settings) for file, one in zip(files, plans, strict=True)]
+        folders = write_answers(job, studies, out / "settings")
     if judge is not None:
-        judge_settings(studies, folders, judge, job.folder)
+        judge_settings(studies, folders, judge, out)
     runs = read_runs(folders, [file.name for file in files])
     choices: dict[str, Choice] = {}
     for file in files:

@@ -80,12 +80,11 @@ def scripted(fails: Callable[[Generate], bool] = lambda request: False) -> Scrip
 
 
 def studied(folder: Path, file: TaskFile, settings: Any = SETTINGS, engine: ScriptedEngine | None = None) -> FileStudy:
-    answering = engine or scripted()
-    return study(job(folder), file, settings, answer_here(lambda: answering))
+    return study(job(folder, engine or scripted()), file, settings)
 
 
-def job(folder: Path) -> Study:
-    return Study(PROMPTING, {"model": {"weights": "abc"}, "engine": "scripted"}, folder)
+def job(folder: Path, engine: ScriptedEngine | None = None) -> Study:
+    return Study(PROMPTING, {"model": {"weights": "abc"}, "engine": "scripted"}, answer_here(lambda: engine), folder)
 
 
 def texts(found: FileStudy) -> dict[str, list[object]]:
@@ -182,15 +181,14 @@ def test_a_real_engine_answers_alone_as_in_the_record(tiny_llama: Path, tmp_path
         *(Setting("base", base), Setting("never", replace(base, mode="never"))),
         *(Setting("one", replace(always, passages=1)), Setting("issup=5", replace(always, weights=Weights(issup=5.0)))),
     )
-    with opened(Model(str(tiny_llama), "transformers")) as ready:
-        job = Study(ready.prompting, ready.identity, tmp_path / "all")
+    with opened(Model(str(tiny_llama), "transformers"), tmp_path / "all", {}) as job:
         for file in (closed(2), long(1)):
             file = replace(file, task=replace(file.task, new_tokens=30, segments=min(file.task.segments, 2)))
-            together = study(job, file, settings, ready.execute)
+            together = study(job, file, settings)
             alone: dict[str, list[object]] = {}
             for setting in settings:
                 own = replace(job, folder=tmp_path / setting.name)
-                alone |= texts(study(own, file, [setting], ready.execute))
+                alone |= texts(study(own, file, [setting]))
             assert texts(together) == alone
 
 
