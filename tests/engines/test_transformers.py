@@ -75,7 +75,7 @@ def reference(checkpoint):
 
 @pytest.fixture(scope="module")
 def engine(checkpoint):
-    engine = load(checkpoint, max_model_len=CONTEXT, max_batch=4)
+    engine = load(checkpoint, max_model_len=CONTEXT, max_batch=4, max_prefill_tokens=40)
     yield engine
     engine.close()
 
@@ -175,14 +175,6 @@ def test_the_budget_bounds_what_is_kept(counting):
     assert 0 < engine._prefixes.nbytes <= 1 << 20
 
 
-@pytest.mark.parametrize("limit", [1, 40])
-def test_prefill_in_small_passes_changes_nothing(counting, limit):
-    wave = [*candidates(tokens=4), Generate((9, 10, 11), 4, watch_ids=WATCH)]
-    (small, _), (whole, _) = counting(max_prefill_tokens=limit, prefix_cache_mib=0), counting(prefix_cache_mib=0)
-    for got, want in zip(serve(small, wave), serve(whole, wave), strict=True):
-        assert_same(got, want)
-
-
 def test_rows_run_together_and_leave_when_finished(counting):
     engine, passes = counting(max_batch=4)
     serve(engine, [Generate((5 + i, 6), 2 + 2 * i, allowed_ids=(8, 9)) for i in range(4)])
@@ -190,17 +182,6 @@ def test_rows_run_together_and_leave_when_finished(counting):
 
 
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=10).map(tuple)
-
-
-@given(st.lists(tokens, max_size=12), st.integers(1, 4))
-def test_shared_prefixes_are_shared_worth_it_and_leave_the_last_token(prompts, minimum):
-    found = shared_prefixes(prompts, [0] * len(prompts), minimum)
-    for shared, owner in found:
-        members = [prompt for prompt in prompts if prompt[: len(shared)] == shared]
-        assert len(members) >= 2
-        assert prompts[owner] in members
-        assert minimum <= len(shared) < len(prompts[owner])
-    assert len({owner for _, owner in found}) == len(found) <= len(prompts) // 2
 
 
 def test_two_questions_of_one_task_share_each_their_own():
@@ -304,14 +285,14 @@ def test_what_is_no_plain_lora_is_refused_with_the_way_out(tiny_llama, tmp_path)
 
 # What goes wrong.
 
+LEAST = (("max_batch", 1), ("max_model_len", 2), ("max_prefill_tokens", 1), ("prefix_cache_mib", 0))
+
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"dtype": "int8"}, "dtype='int8': choose one of auto, float32, bfloat16, float16"),
-        ({"max_batch": 0}, "max_batch=0: give a whole number of at least 1"),
-        ({"max_model_len": 1}, "max_model_len=1: give a whole number of at least 2"),
-        ({"prefix_cache_mib": -1}, "prefix_cache_mib=-1: give a whole number of at least 0"),
+        *(({name: least - 1}, f"{name}={least - 1}: give a whole number of at least {least}") for name, least in LEAST),
     ],
 )
 def test_nonsense_is_named(options, message):

@@ -1,4 +1,4 @@
-"""What vLLM is told and which adapters it can serve, without vLLM; its LoRA products; a machine without a compiler."""
+"""What vLLM is told and which adapters it can serve, without vLLM; a machine without a compiler."""
 
 from __future__ import annotations
 
@@ -10,51 +10,58 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from lora_on_the_spot import save_adapter
 
 from retrieval.pretrained import cpu_instructions
+from selfrag.decoding.requests import Finish, Generate
 from selfrag.engines import vllm
 from selfrag.engines.adapters import Adapter, read_adapter, unsupported
 from selfrag.engines.vllm import VLLMConfig, build_environment, check_model, engine_arguments, multiply_by_groups
 from selfrag.errors import EngineError, UserError
 
+OWN = {"block_size": 128, "quantization": "x"}
+ADAPTERS = [Adapter(f"a{i}", Path("x"), rank) for i, rank in enumerate((4, 12, 16, *[2] * 9))]
+SMALL = {"block_size": 32, "kv_cache_memory_bytes": 2 << 30, "enforce_eager": True, "max_num_seqs": 64}
+LORA = {"enable_lora": True, "max_lora_rank": 16, "max_loras": 8, "max_cpu_loras": 12}
 
-def test_cpu_gets_small_blocks_an_explicit_cache_and_no_compilation():
-    arguments = engine_arguments(VLLMConfig("m"), [], cpu=True)
-    assert arguments["block_size"] == 32
-    assert arguments["kv_cache_memory_bytes"] == 2 << 30
-    assert arguments["enforce_eager"] is True
-    assert arguments["enable_prefix_caching"] is True
-    assert arguments["max_num_seqs"] == 64
-    assert not {"enable_lora", "max_model_len"} & set(arguments)
+
+@pytest.mark.parametrize(
+    ("config", "adapters", "cpu", "wanted", "absent"),
+    [
+        ({}, [], True, SMALL | {"enable_prefix_caching": True}, {"enable_lora", "max_model_len"}),
+        ({"tensor_parallel_size": 2}, [], False, {"enforce_eager": False, "tensor_parallel_size": 2}, SMALL),
+        ({"enforce_eager": False, "kv_cache_gib": 0.5}, [], True, {"kv_cache_memory_bytes": 1 << 29}, ()),
+        ({"enforce_eager": False, "engine_args": OWN}, [], True, OWN | {"enforce_eager": False}, ()),
+        ({}, ADAPTERS, False, LORA, ()),
+        ({}, ADAPTERS, True, LORA | {"max_loras": 13, "max_cpu_loras": 13}, ()),  # one stays empty
+    ],
+)
+def test_arguments(config, adapters, cpu, wanted, absent):
+    """On a CPU small blocks, an explicit cache and no compilation; on a GPU the defaults of vLLM."""
+    arguments = engine_arguments(VLLMConfig("m", **config), adapters, cpu=cpu)
+    assert {name: arguments[name] for name in wanted} == wanted
+    assert not set(absent) - set(wanted) & set(arguments)
+
+
+def test_environment():
+    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in build_environment(cpu=False, kv_cache_is_ours=True)
     # A cache size in the environment stands unless the configuration names one.
     assert "VLLM_CPU_KVCACHE_SPACE" not in build_environment(cpu=True, kv_cache_is_ours=False)
     assert build_environment(cpu=True, kv_cache_is_ours=True)["VLLM_CPU_KVCACHE_SPACE"] is None
 
 
-def test_gpu_keeps_the_defaults_of_vllm():
-    arguments = engine_arguments(VLLMConfig("m", tensor_parallel_size=2), [], cpu=False)
-    assert (arguments["enforce_eager"], arguments["tensor_parallel_size"]) == (False, 2)
-    assert not {"block_size", "kv_cache_memory_bytes", "max_num_seqs"} & set(arguments)
-    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in build_environment(cpu=False, kv_cache_is_ours=True)
-
-
-def test_own_arguments_win():
-    own = {"block_size": 128, "quantization": "x"}
-    arguments = engine_arguments(VLLMConfig("m", enforce_eager=False, kv_cache_gib=0.5, engine_args=own), [], cpu=True)
-    wanted = own | {"enforce_eager": False, "kv_cache_memory_bytes": 1 << 29}
-    assert {name: arguments[name] for name in wanted} == wanted
-
-
-def test_adapters_decide_rank_and_slots():
-    adapters = [Adapter(f"a{i}", Path("x"), rank) for i, rank in enumerate((4, 12, 16, *[2] * 9))]
-    arguments = engine_arguments(VLLMConfig("m"), adapters, cpu=False)
-    wanted = {"enable_lora": True, "max_lora_rank": 16, "max_loras": 8, "max_cpu_loras": 12}
-    assert {name: arguments[name] for name in wanted} == wanted
-    assert engine_arguments(VLLMConfig("m"), adapters, cpu=True)["max_loras"] == 13  # one stays empty
+@pytest.mark.parametrize(
+    ("reason", "last", "count", "eos", "end"),
+    [
+        ("length", 11, 2, False, Finish.BUDGET),
+        ("length", 11, 3, False, Finish.CONTEXT),
+        ("stop", 11, 3, False, Finish.STOP),
+        ("stop", 11, 3, True, Finish.EOS),
+        ("stop", 12, 3, False, Finish.EOS),  # a second EOS of the model
+    ],
+)
+def test_how_it_ended(reason, last, count, eos, end):
+    assert vllm.finish(Generate((5,), count, stop_ids=(11,)), [8, last], reason, eos=eos) is end
 
 
 @pytest.mark.parametrize(
@@ -96,25 +103,11 @@ def test_a_scan_of_all_modules_as_vllm_makes_it_survives_llvmlite():
 
 
 @pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"modules_to_save": ["embed_tokens", "lm_head"]}, "whole modules"),
-        ({"trainable_token_indices": [401, 402]}, "trained token rows"),
-        # PEFT saves the whole embedding with an adapter on it; vLLM would drop that copy silently
-        ({"target_modules": ["q_proj", "embed_tokens"]}, "beside the LoRA pairs"),
-    ],
-)
-def test_adapters_that_peft_writes_and_vllm_cannot_serve(tiny_llama, tmp_path, settings, reason):
-    path = save_adapter(tiny_llama, tmp_path / "adapter", **settings)
-    with pytest.raises(EngineError, match=f"adapter 'mine' .*{reason}") as caught:
-        read_adapter("mine", path)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("config", "reason"),
     [
         ({"peft_type": "PREFIX_TUNING"}, "PREFIX_TUNING"),
+        ({"modules_to_save": ["embed_tokens", "lm_head"]}, "whole modules"),
+        ({"trainable_token_indices": [401, 402]}, "trained token rows"),
         ({"use_qalora": True}, "QALoRA"),
         ({"use_dora": True}, "DoRA"),
         ({"bias": "lora_only"}, "biases"),
@@ -135,6 +128,10 @@ def test_configurations_that_vllm_cannot_serve(config, reason):
 def test_missing_and_broken_files(tiny_llama, tmp_path):
     path = save_adapter(tiny_llama, tmp_path / "a")
     assert read_adapter("mine", path) == Adapter("mine", path, 4)
+    # PEFT saves the whole embedding with an adapter on it; vLLM would drop that copy silently.
+    whole = save_adapter(tiny_llama, tmp_path / "whole", target_modules=["q_proj", "embed_tokens"])
+    with pytest.raises(EngineError, match=r"adapter 'mine' .*beside the LoRA pairs"):
+        read_adapter("mine", whole)
     weights, config = path / "adapter_model.safetensors", path / "adapter_config.json"
     for file, content, said in (
         (weights, weights.read_bytes()[:50], "cannot be read"),
@@ -148,39 +145,11 @@ def test_missing_and_broken_files(tiny_llama, tmp_path):
             read_adapter("mine", path)
 
 
-# LoRA products by groups: the numbers of vLLM's own operators, token by token, on adapters mixed in a batch.
-
-RANK, WIDE, OUT = 2, 5, 4
-
-
-def worker(*wrappers: object) -> SimpleNamespace:
-    mapping = dict(enumerate(wrappers))
-    manager = SimpleNamespace(_adapter_manager=SimpleNamespace(punica_wrapper_mapping=mapping))
-    return SimpleNamespace(model_runner=SimpleNamespace(lora_manager=manager))
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.lists(st.integers(-1, 1), min_size=1, max_size=9), st.integers(0, 99), st.booleans())
-def test_products_are_those_of_every_token_alone(indices, seed, add):
-    wrapper = SimpleNamespace(token_lora_indices=torch.tensor(indices), _apply_shrink=None, _apply_expand=None)
-    assert multiply_by_groups(worker(wrapper, wrapper)) == 1
-    random = torch.Generator().manual_seed(seed)
-    # Three slots, of which vLLM leaves the last one empty.
-    a, b = torch.randn(3, 1, RANK, WIDE, generator=random), torch.randn(3, 1, OUT, RANK, generator=random)
-    a[2] = b[2] = 0
-    x = torch.randn(len(indices), WIDE, generator=random)
-    between, y = torch.zeros(len(indices), RANK), torch.ones(len(indices), OUT + 2)
-    wrapper._apply_shrink(between, x, a, 0.5)
-    torch.testing.assert_close(between, torch.stack([0.5 * a[i, 0] @ row for i, row in zip(indices, x, strict=True)]))
-    wrapper._apply_expand(y, between, b, 1, OUT, add)
-    products = torch.stack([b[i, 0] @ row for i, row in zip(indices, between, strict=True)])
-    torch.testing.assert_close(y[:, 1:-1], products + (1 if add else 0))
-    assert (y[:, [0, -1]] == 1).all()
-
-
 def test_a_worker_without_adapters_or_of_another_make_stays_as_it_is():
     assert multiply_by_groups(SimpleNamespace(model_runner=SimpleNamespace())) == 0
-    assert multiply_by_groups(worker(SimpleNamespace(token_lora_indices=None))) == 0
+    manager = SimpleNamespace(punica_wrapper_mapping={"language": SimpleNamespace(token_lora_indices=None)})
+    runner = SimpleNamespace(lora_manager=SimpleNamespace(_adapter_manager=manager))
+    assert multiply_by_groups(SimpleNamespace(model_runner=runner)) == 0
 
 
 def test_a_missing_compiler_and_missing_headers_are_found(monkeypatch, tmp_path):

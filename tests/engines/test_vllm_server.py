@@ -1,4 +1,4 @@
-"""A real `vllm serve` on the CPU: its limits, OpenAI's routes alone, runs and teachers over it, and its death."""
+"""A real `vllm serve` on the CPU: its limits, OpenAI's routes alone, interpretation and teachers over it, and its death."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ from selfrag.cli.main import app
 from selfrag.decoding.requests import Failed, Finish, Generate
 from selfrag.engines.http import COMPLETIONS, TOKENS, HTTPConfig, HTTPEngine
 from selfrag.errors import EngineError
-from selfrag.evaluation.records import read_records
-from selfrag.evaluation.runner import Model, Source, run_systems
 from selfrag.experiments.self_interpretation.run import read_grid
 
 pytestmark = pytest.mark.engine
@@ -145,24 +143,16 @@ def test_a_gateway_that_drops_a_field_is_refused_before_anything_is_asked(
     assert "very-secret" not in str(found.value)
 
 
-@pytest.fixture
-def questions(tmp_path: Path) -> Path:
-    """Five questions, of which interpretation holds out two as demonstrations."""
-    names = ("Aare", "Inn")
-    common = {"task": "list", "answers": [[name] for name in names]}
-    rows = []
-    for n in range(5):
-        passages = [{"id": f"p{n}{name}", "title": name, "text": f"{name} is in land {n}."} for name in names]
-        rows.append({"id": f"q{n}", "instruction": f"Which rivers are in land {n}?", "passages": passages, **common})
-    path = tmp_path / "rivers.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.mark.parametrize("layout", ["plain", "selfrag"])
 def test_interpretation_over_a_server_and_in_a_process_gives_the_same_replies(
-    layout: str, questions: Path, vllm_server: Any, tiny_llama: Path, tmp_path: Path
+    layout: str, vllm_server: Any, tiny_llama: Path, tmp_path: Path
 ) -> None:
+    questions, names, rows = tmp_path / "rivers.jsonl", ("Aare", "Inn"), []
+    for n in range(5):  # of which two are held out as demonstrations
+        passages = [{"id": f"p{n}{name}", "title": name, "text": f"{name} is in land {n}."} for name in names]
+        row = {"id": f"q{n}", "task": "list", "instruction": f"Which rivers are in land {n}?", "passages": passages}
+        rows.append(json.dumps(row | {"answers": [[name] for name in names]}) + "\n")
+    questions.write_text("".join(rows))
     # A prompt as text goes to any endpoint, reflection tokens as ids to one's own server.
     remote = ("tiny", "--endpoint") if layout == "plain" else (tiny_llama, "--engine")
     found = []
@@ -180,21 +170,6 @@ def test_interpretation_over_a_server_and_in_a_process_gives_the_same_replies(
     assert here == there
     assert [one["error"] for one in there] == ["None"] * 3
     assert all(one["text"] for one in there)
-
-
-def test_a_run_over_a_server_and_in_a_process_writes_the_same_answers(
-    questions: Path, vllm_server: Any, tiny_llama: Path, tmp_path: Path
-) -> None:
-    found = []
-    for engine in ("transformers", vllm_server.url):
-        model, folder = Model(str(tiny_llama), engine), tmp_path / str(len(found))
-        settings = {"segment_tokens": 12, "passages": 2}
-        run_systems({"mine": "selfrag-always"}, model, Source([questions]).load(), folder, settings=settings)
-        found.append(read_records(folder / "mine" / questions.name))
-    kept = ("id", "text", "cited", "read", "segments", "error", "scores")
-    here, there = ([{key: one[key] for key in kept} for one in records] for records in found)
-    assert here == there
-    assert all(one["error"] is None and one["usage"]["requests"] for one in found[1])
 
 
 PASSAGE = Passage("p", "The Seine flows through Paris.", "Seine")
