@@ -7,7 +7,7 @@ import inspect
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -162,7 +162,7 @@ class LoadedModel:
             return None
         if self._grammars is None:
             try:
-                tokenizer = _tokenizer(self._name, trust_remote_code=self.trust_remote_code)
+                tokenizer = pretrained.load("AutoTokenizer", self._name, trust_remote_code=self.trust_remote_code)
             except Exception as error:
                 raise EngineError(f"constraints need the tokenizer of {self._name}: {reason(error)}") from error
             self._grammars = Grammars(tokenizer, self.vocab_size)
@@ -267,21 +267,16 @@ def _context(config: Any, name: str, wanted: int | None) -> int:
     return wanted or most or 0
 
 
-def _tokenizer(name: str, *, trust_remote_code: bool) -> Any:
-    return pretrained.load("AutoTokenizer", name, trust_remote_code=trust_remote_code)
-
-
 def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
+    naming = [module.generation_config, module.config.get_text_config()]
+    with suppress(Exception):  # a checkpoint without a tokenizer still generates; its own configuration names EOS
+        naming.append(pretrained.load("AutoTokenizer", name, trust_remote_code=trust_remote_code))
     found: set[int] = set()
-    for config in (module.generation_config, module.config.get_text_config()):
-        value = getattr(config, "eos_token_id", None)
+    for one in naming:
+        value = getattr(one, "eos_token_id", None)
         found.update(value if isinstance(value, list | tuple) else () if value is None else (value,))
-    try:
-        eos = _tokenizer(name, trust_remote_code=trust_remote_code).eos_token_id
-        found.update(() if eos is None else (eos,))
-    except Exception:  # a checkpoint without a tokenizer still generates; its own configuration names EOS
-        if not found:
-            raise EngineError(f"model {name!r} names no EOS token, and its tokenizer cannot be read") from None
+    if not found and len(naming) == 2:
+        raise EngineError(f"model {name!r} names no EOS token, and its tokenizer cannot be read")
     return frozenset(found)
 
 

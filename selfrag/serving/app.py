@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -135,27 +135,19 @@ def _one_line(errors: Sequence[Any]) -> str:
     return cut(" ".join(f"{place}: {message}".lstrip(": ").split()), 300)
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """A stream of server-sent events that ends its work when the client leaves."""
 
     def __init__(self, release: Callable[[], None], events: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        self.headers["content-type"] = "text/event-stream; charset=utf-8"
-        del self.headers["content-length"]
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
         self._release, self._events = release, events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until they end or the client leaves."""
-
-        async def stream() -> None:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async with aclosing(self._events) as events:
-                async for event in events:
-                    await send({"type": "http.response.body", "body": event, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-
         try:
-            await while_connected(receive, stream)
+            async with aclosing(self._events):
+                await while_connected(receive, lambda: self.stream_response(send))
         finally:
             self._release()
 

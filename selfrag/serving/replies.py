@@ -9,26 +9,28 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from selfrag.decoding.answer import Answer, Segment, Usage
-from selfrag.serving.citations import CitationStyle, Writer, nested, search_result, selfrag_object, source_event
+from selfrag.serving.citations import CitationStyle, Piece, Writer, nested, search_result, selfrag_object, source_event
 
 Event = Mapping[str, Any]
 """The data of one server-sent event; a `type` in it is also the name of the event."""
 
 
-@dataclass(slots=True)
-class ChatReply:
-    """A chat completion."""
-
+@dataclass
+class _Written:
     model: str  # name of the model
     style: CitationStyle  # how the text cites
+
+    def __post_init__(self) -> None:
+        self.created, self._writer = int(time.time()), Writer(self.style)
+
+
+@dataclass
+class ChatReply(_Written):
+    """A chat completion."""
+
     events: bool = False  # whether sources are also sent as Open WebUI's events
     include_usage: bool = False  # whether the last chunk of a stream tells the cost
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid4().hex}")
-    created: int = field(default_factory=lambda: int(time.time()))
-    _writer: Writer = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._writer = Writer(self.style)
 
     def start(self) -> Iterator[Event]:
         """The role."""
@@ -54,7 +56,7 @@ class ChatReply:
         head = self._head("chat.completion") | {"choices": [choice], "usage": _usage(answer.usage)}
         return head | self._further(answer, name)
 
-    def _pieces(self, pieces: list[Any]) -> Iterator[Event]:
+    def _pieces(self, pieces: list[Piece]) -> Iterator[Event]:
         for piece in pieces:
             for passage in piece.sources if self.events else ():
                 yield self._chunk({"content": ""}) | {"event": source_event(passage)}
@@ -87,21 +89,14 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
-class ResponsesReply:
-    """A response of the Responses API; arguments as of `ChatReply`."""
+@dataclass
+class ResponsesReply(_Written):
+    """A response of the Responses API."""
 
-    model: str
-    style: CitationStyle
     instructions: str | None = None
     id: str = field(default_factory=lambda: f"resp_{uuid4().hex}")
-    created: int = field(default_factory=lambda: int(time.time()))
-    _writer: Writer = field(init=False)
     _sent: int = 0
     _item: str = field(default_factory=lambda: f"msg_{uuid4().hex}")
-
-    def __post_init__(self) -> None:
-        self._writer = Writer(self.style)
 
     def start(self) -> Iterator[Event]:
         """The empty response and its empty message."""
@@ -114,13 +109,11 @@ class ResponsesReply:
 
     def segment(self, segment: Segment) -> Iterator[Event]:
         """The text, then its annotations."""
-        before = len(self._writer.annotations)
-        yield from self._pieces([self._writer.add(segment)], before)
+        yield from self._pieces(len(self._writer.annotations), [self._writer.add(segment)])
 
     def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
         """What was not sent yet, and the end of part, message and response."""
-        before = len(self._writer.annotations)
-        yield from self._pieces(self._writer.rest(answer), before)
+        yield from self._pieces(len(self._writer.annotations), self._writer.rest(answer))
         yield self._of_part("response.output_text.done", text=self._writer.text, logprobs=[])
         yield self._of_part("response.content_part.done", part=self._part())
         yield self._event("response.output_item.done", output_index=0, item=self._message("completed"))
@@ -131,7 +124,7 @@ class ResponsesReply:
         self._writer.rest(answer)
         return self._finished(answer, name)
 
-    def _pieces(self, pieces: list[Any], number: int) -> Iterator[Event]:
+    def _pieces(self, number: int, pieces: list[Piece]) -> Iterator[Event]:
         for piece in pieces:
             yield self._of_part("response.output_text.delta", delta=piece.text, logprobs=[])
             for one in piece.annotations:
@@ -154,21 +147,9 @@ class ResponsesReply:
         return {"type": "message", "id": self._item, "status": status, "role": "assistant", "content": content}
 
     def _response(self, status: str) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "object": "response",
-            "created_at": self.created,
-            "status": status,
-            "error": None,
-            "incomplete_details": None,
-            "instructions": self.instructions,
-            "model": self.model,
-            "output": [],
-            "parallel_tool_calls": False,
-            "tool_choice": "none",
-            "tools": [],
-            "metadata": {},
-        }
+        head = {"id": self.id, "object": "response", "created_at": self.created, "status": status, "model": self.model}
+        empty: dict[str, Any] = {"error": None, "incomplete_details": None, "output": [], "metadata": {}, "tools": []}
+        return head | empty | {"instructions": self.instructions, "parallel_tool_calls": False, "tool_choice": "none"}
 
     def _finished(self, answer: Answer, name: str | None) -> dict[str, Any]:
         usage = answer.usage

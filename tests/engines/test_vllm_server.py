@@ -1,4 +1,4 @@
-"""A real `vllm serve` on the CPU: its limits, OpenAI's routes alone, interpretation and teachers over it, and its death."""
+"""A real `vllm serve` on the CPU: its limits, OpenAI's routes alone, interpretation and teachers, and its death."""
 
 from __future__ import annotations
 
