@@ -464,11 +464,7 @@ class _Asked:
 
 
 def _answer(end: Answered | Broken) -> Answer:
-    """The answer to a single question.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The answer to a single question; where there is none, why is raised."""
     if isinstance(end, Broken):
         raise end.error
     if end.answer.error is not None:

@@ -40,11 +40,7 @@ class Actors:
 
 
 def require_ray() -> None:
-    """Find out before a run begins whether Ray Data can work.
-
-    Raises:
-        MissingExtraError: ray is not installed.
-    """
+    """Find out before a run begins whether Ray Data can work."""
     require("ray", extra="ray")
     require("pandas", extra="ray")
 

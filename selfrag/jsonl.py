@@ -58,11 +58,7 @@ def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T], *, mended
 
 
 def read_identified(path: str | Path, parse: Callable[[dict[str, Any]], Row]) -> Iterator[Row]:
-    """Like `read_jsonl`, for rows whose ids are unique in the file.
-
-    Raises:
-        UserError: as `read_jsonl`, or an id occurs twice; names `file:line`.
-    """
+    """Like `read_jsonl`, for rows whose ids are unique in the file."""
     seen: set[str] = set()
 
     def unique(record: dict[str, Any]) -> Row:

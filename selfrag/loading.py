@@ -21,11 +21,7 @@ WEIGHTS, CALIBRATOR = "combined.json", "certainty.json"
 
 
 def resolve_model(name_or_path: str | Path) -> Path:
-    """Directory of a checkpoint: of a registered name such as `demo`, a local one, or a snapshot from the hub.
-
-    Raises:
-        UserError: there is no such directory, and the hub has or gives no such model.
-    """
+    """Directory of a checkpoint: of a registered name such as `demo`, a local one, or a snapshot from the hub."""
     if (make := registered("selfrag.models", name_or_path)) is not None:
         return Path(make())
     path = user_path(name_or_path)
@@ -122,11 +118,7 @@ def index_directory(name_or_path: str | Path) -> Path:
 
 
 def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
-    """The tokenizer of a checkpoint; no code of the checkpoint is run unless the user trusts it.
-
-    Raises:
-        UserError: there is none that transformers can read.
-    """
+    """The tokenizer of a checkpoint; no code of the checkpoint is run unless the user trusts it."""
     try:
         return pretrained.load("AutoTokenizer", path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # whatever its files make of it
@@ -138,9 +130,6 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
 
     A name may also be that of a web search (`retrieval.web`), or several names with commas between them, whose passages
     are then taken in turn.
-
-    Raises:
-        UserError: the index or the address cannot be used.
     """
     if retriever is None and not demo:
         return None

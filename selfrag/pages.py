@@ -1,21 +1,26 @@
-"""Answers and traces for people: text, HTML for a notebook, pages of one file, a viewer, a trace as an SVG tree."""
+"""What people look at: answers as text and HTML, pages of one file, a viewer, a trace as an SVG tree, figures."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from textwrap import shorten, wrap
 from typing import Any
 
+from retrieval.atomic import writing
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.trace import ROOT, Node, Status, Trace
+from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, GROUPS, RETRIEVE, LabelSet, Role
 from selfrag.untrusted import UNSEEN, printable
@@ -155,11 +160,8 @@ FILLS = {
 def svg(trace: Trace, *, name: str = "node") -> str:
     """Draw the tree from left to right; the answer's path has thick borders.
 
-    Each box shows the evidence, the text, IsRel / IsSup / IsUse scores, the segment score and what became of it.
-
-    Args:
-        trace: all texts in it are untrusted.
-        name: begins the ids of the boxes, which must differ between the trees of a page.
+    Each box shows the evidence, the text, IsRel / IsSup / IsUse scores, the segment score and what became of it. Ids of
+    the boxes begin with `name`, which must differ between the trees of a page. All texts are untrusted.
     """
     chosen = {node.id for node in trace.path(trace.best)}
     rows = _rows(trace)
@@ -359,3 +361,60 @@ def cut(text: str, most: int = TEXT) -> str:
     """Text of others for people: nothing in it that cannot be shown, and where it is long, how much is left out."""
     left_out = len(text) - most
     return printable(text if left_out <= 0 else f"{text[:most]} ... ({left_out:,} characters more)")
+
+
+FORMATS = (".png", ".svg", ".pdf")
+_DOTS = 120
+
+
+def save(figure: Any, out: Path) -> Path:
+    """Write a `matplotlib.figure.Figure` to a file that ends in one of `FORMATS`; it appears when it is complete."""
+    if out.suffix not in FORMATS:
+        raise UserError(f"{out}: a plot ends in {', '.join(FORMATS)}")
+    draft = out.with_name(f".{out.name}")
+    with writing(out):
+        draft.write_bytes(encoded(figure, out.suffix))
+        draft.replace(out)
+    return out
+
+
+def encoded(figure: Any, suffix: str) -> bytes:
+    """The bytes of a `matplotlib.figure.Figure` as a file of one of `FORMATS`."""
+    from matplotlib import rc_context
+
+    # No date and a fixed salt of the ids: a picture changes only if what it shows does. An SVG keeps its text.
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
+    stream = io.BytesIO()
+    with rc_context({"svg.hashsalt": "selfrag", "svg.fonttype": "none"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in another script
+        _settle(figure)
+        figure.savefig(stream, format=suffix.removeprefix("."), dpi=_DOTS, metadata=dates)
+    return stream.getvalue()
+
+
+def _settle(figure: Any) -> None:
+    """Lay the figure out once and round: the solver's last digits differ from time to time."""
+    if figure.get_layout_engine() is None:
+        return
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position([round(value, 4) for value in axes.get_position().bounds])
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A setting or a system between a price and a gain."""
+
+    price: float  # to be low, such as the retrieval rate
+    gain: float  # to be high, such as accuracy
+
+    def beats(self, other: Point) -> bool:
+        """At least as good in both, and better in one."""
+        return self.price <= other.price and self.gain >= other.gain and self != other
+
+
+def front(points: Mapping[str, Point]) -> list[str]:
+    """Names of the points that none beats, cheapest first; of equal ones each is in."""
+    kept = [name for name, one in points.items() if not any(other.beats(one) for other in points.values())]
+    return sorted(kept, key=lambda name: points[name].price)

@@ -39,12 +39,7 @@ class ReadOnlyTokenizer:
     """
 
     def __init__(self, tokenizer: Any, *, split_special_tokens: bool) -> None:
-        """Copy a tokenizer as it is now.
-
-        Args:
-            tokenizer: fast or slow; not changed.
-            split_special_tokens: whether surfaces of special tokens are text.
-        """
+        """Copy a tokenizer, fast or slow, as it is now."""
         self._tokenizer, self._lock, self._core = tokenizer, Lock(), _copy(tokenizer)
         self._options = {"split_special_tokens": split_special_tokens, "verbose": False}
         if self._core is not None:

@@ -41,7 +41,7 @@ def decode(
     history: Sequence[Turn] = (),
     critics: Sequence[Critic] = (),
 ) -> Decoder:
-    """Answer one question.
+    """Answer one question: yields lists of requests, answered by lists of results in order, and `Commit` events.
 
     Args:
         question: instruction, with its input where there is one.
@@ -52,15 +52,8 @@ def decode(
         history: turns before the question.
         critics: all reflectors that the policy names; others may be among them.
 
-    Yields:
-        Lists of requests, answered by lists of results in the same order, and `Commit` events.
-
-    Returns:
-        The answer with its trace.
-
     Raises:
-        UserError: the question is empty or not text, or the policy names a reflector that is not there.
-        DecodingError: nothing could be generated; the message says why.
+        UserError: the question is no text, a reflector is not there, or nothing could be generated.
     """
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
     tree.query, tree.history, tree.critics = query, tuple(history), _named(policy, critics)
@@ -193,11 +186,7 @@ def _commit(tree: Tree, alive: list[Hypothesis], committed: int) -> Generator[Co
 
 
 def _named(policy: Decoding, critics: Sequence[Critic]) -> dict[str, Critic]:
-    """The critics that the policy asks for.
-
-    Raises:
-        UserError: one is not there.
-    """
+    """The critics that the policy asks for, all of which must be there."""
     known = {critic.name: critic for critic in critics}
     parts: tuple[ScoreTerm | Guardrail, ...] = (*policy.reflectors, *policy.gates)
     names = dict.fromkeys(part.reflector for part in parts)
@@ -209,11 +198,7 @@ def _named(policy: Decoding, critics: Sequence[Critic]) -> dict[str, Critic]:
 
 
 def _answer(tree: Tree, best: Hypothesis | None) -> Answer:
-    """The best finished hypothesis, or an empty answer if no candidate was usable.
-
-    Raises:
-        DecodingError: every request failed.
-    """
+    """The best finished hypothesis, or an empty answer if no candidate was usable."""
     check_generated(tree.nodes)
     trace = tree.trace(None if best is None else best.node)
     text, segments = segments_of(trace, trace.best)

@@ -341,7 +341,7 @@ def drive(
     max_live: int = MAX_LIVE,
     services: Mapping[str, Service] = MappingProxyType({}),
 ) -> Iterator[Event]:
-    """Run decoders to their end.
+    """Run decoders to their end. Leaving early aborts what is still running.
 
     Args:
         decoders: started lazily, at most `max_live` at a time; the position of each is its index in events.
@@ -349,9 +349,6 @@ def drive(
         retriever: serves `Retrieve`; None if the decoders never search.
         max_live: questions in flight, which bounds memory.
         services: serve `Consult` by name: payloads in, one result each out.
-
-    Yields:
-        Events as they happen; one `Answered` or `Broken` for each decoder. Leaving early aborts what is still running.
     """
     bell = threading.Event()
     with session(engine, bell.set) as own, closing(_Batcher(retriever, services, bell.set)) as batcher:

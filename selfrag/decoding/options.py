@@ -136,22 +136,11 @@ def decode_options(
     For each passage d and option o: p(o|d), normalised over the options, times the critique of o given d (Eq. 4, not
     below 0), summed over the passages; where no critique is above 0, passages count alike. With
     `policy.aggregate="sum"` the critique is added to p(o|d), as in Eq. 3. IsSup and IsUse of an option
-    are read after it, whatever their weights, so that the trace is complete for other weights.
-
-    Args:
-        question: instruction with its input.
-        options: at least two distinct texts, as the model would write them.
-        prompting: codec, vocabulary and layout of the model.
-        policy: settings; those of segments and beams do not matter here.
-        passages: evidence given by the caller.
-        length: `tokens` or `characters` compares options by their log-probability per token or character, so that long
-            ones are not at a disadvantage.
-        most_watched: ids that the engine watches in one request.
+    are read after it, whatever their weights, so that the trace is complete for other weights. Settings of segments and
+    beams do not matter.
 
     Raises:
-        UserError: fewer than two options, options that are blank or equal, an unknown `length`, or a policy with
-            reflectors.
-        DecodingError: nothing could be scored.
+        UserError: options that are no options, an unknown `length`, a policy with reflectors, or nothing to score.
     """
     _check(options, length)
     if policy.reflectors or policy.gates:

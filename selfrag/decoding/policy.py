@@ -27,11 +27,7 @@ SegmentEnd = Literal["retrieve", "retrieval", "completion"]
 
 
 def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
-    """Normalise `{"issup": "Fully supported"}` or `{"isuse": ["4", "5"]}` to roles and canonical label names.
-
-    Raises:
-        UserError: unknown group or label, or a group that is no critique.
-    """
+    """Normalise `{"issup": "Fully supported"}` or `{"isuse": ["4", "5"]}` to roles and canonical label names."""
     known = {labels.role for labels in CRITIQUES}
     result: dict[Role, frozenset[str]] = {}
     if not isinstance(given, Mapping | None):

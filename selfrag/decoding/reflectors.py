@@ -155,11 +155,7 @@ class ScoreTerm:
 
     @classmethod
     def parse(cls, text: str) -> ScoreTerm:
-        """Read `hallucination_detection=issup>=0.1`.
-
-        Raises:
-            UserError: it is not of that form.
-        """
+        """Read `hallucination_detection=issup>=0.1`."""
         found = _JOINED.fullmatch(text.replace(" ", ""))
         if found is None:
             raise UserError(f"reflector {text!r}: write NAME, NAME=issup or NAME=issup>=0.1")
@@ -199,11 +195,7 @@ class Guardrail:
 
     @classmethod
     def parse(cls, text: str) -> Guardrail:
-        """Read `answerability<0.5:abstain`.
-
-        Raises:
-            UserError: it is not of that form.
-        """
+        """Read `answerability<0.5:abstain`."""
         found = _GATE.fullmatch(text.replace(" ", ""))
         if found is None:
             raise UserError(f"gate {text!r}: write NAME<THRESHOLD:EFFECT, such as answerability<0.5:abstain")
@@ -215,11 +207,7 @@ Part = TypeVar("Part", ScoreTerm, Guardrail)
 
 
 def parts(given: Any, kind: type[Part]) -> tuple[Part, ...]:
-    """`ScoreTerm` or `Guardrail` values from values, their strings, or one of either.
-
-    Raises:
-        UserError: something else, or one reflector twice.
-    """
+    """`ScoreTerm` or `Guardrail` values from values, their strings, or one of either; no reflector twice."""
     items = [given] if isinstance(given, str | ScoreTerm | Guardrail) else given
     if not isinstance(items, Iterable):
         raise UserError(f"{given!r:.80}: give a list of {kind.__name__} or of their strings")
@@ -236,11 +224,7 @@ def parts(given: Any, kind: type[Part]) -> tuple[Part, ...]:
 
 
 def distinct_roles(joined: Iterable[ScoreTerm]) -> None:
-    """Refuse two reflectors for one critique.
-
-    Raises:
-        UserError: there are two.
-    """
+    """Refuse two reflectors for one critique."""
     replaced = [part.replaces for part in joined if part.replaces is not None]
     if twice := next((role for role in replaced if replaced.count(role) > 1), None):
         raise UserError(f"two reflectors replace {twice}; let one of them join with a term of its own")

@@ -58,12 +58,7 @@ def _critique(scores: Floats, matrix: Floats, undefined: Undefined) -> Floats:
 
 
 def rescore(trace: Trace, weights: Weights | None = None, threshold: float | None = None) -> tuple[Trace, bool]:
-    """Re-ranks a trace under other weights or another threshold, and says whether it was complete for them.
-
-    Raises:
-        UserError: the threshold is out of range.
-        DecodingError: every candidate that the setting asks for failed.
-    """
+    """Re-ranks a trace under other weights or another threshold, and says whether it was complete for them."""
     recorded = trace.decoding
     changed = replace(
         recorded,

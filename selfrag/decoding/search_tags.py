@@ -153,11 +153,7 @@ class Searcher:
 
     @classmethod
     def of(cls, tokenizer: Any, profile: str | Profile = "search-r1", budget: Budget | None = None) -> Searcher:
-        """What a checkpoint with this tokenizer of transformers needs.
-
-        Raises:
-            UserError: the profile is unknown, or the tokenizer has no EOS token.
-        """
+        """What a checkpoint with this tokenizer of transformers needs."""
         if not isinstance(profile, Profile):
             choice("profile", profile, PROFILES)
             profile = PROFILES[profile]
@@ -231,20 +227,10 @@ class _State:
 
 
 def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] | None = None) -> Decoder:
-    """Answer a question by turns and searches.
+    """Answer a question by turns and searches; with `passages` these stand for what every search finds.
 
     The model names no source. The answer cites the first passage, of all that were found, in which its text occurs;
     `Answer.retrieved` lists what the searches found.
-
-    Args:
-        question: what is asked.
-        searcher: the model's format and budget.
-        passages: given in place of searching, for every search.
-
-    Raises:
-        UserError: the question is blank.
-        DecodingError: the engine refused the prompt.
-        SearchError: a search failed before anything was found.
     """
     budget, seconds = searcher.budget, searcher.budget.seconds
     state = _State(question, list(searcher.prompt(question)), None if seconds is None else searcher.clock() + seconds)

@@ -230,11 +230,7 @@ class Trace:
 
 
 def check_generated(candidates: Sequence[Node]) -> None:
-    """Refuse first candidates that all failed; there is then no answer, not even an empty one.
-
-    Raises:
-        DecodingError: they did.
-    """
+    """Refuse first candidates that all failed; there is then no answer, not even an empty one."""
     if candidates and all(node.status is Status.FAILED for node in candidates):
         raise DecodingError(f"no candidate could be generated: {candidates[0].finish}")
 
@@ -273,12 +269,7 @@ def judgment_dict(judgment: Judgment) -> dict[str, Any]:
 
 
 def read_judgment(given: Mapping[str, Any]) -> Judgment:
-    """What `judgment_dict` gave.
-
-    Raises:
-        KeyError: a field or a label is missing.
-        ValueError: an unknown role, source or kind.
-    """
+    """What `judgment_dict` gave; raises KeyError or ValueError for anything else."""
     role = Role(given["role"])
     if "labels" in given:
         written = (Label(name, value, token, Kind(kind)) for name, value, token, kind in given["labels"])
@@ -295,11 +286,7 @@ PLAIN = ("id", "parent", "depth", "branch", "text", "finish", "likelihood", "end
 
 
 def trace_of(data: Mapping[str, Any]) -> Trace:
-    """A trace from what `Trace.as_dict` gave, as it stands in the record of a run.
-
-    Raises:
-        UserError: the values are no trace.
-    """
+    """A trace from what `Trace.as_dict` gave, as it stands in the record of a run."""
     try:
         decisions = tuple(_decision(given) for given in data["decisions"])
         shown = {decision.after: decision.passages for decision in decisions}

@@ -10,8 +10,7 @@ from selfrag.evaluation.comparison import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import is_count, scale_of
 from selfrag.evaluation.tables import tables, title
-from selfrag.pages import visible
-from selfrag.plotting import Point, front
+from selfrag.pages import Point, front, visible
 
 TOKENS = ("prompt_tokens", "generated_tokens")
 _WIDTH, _HEADING, _LINE = 12.0, 1.4, 0.32  # inches: of a row of panels, of its titles and axes, of a system
@@ -32,7 +31,7 @@ def draw_tables(shown: Sequence[Table]) -> Any:
     """A row of panels for each table: headline with interval, against tokens where there are any, against retrieval.
 
     Returns:
-        A `matplotlib.figure.Figure`; `selfrag.plotting` writes it.
+        A `matplotlib.figure.Figure`; `selfrag.pages.save` writes it.
 
     Raises:
         UserError: there is nothing to draw.

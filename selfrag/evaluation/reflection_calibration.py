@@ -25,9 +25,9 @@ from selfrag.evaluation.intervals import Estimate, Floats, bracketed, mean
 from selfrag.evaluation.metrics.classification import calibration_error, plot_reliability, reliability
 from selfrag.evaluation.tables import compact
 from selfrag.prompting import Prompting
-from selfrag.reflection.calibration import STORED, Scaling, as_record
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, LabelSet, Role
+from selfrag.reflection.vocabulary import STORED, Scaling, as_record
 from selfrag.training.rows import Row, TargetLayout
 
 FOLDS = 5

@@ -28,8 +28,19 @@ from selfrag.evaluation.plots import draw, draw_tables, spoken
 from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
 from selfrag.jsonl import read_jsonl
-from selfrag.pages import COLOURS, document, picked_out, slug, style_sheet, svg, traces_page, visible
-from selfrag.plotting import FORMATS, encoded, save
+from selfrag.pages import (
+    COLOURS,
+    FORMATS,
+    document,
+    encoded,
+    picked_out,
+    save,
+    slug,
+    style_sheet,
+    svg,
+    traces_page,
+    visible,
+)
 from selfrag.reflection.labels import CRITIQUES, Role
 
 ITEMS = 50

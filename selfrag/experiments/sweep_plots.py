@@ -13,7 +13,7 @@ from selfrag.errors import require
 from selfrag.evaluation.comparison import Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import is_count
-from selfrag.plotting import Point, front, save
+from selfrag.pages import Point, front, save
 from selfrag.untrusted import printable
 
 Curve = Sequence[tuple[float, Estimate]]

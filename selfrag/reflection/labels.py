@@ -84,11 +84,7 @@ class LabelSet:
         return tuple(i for i, label in enumerate(self.labels) if label.kind is Kind.NORMAL)
 
     def index(self, name: str) -> int:
-        """Position of a label; upper and lower case do not matter.
-
-        Raises:
-            UserError: no such label; the message lists the known ones.
-        """
+        """Position of a label; upper and lower case do not matter."""
         wanted = name.strip().casefold() if isinstance(name, str) else None
         for position, label in enumerate(self.labels):
             if wanted in (label.name.casefold(), label.token.casefold()):
@@ -142,11 +138,7 @@ TOKENS: tuple[str, ...] = (
 
 
 def group(name: str) -> LabelSet:
-    """The label set with this role name (`retrieve`, `isrel`, `issup`, `isuse`).
-
-    Raises:
-        UserError: no such group.
-    """
+    """The label set with this role name (`retrieve`, `isrel`, `issup`, `isuse`)."""
     wanted = name.strip().casefold() if isinstance(name, str) else None
     for labels in GROUPS:
         if labels.role == wanted:

@@ -13,7 +13,7 @@ from retrieval.atomic import write_text
 from retrieval.reading import read_json
 from selfrag.errors import UserError, require
 from selfrag.jsonl import read_jsonl
-from selfrag.plotting import save
+from selfrag.pages import save
 from selfrag.untrusted import printable
 
 REFLECTION = ("retrieve", "isrel", "issup", "isuse")

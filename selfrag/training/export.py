@@ -18,9 +18,8 @@ from retrieval.atomic import check_room, new_directory
 from retrieval.pretrained import load, load_adapter
 from retrieval.reading import read_json
 from selfrag.errors import UserError
-from selfrag.reflection.calibration import STORED
 from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.vocabulary import STORED, Vocabulary
 from selfrag.training.expansion import expand
 from selfrag.training.lora import trained_parts
 from selfrag.training.model import Trainee

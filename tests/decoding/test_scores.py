@@ -21,9 +21,9 @@ from selfrag.decoding.segments import critique_score, group_scores, read, segmen
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply
 from selfrag.errors import DecodingError, UserError
-from selfrag.reflection.calibration import Scaling
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role, group
+from selfrag.reflection.vocabulary import Scaling
 from selfrag.reflection.weights import Weights
 
 

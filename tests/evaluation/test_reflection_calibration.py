@@ -15,10 +15,9 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import UserError
 from selfrag.evaluation.reflection_calibration import Observed, calibrate, fit, observe, store, table, write
 from selfrag.prompting import Prompting
-from selfrag.reflection.calibration import STORED, read_scalings
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, Role
-from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.vocabulary import STORED, Vocabulary, read_scalings
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.rows import Evidence, Row, Text, Token
 

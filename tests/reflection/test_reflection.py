@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from transformers import AddedToken, AutoTokenizer, LlamaTokenizerFast
 
 from selfrag.errors import UserError, VocabularyError
-from selfrag.reflection.calibration import STORED, Scaling, as_record, read_scalings
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import CRITIQUES, GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, TOKENS, LabelSet, Role, group
-from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record, read_scalings
 from selfrag.reflection.weights import Weights
 
 # The table of section 1.1 of the reference: ids of selfrag/selfrag_llama2_7b and 13b.

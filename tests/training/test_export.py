@@ -12,9 +12,8 @@ from safetensors.torch import load_file, save_file
 from trained import config, train, write
 
 from selfrag.errors import UserError
-from selfrag.reflection.calibration import STORED, Scaling, as_record
 from selfrag.reflection.labels import TOKENS, Role
-from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record
 from selfrag.training import export
 from selfrag.training import lora as fused
 from selfrag.training.export import WEIGHTS, merge, save_adapter, save_checkpoint

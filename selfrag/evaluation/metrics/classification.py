@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from selfrag.errors import UserError, require
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean, plain, share
-from selfrag.plotting import save
+from selfrag.pages import save
 
 
 @dataclass(frozen=True, slots=True)

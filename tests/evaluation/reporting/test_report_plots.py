@@ -11,7 +11,7 @@ from retrieval.errors import UserError
 from selfrag.evaluation.comparison import Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.plots import draw_tables, spoken
-from selfrag.plotting import encoded, save
+from selfrag.pages import encoded, save
 
 
 def table(*names: str, head: str = "contains", shares: tuple[float, ...] = (0.2, 0.5, 0.4)) -> Table:
