@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from retrieval import pretrained
-from retrieval.milvus import is_milvus
+from retrieval.index import load_manifest, open_index
+from retrieval.milvus import Collection, is_milvus, open_milvus
 from retrieval.passage import Retriever
 from retrieval.reading import user_path
-from retrieval.search import IndexRetriever
+from retrieval.search import IndexRetriever, as_retriever, join
 from selfrag.errors import UserError, require
 from selfrag.plugins import registered
 
@@ -131,19 +132,14 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
     A name may also be that of a web search (`retrieval.web`), or several names with commas between them, whose passages
     are then taken in turn.
     """
-    if retriever is None and not demo:
-        return None
-    if isinstance(retriever, str) and len(parts := retriever_parts(retriever)) > 1:
-        from retrieval.search import join
-
-        return join(*(load_index_or_address(part) for part in parts))
-    if isinstance(retriever, str):
-        return load_index_or_address(retriever)
-    if retriever is not None and not isinstance(retriever, str | Path):
-        from retrieval.search import as_retriever
-
+    if retriever is None:
+        return load_index(DEMO) if demo else None
+    if isinstance(retriever, Path):
+        return load_index(retriever)
+    if not isinstance(retriever, str):
         return as_retriever(retriever)
-    return load_index(DEMO if retriever is None else retriever)
+    found = [load_index_or_address(part) for part in retriever_parts(retriever)]
+    return found[0] if len(found) == 1 else join(*found)
 
 
 def retriever_parts(name: str) -> list[str]:
@@ -160,15 +156,11 @@ def is_address(name: str) -> bool:
 
 def load_index_or_address(name: str) -> Retriever:
     """One retriever by its name."""
-    if name.startswith(("http://", "https://")):
-        from retrieval.web import RemoteRetriever
+    if not is_address(name):
+        return load_index(name)
+    from retrieval.web import RemoteRetriever, WebRetriever
 
-        return RemoteRetriever(name)
-    if is_address(name):
-        from retrieval.web import WebRetriever
-
-        return WebRetriever(name)
-    return load_index(name)
+    return RemoteRetriever(name) if name.startswith("http") else WebRetriever(name)
 
 
 def resolve_encoder(name_or_path: str) -> str:
@@ -188,11 +180,7 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
     Raises:
         UserError: the index cannot be used, or was built with another encoder.
     """
-    from retrieval.index import open_index
-
     if is_milvus(name_or_path):
-        from retrieval.milvus import open_milvus
-
         return open_milvus(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
     directory = index_directory(name_or_path)
     return open_index(directory, index_encoder(directory, encoder), mode=mode)
@@ -203,9 +191,6 @@ def index_encoder(index: str | Path, encoder: str | None) -> str | None:
 
     A directory or hub name; None where the index does not say it.
     """
-    from retrieval.index import load_manifest
-    from retrieval.milvus import Collection
-
     if encoder is None:
         source = (Collection.open(index).card if is_milvus(index) else load_manifest(index)).encoder.source
         # A hub name may always be found; a directory may have moved.

@@ -10,7 +10,7 @@ from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reflectors import Asking, Effect, Guardrail, Moment, ScoreTerm, Verdict, together
 from selfrag.decoding.requests import Result
-from selfrag.decoding.segments import applicable
+from selfrag.decoding.segments import APPLICABLE
 from selfrag.decoding.trace import QUESTION, Node, Status
 from selfrag.decoding.tree import Asked, Batch, Tree, counted
 from selfrag.reflection.judgment import Judgment
@@ -104,7 +104,7 @@ def _verdicts(tree: Tree, nodes: Sequence[Node], part: ScoreTerm) -> Asking[list
 def _judged(node: Node, part: ScoreTerm, *, needs_evidence: bool) -> bool:
     if not node.text.strip() or (needs_evidence and node.passage is None):
         return False
-    return part.replaces is None or part.replaces in {labels.role for labels in applicable(node.branch)}
+    return part.replaces is None or part.replaces in {labels.role for labels in APPLICABLE[node.branch]}
 
 
 def _record(node: Node, part: ScoreTerm, verdict: Verdict) -> None:

@@ -17,7 +17,7 @@ from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate, Generated, Result
 from selfrag.decoding.rescore import replay, settle
-from selfrag.decoding.segments import Branch, applicable, judge
+from selfrag.decoding.segments import APPLICABLE, Branch, judge
 from selfrag.decoding.trace import ROOT, Decision, Node, Status
 from selfrag.decoding.tree import Batch, Decoder, Found, Tree, ask, find, shortlisted, start_boundary
 from selfrag.errors import DecodingError, UserError
@@ -244,7 +244,7 @@ def _critique(tree: Tree, contexts: list[_Context], labels: LabelSet, after: Lab
     wanted: list[Node] = []
     requests = []
     for node in tree.nodes:
-        if labels not in applicable(node.branch):
+        if labels not in APPLICABLE[node.branch]:
             continue
         prefix = prefixes[node.passage.key if node.passage else None]
         before = node.judgments[after.role] if isinstance(after, LabelSet) else None

@@ -49,16 +49,12 @@ def judge(vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidenc
     return found if scaling is None else scaling(found)
 
 
-def applicable(branch: Branch) -> tuple[LabelSet, ...]:
-    """Critiques that can be made: IsRel is due after a new passage, IsSup where there is one, IsUse always."""
-    return _APPLICABLE[branch]
-
-
-_APPLICABLE: Mapping[Branch, tuple[LabelSet, ...]] = {
+APPLICABLE: Mapping[Branch, tuple[LabelSet, ...]] = {
     "passage": CRITIQUES,
     "continue": (ISSUP, ISUSE),
     "none": (ISUSE,),
 }
+"""Critiques that can be made: IsRel is due after a new passage, IsSup where there is one, IsUse always."""
 
 
 def geometric_mean(logprobs: tuple[float, ...]) -> float:
@@ -90,7 +86,7 @@ def read(
     for i in [i for i, token in enumerate(body) if token in roles]:
         first.setdefault(roles[body[i]], i)
     judgments: dict[Role, Judgment | None] = {labels.role: None for labels in CRITIQUES}
-    for labels in applicable(branch):
+    for labels in APPLICABLE[branch]:
         position = first.get(labels.role)
         if labels.role == Role.RELEVANCE and position != 0:
             position = 0 if labels.role in forced and emitted else None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result, has_ended
-from selfrag.decoding.segments import Branch, Reading, applicable, critique_score, judge, path_score, read
+from selfrag.decoding.segments import APPLICABLE, Branch, Reading, critique_score, judge, path_score, read
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status
 from selfrag.decoding.tree import Abort, Batch, Race, Tree, ask, race
 from selfrag.reflection.judgment import Judgment
@@ -103,7 +103,7 @@ def read_candidate(tree: Tree, candidate: Candidate, result: Generated | Failed)
 
 def unread(tree: Tree, candidate: Candidate, reading: Reading) -> list[LabelSet]:
     """Critiques that must be defined and are not, because the segment was cut."""
-    due = [labels for labels in applicable(candidate.branch) if labels.role in tree.policy.forced]
+    due = [labels for labels in APPLICABLE[candidate.branch] if labels.role in tree.policy.forced]
     return [labels for labels in due if reading.judgments[labels.role] is None]
 
 
@@ -198,7 +198,7 @@ def segment_range(node: Node, policy: Decoding) -> tuple[float, float]:
     """
     choices: list[tuple[float, ...]] = []
     for labels in CRITIQUES:
-        if labels.role not in node.judgments and labels in applicable(node.branch):
+        if labels.role not in node.judgments and labels in APPLICABLE[node.branch]:
             choices.append((math.nan, min(labels.values), max(labels.values)))  # undefined, or anywhere between
         else:
             judgment = node.judgments.get(labels.role)
