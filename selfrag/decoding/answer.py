@@ -66,11 +66,11 @@ class Segment:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        reflections: dict[str, dict[str, float] | None] = {}
-        for name, judgment in [*((str(g.role), self.judgments.get(g.role)) for g in GROUPS), *self.joined.items()]:
-            reflections[name] = (
-                None if judgment is None else dict(zip(judgment.labels.names, judgment.distribution, strict=True))
-            )
+        named = {str(labels.role): self.judgments.get(labels.role) for labels in GROUPS} | dict(self.joined)
+        reflections = {
+            name: None if one is None else dict(zip(one.labels.names, one.distribution, strict=True))
+            for name, one in named.items()
+        }
         return {
             "text": self.text,
             "start": self.start,

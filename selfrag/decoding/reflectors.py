@@ -7,7 +7,7 @@ import re
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, Protocol, TypeVar, cast, get_args
 
 from retrieval.checks import choice
 from retrieval.passage import Passage
@@ -15,13 +15,14 @@ from selfrag.decoding.requests import Request, Result
 from selfrag.errors import UserError
 from selfrag.prompting import Turn
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, Role
-from selfrag.reflection.weights import NAME, TOKEN_TERMS
+from selfrag.reflection.labels import CRITIQUES, Role
+from selfrag.reflection.weights import TOKEN_TERMS, as_number, check_finite, check_reflector
 
 T = TypeVar("T")
 Asking = Generator[list[Request], list[Result], T]
 
-_GROUPS = {labels.role: labels for labels in (ISREL, ISSUP, ISUSE)}
+_GROUPS = {labels.role: labels for labels in CRITIQUES}
+REPLACEABLE = frozenset(_GROUPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,6 @@ def as_label(judgment: Judgment, role: Role) -> str:
 
 
 Effect = Literal["abstain", "write", "drop", "retrieve"]
-REPLACEABLE = frozenset(labels.role for labels in CRITIQUES)
 _JOINED = re.compile(r"(?P<name>[^=<>:]+)(=(?P<role>\w+))?(>=(?P<gate>[^:]+))?")
 _GATE = re.compile(r"(?P<name>[^=<>:]+)<(?P<threshold>[^:]+):(?P<effect>\w+)")
 
@@ -141,13 +141,12 @@ class ScoreTerm:
     gate: float | None = None
 
     def __post_init__(self) -> None:
-        _check_name(self.reflector)
+        check_reflector(self.reflector)
         if self.replaces is not None:
-            if self.replaces not in REPLACEABLE:
-                raise UserError(f"{self.reflector} cannot replace {self.replaces!r}; only {', '.join(TOKEN_TERMS)}")
+            choice(f"role of {self.reflector}", self.replaces, TOKEN_TERMS)
             object.__setattr__(self, "replaces", Role(self.replaces))
         if self.gate is not None:
-            _check_number(f"gate of {self.reflector}", self.gate)
+            check_finite(f"gate of {self.reflector}", self.gate)
 
     def __str__(self) -> str:
         role = f"={self.replaces}" if self.replaces else ""
@@ -159,11 +158,8 @@ class ScoreTerm:
         found = _JOINED.fullmatch(text.replace(" ", ""))
         if found is None:
             raise UserError(f"reflector {text!r}: write NAME, NAME=issup or NAME=issup>=0.1")
-        gate = found["gate"]
-        if found["role"] is not None:
-            choice(f"role of {found['name']}", found["role"], TOKEN_TERMS)
-        role = None if found["role"] is None else Role(found["role"])
-        return cls(found["name"], role, None if gate is None else _number(gate, text))
+        gate, role = found["gate"], cast(Role | None, found["role"])
+        return cls(found["name"], role, None if gate is None else as_number(gate, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +182,8 @@ class Guardrail:
     effect: Effect = "abstain"
 
     def __post_init__(self) -> None:
-        _check_name(self.reflector)
-        _check_number(f"threshold of {self.reflector}", self.threshold)
+        check_reflector(self.reflector)
+        check_finite(f"threshold of {self.reflector}", self.threshold)
         choice(f"effect of {self.reflector}", self.effect, get_args(Effect))
 
     def __str__(self) -> str:
@@ -200,7 +196,7 @@ class Guardrail:
         if found is None:
             raise UserError(f"gate {text!r}: write NAME<THRESHOLD:EFFECT, such as answerability<0.5:abstain")
         effect: Any = found["effect"]
-        return cls(found["name"], _number(found["threshold"], text), effect)
+        return cls(found["name"], as_number(found["threshold"], text), effect)
 
 
 Part = TypeVar("Part", ScoreTerm, Guardrail)
@@ -228,20 +224,3 @@ def distinct_roles(joined: Iterable[ScoreTerm]) -> None:
     replaced = [part.replaces for part in joined if part.replaces is not None]
     if twice := next((role for role in replaced if replaced.count(role) > 1), None):
         raise UserError(f"two reflectors replace {twice}; let one of them join with a term of its own")
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not NAME.fullmatch(name) or name in TOKEN_TERMS:
-        raise UserError(f"{name!r:.80} is no name of a reflector")
-
-
-def _check_number(what: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"{what}: {value!r:.80} is not a finite number")
-
-
-def _number(text: str, where: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UserError(f"{where}: {text!r} is not a number") from None

@@ -10,8 +10,27 @@ from dataclasses import dataclass, field
 from selfrag.errors import UserError
 
 TOKEN_TERMS = ("isrel", "issup", "isuse")
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-"""What a reflector may be called."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+
+
+def check_reflector(name: object) -> None:
+    """Refuse what no reflector may be called."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in TOKEN_TERMS:
+        raise UserError(f"{name!r:.80} is no name of a reflector")
+
+
+def check_finite(what: str, value: object) -> None:
+    """Refuse what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"{what}={value!r:.80} is not a finite number")
+
+
+def as_number(text: str, where: str) -> float:
+    """A number that was written."""
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{where}: {text!r} is not a number") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +58,10 @@ class Weights:
         except (TypeError, ValueError):
             raise UserError(f"joined={self.joined!r:.80}: give names of joined reflectors and their weights") from None
         for name in pairs:
-            if not isinstance(name, str) or not NAME.fullmatch(name) or name in TOKEN_TERMS:
-                raise UserError(f"weight of {name!r:.80}: that is no name of a joined reflector")
+            check_reflector(name)
         object.__setattr__(self, "joined", tuple(sorted(pairs.items())))
         for name, value in (*((term, getattr(self, term)) for term in TOKEN_TERMS), *pairs.items()):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise UserError(f"weight {name}={value!r:.80} is not a finite number")
+            check_finite(f"weight {name}", value)
 
     def __str__(self) -> str:
         own = [f"{term}={_number(getattr(self, term))}" for term in TOKEN_TERMS]
@@ -65,10 +82,7 @@ class Weights:
                     f"weight {part!r}: give each of {', '.join(TOKEN_TERMS)} and of +REFLECTOR at most once,"
                     " as name=number"
                 )
-            try:
-                values[name] = float(number)
-            except ValueError:
-                raise UserError(f"weight {part!r}: {number!r} is not a number") from None
+            values[name] = as_number(number, f"weight {part!r}")
         joined = {name[1:]: value for name, value in values.items() if name.startswith("+")}
         return cls(**{name: value for name, value in values.items() if name in TOKEN_TERMS}, joined=joined)
 

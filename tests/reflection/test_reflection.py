@@ -209,7 +209,7 @@ def test_weights_left_out_keep_their_default_and_nonsense_is_named() -> None:
     ("given", "message"),
     [
         *(({"issup": value}, r"weight issup=.* is not a finite number") for value in (math.nan, "1", True)),
-        *(({"joined": {name: 1.0}}, "no name of a joined reflector") for name in ("", "a b", "isrel", 3)),
+        *(({"joined": {name: 1.0}}, "no name of a reflector") for name in ("", "a b", "isrel", 3)),
         *(({"joined": joined}, "give names of joined reflectors") for joined in (3, "nli")),
     ],
 )
