@@ -121,6 +121,14 @@ class _Context:
     failure: str | None = None
 
 
+@dataclass(slots=True)
+class _Scored:
+    """An option after a context."""
+
+    node: Node
+    written: Ids  # what stands before its next critique
+
+
 def decode_options(
     question: str,
     options: Sequence[str],
@@ -166,6 +174,7 @@ def decode_options(
     usable = [context for context in usable if context.failure is None]
     if not usable:
         raise DecodingError(f"no option could be scored: {contexts[0].failure}")
+    scored: list[_Scored] = []
     for context, row in zip(usable, probabilities, strict=True):
         for option, ids, probability in zip(options, encoded, row, strict=True):
             node = Node(len(tree.nodes), ROOT, 1, context.branch, context.passage, text=option, finish="option")
@@ -173,8 +182,9 @@ def decode_options(
             node.likelihood, node.ended = probability, True
             node.judgments = {Role.RELEVANCE: context.relevance, Role.SUPPORT: None, Role.UTILITY: None}
             tree.nodes.append(node)
-    yield from _critique(tree, usable, ISSUP, ())
-    yield from _critique(tree, usable, ISUSE, ISSUP)
+            scored.append(_Scored(node, (*context.prefix, *ids)))
+    for labels in (ISSUP, ISUSE):
+        yield from _critique(tree, scored, labels)
     return _answer(tree, tuple(options))
 
 
@@ -190,10 +200,7 @@ def _check(options: Sequence[str], length: str) -> None:
 
 def _contexts(tree: Tree, prompt: Ids, passages: Sequence[Passage]) -> list[_Context]:
     retrieval, no_retrieval, _ = tree.prompting.vocabulary.retrieve
-    contexts = []
-    for passage in passages:
-        evidence = tree.prompting.evidence(passage, tree.policy.passage_tokens)
-        contexts.append(_Context(passage, "passage", (*prompt, retrieval, *evidence.ids)))
+    contexts = [_Context(passage, "passage", (*prompt, retrieval, *tree.evidence(passage).ids)) for passage in passages]
     if not passages or tree.policy.no_retrieval_branch:
         contexts.append(_Context(None, "none", (*prompt, no_retrieval)))
     return contexts
@@ -237,26 +244,18 @@ def _probabilities(
     return table
 
 
-def _critique(tree: Tree, contexts: list[_Context], labels: LabelSet, after: LabelSet | tuple[()]) -> Asking:
-    """Judge every option where the group can be judged; `after` is the group written before it."""
+def _critique(tree: Tree, scored: Sequence[_Scored], labels: LabelSet) -> Asking:
+    """Judge every option where the group can be judged; the next group is read after the label."""
     vocabulary = tree.prompting.vocabulary
-    prefixes = {c.passage.key if c.passage else None: c.prefix for c in contexts}
-    wanted: list[Node] = []
-    requests = []
-    for node in tree.nodes:
-        if labels not in APPLICABLE[node.branch]:
-            continue
-        prefix = prefixes[node.passage.key if node.passage else None]
-        before = node.judgments[after.role] if isinstance(after, LabelSet) else None
-        written = (vocabulary.group(before.labels)[before.labels.index(before.label)],) if before else ()
-        requests.append(Generate((*prefix, *node.token_ids, *written), 1, watch_ids=vocabulary.watch))
-        wanted.append(node)
-    results = yield from ask(tree, requests)
-    for node, result in zip(wanted, results, strict=True):
+    due = [one for one in scored if labels in APPLICABLE[one.node.branch]]
+    results = yield from ask(tree, [Generate(one.written, 1, watch_ids=vocabulary.watch) for one in due])
+    for one, result in zip(due, results, strict=True):
         if isinstance(result, Generated):
-            evidence = node.passage.id if node.passage else None
-            site = f"option {node.text!r}, passage {evidence}"
-            node.judgments[labels.role] = judge(vocabulary, labels, result.watched[0], site, evidence)
+            evidence = one.node.passage.id if one.node.passage else None
+            site = f"option {one.node.text!r}, passage {evidence}"
+            judgment = judge(vocabulary, labels, result.watched[0], site, evidence)
+            one.node.judgments[labels.role] = judgment
+            one.written = (*one.written, vocabulary.group(labels)[labels.index(judgment.label)])
 
 
 def _answer(tree: Tree, options: tuple[str, ...]) -> Answer:
