@@ -86,7 +86,7 @@ def _replay(codec: ChatCodec, request: Request, results: Any) -> set[Deviation]:
     completion = replayed(codec, request, results)
     sound(codec.decode(request, completion))
     again = plain_result(codec, request, completion)
-    if codec.binding is not None and codec.binding.shape is Shape.LABEL:
+    if codec.binding.shape is Shape.LABEL:
         return compare(kinds(again), kinds(results), Rejoined.of(request))
     return compare(again, results, Rejoined.of(request))
 

@@ -129,7 +129,7 @@ def replayed(codec: ChatCodec, request: Request, results: Any) -> Completion:
         UserError: the results speak of sentences that are none.
     """
     binding = codec.binding
-    if binding is None:
+    if binding.shape is Shape.FREE:
         raise UserError(f"{codec.spec.name}: no meaning known for its results")
     if binding.shape is Shape.SENTENCES:
         names = {new: old for old, new in _retained(codec.spec).items()}
@@ -260,7 +260,7 @@ def _undefined_too(ours: Any, theirs: Any) -> Any:
 
 def _from_the_end(codec: ChatCodec, request: Request, completion: Completion) -> Completion | None:
     """Negative numbers of sentences counted from the end, as a Python list does."""
-    number, value = (codec.binding.number, codec.binding.value) if codec.binding is not None else (None, "")
+    number, value = codec.binding.number, codec.binding.value
     try:
         rows = json.loads(completion.text)
         for row in rows:

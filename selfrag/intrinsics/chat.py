@@ -25,8 +25,8 @@ from selfrag.intrinsics.contract import (
     Target,
     logsumexp,
 )
-from selfrag.intrinsics.dialects.output import slot_judgment, slot_scores, understand
-from selfrag.intrinsics.dialects.replies import Binding, place, reflection_of, targets
+from selfrag.intrinsics.dialects.output import slot_judgment, slot_scores
+from selfrag.intrinsics.dialects.replies import Binding, BoundCodec, place
 from selfrag.intrinsics.labels import CITED, in_set
 from selfrag.intrinsics.layout import arguments as given_arguments
 from selfrag.intrinsics.layout import conversation, numbered_documents, numbers, one_line, turn
@@ -143,7 +143,7 @@ def _sentence_slots(sites: Sequence[Site], surfaces: tuple[str, ...], asking: st
 
 
 @dataclass(frozen=True)
-class TextCodec:
+class TextCodec(BoundCodec):
     """A text in a JSON object with one field, for intrinsics that write: a `Teachable` codec."""
 
     binding: Binding  # the field, what the text is about and what it amounts to, as in the published dialects
@@ -154,11 +154,6 @@ class TextCodec:
     find: SentenceFinder = rules  # sentence splitter for the passages
     dialect: ClassVar[str] = DIALECT
     writes: ClassVar[bool] = True  # a text, which costs more than a label
-
-    @property
-    def intrinsic(self) -> str:
-        """Its name."""
-        return self.binding.intrinsic
 
     def encode(self, state: State) -> Request:
         """Conversation and task in one user turn; the reply is constrained to the JSON object."""
@@ -181,12 +176,12 @@ class TextCodec:
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """The text, on one line, and a hard judgment on it; both undefined if no whole text was written."""
-        found = reflection_of(self.binding, understand(request, completion))
+        found = BoundCodec.decode(self, request, completion)
         return found if found.text is None else replace(found, text=one_line(found.text))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
         """The JSON object."""
-        return targets(self.binding, request, replace(gold, text=one_line(gold.text or "")))
+        return BoundCodec.teach(self, request, replace(gold, text=one_line(gold.text or "")))
 
 
 TASK = (

@@ -20,18 +20,13 @@ from retrieval.splitting import SentenceFinder
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.contract import (
     ChatPrompt,
-    Completion,
     Constraint,
-    Gold,
     Message,
-    Reflection,
     Request,
     State,
-    Target,
 )
 from selfrag.intrinsics.dialects.numbering import DOCUMENTS, EARLIER, LAST, Document, NumberedState, number_sentences
-from selfrag.intrinsics.dialects.output import understand
-from selfrag.intrinsics.dialects.replies import TOP_LOGPROBS, Binding, reflection_of, targets, with_scores
+from selfrag.intrinsics.dialects.replies import TOP_LOGPROBS, Binding, BoundCodec, with_scores
 
 _RULES = ("likelihood", "nest", "project", "explode", "drop_duplicates", "decode_sentences", "merge_spans")
 _TEXT, _MAPPING = {"type": ["string", "null"]}, {"type": ["object", "null"]}
@@ -213,23 +208,18 @@ _OWN |= {"model", "temperature", "logprobs", "top_logprobs"}
 
 
 @dataclass(frozen=True)
-class ChatCodec:
+class ChatCodec(BoundCodec):
     """One adapter of a chat dialect."""
 
     dialect: str  # name of the dialect
     spec: Spec  # the adapter's published configuration
-    binding: Binding | None  # what its reply means; None for a configuration that is only sent
+    binding: Binding  # what its reply means
     find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
     # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
     # the request exactly as published
     exact: bool = True
     adapter: str | None = None  # name of the adapter on the server; None for the base model
     embedded: str | None = None  # `Result.execution` of an adapter inside a Granite Switch checkpoint
-
-    @property
-    def intrinsic(self) -> str:
-        """Name of the intrinsic."""
-        return self.binding.intrinsic if self.binding else self.spec.name
 
     def wire(self, state: State) -> dict[str, Any]:
         """The published request, in the form of an OpenAI client: the server's own fields are under `extra_body`."""
@@ -257,26 +247,13 @@ class ChatCodec:
             top_logprobs=made.get("top_logprobs", 0),
             adapter=self.adapter or self.spec.model,
         )
-        return with_scores(self.binding, self.spec.schema, request) if self.exact and self.binding else request
-
-    def decode(self, request: Request, completion: Completion) -> Reflection:
-        """Findings; none where nobody knows what the reply means."""
-        output = understand(request, completion)
-        if self.binding is None:
-            return Reflection(request.state, raw=completion.text, diagnostics=tuple(output.diagnostics))
-        return reflection_of(self.binding, output)
-
-    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """What a perfect adapter replies; refuses gold that does not fit."""
-        if self.binding is None:
-            raise UserError(f"{self.spec.name}: no meaning known for its reply; nothing to teach")
-        return targets(self.binding, request, gold)
+        return with_scores(self.binding, self.spec.schema, request) if self.exact else request
 
     def _seen(self, state: State) -> tuple[dict[str, Any], NumberedState]:
         if not state.messages:
             raise UserError(f"{self.spec.name}: the conversation is empty; give at least one turn")
         seen = number_sentences(self.spec.tags, state, self.find)
-        return body(self.spec, state, seen, self.binding.defaults if self.binding else {}), seen
+        return body(self.spec, state, seen, self.binding.defaults), seen
 
 
 def _limit(made: Mapping[str, Any]) -> int:

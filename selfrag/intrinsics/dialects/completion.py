@@ -15,20 +15,15 @@ from typing import Any
 from retrieval.splitting import SentenceFinder
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import (
-    Completion,
     Constraint,
-    Gold,
     Message,
     Piece,
-    Reflection,
     Request,
     State,
-    Target,
     TextPrompt,
 )
 from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
-from selfrag.intrinsics.dialects.output import bare, understand
-from selfrag.intrinsics.dialects.replies import Binding, Shape, reflection_of, targets, with_scores
+from selfrag.intrinsics.dialects.replies import Binding, BoundCodec, with_scores
 
 _FIELD = re.compile(r"\{(\w+)\}")
 
@@ -143,7 +138,7 @@ DATE = "April 1, 2025"
 
 
 @dataclass(frozen=True)
-class CompletionCodec:
+class CompletionCodec(BoundCodec):
     """One adapter of a completion dialect."""
 
     dialect: str  # name of the dialect
@@ -157,11 +152,6 @@ class CompletionCodec:
     adapter: str | None = None  # name of the adapter on the server; None for the base model
     date: str = DATE  # what the system turn calls today
     system: System = System.DEFAULT  # what stands in the system turn where the conversation does not begin with one
-
-    @property
-    def intrinsic(self) -> str:
-        """Name of the intrinsic."""
-        return self.binding.intrinsic
 
     def encode(self, state: State) -> Request:
         """The request; see `exact`. Refuses an empty conversation, and several documents where one is asked about."""
@@ -181,15 +171,6 @@ class CompletionCodec:
             adapter=self.adapter,
         )
         return with_scores(self.binding, None, request) if self.exact else request
-
-    def decode(self, request: Request, completion: Completion) -> Reflection:
-        """Findings."""
-        free = self.binding.shape in (Shape.WORD, Shape.FREE)
-        return reflection_of(self.binding, (bare if free else understand)(request, completion))
-
-    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """What a perfect adapter replies; refuses gold that does not fit."""
-        return targets(self.binding, request, gold)
 
     def _pieces(self, state: State, seen: NumberedState) -> Iterator[Piece]:
         messages, shown = list(seen.messages), seen.documents if self.spec.documents else ()

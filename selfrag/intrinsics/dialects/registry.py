@@ -17,26 +17,12 @@ from typing import Any, TypeAlias
 from retrieval.reading import read_json
 from retrieval.splitting import Span
 from selfrag.errors import UserError, require
+from selfrag.intrinsics import labels
 from selfrag.intrinsics.catalog import DIALECTS, EMBEDDED, SWITCH, guardian_arguments
 from selfrag.intrinsics.contract import Scope
 from selfrag.intrinsics.dialects.chat import ChatCodec, Spec, load_spec, read_spec
 from selfrag.intrinsics.dialects.completion import CompletionCodec, completion_specs
 from selfrag.intrinsics.dialects.replies import Binding, Shape
-from selfrag.intrinsics.labels import (
-    ANSWER_RELEVANCE,
-    ANSWERABLE,
-    CERTAINTY,
-    CHANGED,
-    CLEAR,
-    COMPLIANCE,
-    CORRECTED,
-    FAITHFULNESS,
-    FAITHFULNESS_3,
-    FAITHFULNESS_BINS,
-    POLICY,
-    RELEVANCE,
-    RISK,
-)
 
 _STATED = {"policy_text": "The rules that the conversation states."}
 """For a policy that stands in a system turn."""
@@ -47,42 +33,44 @@ def _by_name(*bindings: Binding) -> Mapping[str, Binding]:
 
 
 BINDINGS = _by_name(
-    Binding("answerability", Shape.LABEL, ANSWERABLE),
-    Binding("uncertainty", Shape.LABEL, CERTAINTY, scope=Scope.TURN),
-    Binding("context_relevance", Shape.LABEL, RELEVANCE, scope=Scope.PASSAGE),
-    Binding("requirement_check", Shape.LABEL, COMPLIANCE, scope=Scope.TURN),
+    Binding("answerability", Shape.LABEL, labels.ANSWERABLE),
+    Binding("uncertainty", Shape.LABEL, labels.CERTAINTY, scope=Scope.TURN),
+    Binding("context_relevance", Shape.LABEL, labels.RELEVANCE, scope=Scope.PASSAGE),
+    Binding("requirement_check", Shape.LABEL, labels.COMPLIANCE, scope=Scope.TURN),
     Binding(
         "answer_relevance_classifier",
         Shape.LABEL,
-        ANSWER_RELEVANCE,
+        labels.ANSWER_RELEVANCE,
         (True, False),
         path=("answer_relevance_judgment",),
         scope=Scope.TURN,
         note="answer_relevance_analysis",
     ),
-    Binding("guardian", Shape.LABEL, RISK, scope=Scope.TURN, defaults=guardian_arguments("harm", "user_prompt")),
-    Binding("factuality_detection", Shape.LABEL, RISK, scope=Scope.TURN),
-    Binding("policy_guardrails", Shape.LABEL, POLICY, scope=Scope.TURN, defaults=_STATED),
-    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS, number="r", value="f", note="e"),
+    Binding("guardian", Shape.LABEL, labels.RISK, scope=Scope.TURN, defaults=guardian_arguments("harm", "user_prompt")),
+    Binding("factuality_detection", Shape.LABEL, labels.RISK, scope=Scope.TURN),
+    Binding("policy_guardrails", Shape.LABEL, labels.POLICY, scope=Scope.TURN, defaults=_STATED),
+    Binding("hallucination_detection", Shape.SENTENCES, labels.FAITHFULNESS, number="r", value="f", note="e"),
     Binding("citation_generation", Shape.CITATIONS, number="r", value="c"),
     Binding("context_attribution", Shape.CITATIONS, number="r", value="c", ranked=True),
-    Binding("query_rewrite", Shape.TEXT, CHANGED, path=("rewritten_question",)),
-    Binding("query_clarification", Shape.TEXT, CLEAR, path=("clarification",), quiet="CLEAR"),
+    Binding("query_rewrite", Shape.TEXT, labels.CHANGED, path=("rewritten_question",)),
+    Binding("query_clarification", Shape.TEXT, labels.CLEAR, path=("clarification",), quiet="CLEAR"),
     Binding("answer_relevance_rewriter", Shape.TEXT, path=("answer_relevance_rewrite",), scope=Scope.TURN),
-    Binding("factuality_correction", Shape.TEXT, CORRECTED, path=("correction",), scope=Scope.TURN, quiet="none"),
+    Binding(
+        "factuality_correction", Shape.TEXT, labels.CORRECTED, path=("correction",), scope=Scope.TURN, quiet="none"
+    ),
 )
 """What the replies of the chat dialects mean."""
 
 _WORDS = (
     Binding("generation", Shape.FREE),
-    Binding("uncertainty", Shape.WORD, CERTAINTY, scope=Scope.TURN),
-    Binding("answerability", Shape.WORD, ANSWERABLE),
+    Binding("uncertainty", Shape.WORD, labels.CERTAINTY, scope=Scope.TURN),
+    Binding("answerability", Shape.WORD, labels.ANSWERABLE),
 )
 
 GRANITE_3_2 = _by_name(
     *_WORDS,
     BINDINGS["query_rewrite"],
-    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS_BINS, doubled=True),
+    Binding("hallucination_detection", Shape.SENTENCES, labels.FAITHFULNESS_BINS, doubled=True),
     Binding("citation_generation", Shape.CITATIONS),
 )
 """What the replies of the paper's adapters mean."""
@@ -113,8 +101,8 @@ def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
         return binding
     if binding.shape is Shape.SENTENCES:
         enum = _enum(_record(schema).get(binding.value, {}))
-        if enum is not None and len(enum) == len(FAITHFULNESS_3):
-            binding = replace(binding, labels=FAITHFULNESS_3, written=FAITHFULNESS_3.tokens)
+        if enum is not None and len(enum) == len(labels.FAITHFULNESS_3):
+            binding = replace(binding, labels=labels.FAITHFULNESS_3, written=labels.FAITHFULNESS_3.tokens)
         return replace(binding, written=_written(binding, enum))
     if schema.get("type") != "object":
         return replace(binding, path=(), written=_written(binding, _enum(schema)))
@@ -221,7 +209,7 @@ def codec_of_file(path: Path, intrinsic: str | None = None, **changes: Any) -> C
 
 def codec_of_spec(spec: Spec, intrinsic: str | None = None, **changes: Any) -> ChatCodec:
     """The codec of a configuration that was read already; see `codec_of_file`."""
-    binding = None if intrinsic is None else bind(intrinsic, spec.schema)
+    binding = Binding(spec.name, Shape.FREE) if intrinsic is None else bind(intrinsic, spec.schema)
     return replace(ChatCodec("io.yaml", spec, binding, punkt, adapter=spec.name), **changes)
 
 

@@ -12,6 +12,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.contract import (
     Citation,
     Code,
+    Completion,
     Finding,
     Gold,
     Reflection,
@@ -26,12 +27,14 @@ from selfrag.intrinsics.dialects.numbering import number_of
 from selfrag.intrinsics.dialects.output import (
     Likelihood,
     Output,
+    bare,
     certain,
     distribution,
     judgment,
     shown,
     slot_judgment,
     slot_scores,
+    understand,
     word_distribution,
 )
 from selfrag.intrinsics.labels import CITED, in_set
@@ -82,15 +85,30 @@ class Binding:
             raise ValueError(f"{self.intrinsic}: {len(self.written)} written forms for {len(self.labels)} labels")
 
 
-def reflection_of(binding: Binding, output: Output) -> Reflection:
-    """The reflection of an output: the scores of its slot where it has one, else what was written."""
-    request, completion = output.request, output.completion
-    if request.slots and binding.labels is not None:
-        (asked,), (scores,) = request.slots, slot_scores(request, completion)
-        found, notes = slot_judgment(binding.labels, scores, asked.site, request, 0)
-        return Reflection(request.state, (Finding(asked.site, found),), None, completion.text, notes)
-    findings, text = _READ[binding.shape](binding, output)
-    return Reflection(request.state, findings, text, completion.text, tuple(output.diagnostics))
+class BoundCodec:
+    """What codecs have in common whose replies are read and taught by a binding."""
+
+    binding: Binding
+
+    @property
+    def intrinsic(self) -> str:
+        """Name of the intrinsic."""
+        return self.binding.intrinsic
+
+    def decode(self, request: Request, completion: Completion) -> Reflection:
+        """The scores of the request's slot where it has one, else what was written."""
+        binding = self.binding
+        output = (bare if binding.shape in (Shape.WORD, Shape.FREE) else understand)(request, completion)
+        if request.slots and binding.labels is not None:
+            (asked,), (scores,) = request.slots, slot_scores(request, completion)
+            found, notes = slot_judgment(binding.labels, scores, asked.site, request, 0)
+            return Reflection(request.state, (Finding(asked.site, found),), None, completion.text, notes)
+        findings, text = _READ[binding.shape](binding, output)
+        return Reflection(request.state, findings, text, completion.text, tuple(output.diagnostics))
+
+    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+        """What a perfect model replies; refuses gold that does not fit."""
+        return targets(self.binding, request, gold)
 
 
 def place(scope: Scope, state: State) -> Site:
