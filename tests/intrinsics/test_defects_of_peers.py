@@ -59,7 +59,8 @@ def test_01_boolean_labels_have_their_probability():
 @pytest.mark.parametrize(
     ("raw", "found", "code"),
     [
-        ('[{"r":0,"c":[1,1]},{"r":0,"c":[1]},{"r":1,"c":[]}]', [["Beta is second."], []], Code.DUPLICATE),  # 02
+        ('[{"r":0,"c":[1,1]},{"r":1,"c":[]}]', [["Beta is second."], []], Code.DUPLICATE),  # 02
+        ('[{"r":0,"c":[1]},{"r":0,"c":[0]},{"r":1,"c":[]}]', [["Beta is second."], []], Code.DUPLICATE),
         # 03: a number out of range costs only itself, and a sentence of which nothing is left is undefined
         ('[{"r":0,"c":[99,2]},{"r":7,"c":[0]},{"r":1,"c":[0]}]', [["Gamma is third."], ["Alpha is first."]], OUT),
         ('[{"r":0,"c":[-1]},{"r":1,"c":[0]}]', [None, ["Alpha is first."]], OUT),  # 04

@@ -145,21 +145,6 @@ def test_templates_that_cannot_be_used_are_named(template, said):
         Renderer.of(chat_tokenizer(template)).prompt(ChatPrompt((Message("user", "Q?"),)))
 
 
-@pytest.mark.parametrize(
-    ("prefill", "surfaces"),
-    [
-        ("", ("answerable", "unanswerable")),
-        ("Verdict:", (" faithful", " partial", " unfaithful", " NA")),
-        ("Rests on [", ("00", "01", "02", "11")),
-    ],
-)
-def test_paths_and_what_they_share_are_the_reply(prefill, surfaces):
-    shared, paths = RENDERER.slot(Slot(surfaces, SITE, prefill))
-    for surface, path in zip(surfaces, paths, strict=True):
-        assert [*shared, *path] == CODEC.encode(prefill + surface)
-        assert not any(path == other[: len(path)] for other in paths if other != path)
-
-
 def generated(ids, others=()):
     """A result with the same alternatives at every position."""
     watched = np.tile(np.array(others, dtype=np.float32), (len(ids), 1))
@@ -184,12 +169,6 @@ def test_a_character_of_several_tokens_belongs_to_the_last_and_broken_ones_end_a
     found = [token.token for token in tokens(CODEC, broken, generated(broken), ())]
     assert "\ufffd" in "".join(found)
     assert len(found) == 6
-
-
-def test_alternatives_are_ranked_and_have_their_own_text():
-    (yes,), (no,), (seven,) = (CODEC.encode(text) for text in ("y", "n", "7"))
-    found = tokens(CODEC, [yes], generated([yes], (-1.0, -math.inf, -0.25)), (no, seven, yes))
-    assert found[0].top == (("y", -0.25), ("n", -1.0))
 
 
 def test_labels_of_a_schema_are_watched_beginnings_first():

@@ -68,6 +68,7 @@ def test_answerability_is_a_probability(probabilities, answerable, source, codes
     ("kind", "probabilities", "expected"),
     [
         (Answerability, {}, {"judgment": None, "answerable": None, "holds": False}),  # undefined is not unanswerable
+        (Answerability, {"answerable": 2.0}, {"judgment": None}),  # no probability
         (
             Uncertainty,
             {"8": 0.25, "9": 0.5, "0": 0.25},
@@ -89,7 +90,7 @@ def test_what_probabilities_amount_to(kind, probabilities, expected):
     executor = scoring(**probabilities)
     result = kind(executor)(talk, FISH, **dict.fromkeys(kind.needs.arguments, "be short"))
     assert {name: getattr(result, name) for name in expected} == pytest.approx(expected)
-    assert bool(result.diagnostics) == (not probabilities)
+    assert bool(result.diagnostics) == ("judgment" in expected)
     if kind is HallucinationDetection:
         assert [(s.site.begin, s.site.end) for s in result.sentences] == [(0, 30), (32, 59)]
         assert [REPLY[s.site.begin : s.site.end] for s in result.sentences] == [s.site.text for s in result.sentences]
