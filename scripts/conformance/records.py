@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 from selfrag.intrinsics.contract import Code, Completion, Finding, Reflection, Request, Site
 from selfrag.intrinsics.dialects.chat import ChatCodec
 from selfrag.intrinsics.dialects.lenient_json import Path
-from selfrag.intrinsics.dialects.numbering import LAST
 from selfrag.intrinsics.dialects.output import Output, distribution, same, shown, understand
 from selfrag.intrinsics.dialects.registry import DialectCodec
 from selfrag.intrinsics.dialects.replies import Binding, Shape
+from selfrag.intrinsics.sentences import LAST
 from selfrag.reflection.labels import Role
 
 

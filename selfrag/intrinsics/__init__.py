@@ -10,15 +10,6 @@ formats of published adapters.
 
 from selfrag.intrinsics.capability import Capability as Capability
 from selfrag.intrinsics.capability import Result as Result
-from selfrag.intrinsics.guardian import CorrectionResult as CorrectionResult
-from selfrag.intrinsics.guardian import FactualityCorrection as FactualityCorrection
-from selfrag.intrinsics.guardian import FactualityDetection as FactualityDetection
-from selfrag.intrinsics.guardian import Guardian as Guardian
-from selfrag.intrinsics.guardian import PolicyGuardrails as PolicyGuardrails
-from selfrag.intrinsics.guardian import PolicyResult as PolicyResult
-from selfrag.intrinsics.guardian import RequirementCheck as RequirementCheck
-from selfrag.intrinsics.guardian import RequirementResult as RequirementResult
-from selfrag.intrinsics.guardian import RiskResult as RiskResult
 from selfrag.intrinsics.model_library import Library as Library
 from selfrag.intrinsics.questions import Answerability as Answerability
 from selfrag.intrinsics.questions import AnswerabilityResult as AnswerabilityResult
@@ -37,9 +28,18 @@ from selfrag.intrinsics.responses import CitationGeneration as CitationGeneratio
 from selfrag.intrinsics.responses import CitationResult as CitationResult
 from selfrag.intrinsics.responses import CitedSentence as CitedSentence
 from selfrag.intrinsics.responses import ContextAttribution as ContextAttribution
+from selfrag.intrinsics.responses import CorrectionResult as CorrectionResult
+from selfrag.intrinsics.responses import FactualityCorrection as FactualityCorrection
+from selfrag.intrinsics.responses import FactualityDetection as FactualityDetection
+from selfrag.intrinsics.responses import Guardian as Guardian
 from selfrag.intrinsics.responses import HallucinationDetection as HallucinationDetection
 from selfrag.intrinsics.responses import HallucinationResult as HallucinationResult
 from selfrag.intrinsics.responses import JudgedSentence as JudgedSentence
+from selfrag.intrinsics.responses import PolicyGuardrails as PolicyGuardrails
+from selfrag.intrinsics.responses import PolicyResult as PolicyResult
+from selfrag.intrinsics.responses import RequirementCheck as RequirementCheck
+from selfrag.intrinsics.responses import RequirementResult as RequirementResult
+from selfrag.intrinsics.responses import RiskResult as RiskResult
 from selfrag.intrinsics.responses import Uncertainty as Uncertainty
 from selfrag.intrinsics.responses import UncertaintyResult as UncertaintyResult
 from selfrag.intrinsics.state import Message as Message

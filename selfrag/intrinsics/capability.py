@@ -52,12 +52,7 @@ class Needs:
     optional: tuple[str, ...] = ()  # arguments that may be there
 
     def check(self, name: str, state: State) -> None:
-        """Check the input before any model runs.
-
-        Raises:
-            UserError: no turn, wrong last role, empty last turn, no passage with text, or a missing or unknown
-                argument.
-        """
+        """Refuse a conversation, passages or arguments that make no sense, before any model runs."""
         if not state.messages:
             raise UserError(f"{name}: the conversation is empty; give at least one turn")
         last = state.messages[-1]
@@ -276,11 +271,7 @@ class Capability(Generic[R]):
 
     @classmethod
     def check(cls, state: State) -> None:
-        """Refuse what makes no sense.
-
-        Raises:
-            UserError: see `Needs.check`.
-        """
+        """Refuse what makes no sense; see `Needs.check`."""
         cls.needs.check(cls.name, state)
 
     def parts(self, state: State) -> Sequence[State]:

@@ -35,12 +35,12 @@ _INTRINSICS = {
     "citation_generation": "selfrag.intrinsics.responses:CitationGeneration",
     "context_relevance": "selfrag.intrinsics.questions:ContextRelevance",
     "query_clarification": "selfrag.intrinsics.questions:QueryClarification",
-    "requirement_check": "selfrag.intrinsics.guardian:RequirementCheck",
+    "requirement_check": "selfrag.intrinsics.responses:RequirementCheck",
     "context_attribution": "selfrag.intrinsics.responses:ContextAttribution",
-    "guardian": "selfrag.intrinsics.guardian:Guardian",
-    "policy_guardrails": "selfrag.intrinsics.guardian:PolicyGuardrails",
-    "factuality_detection": "selfrag.intrinsics.guardian:FactualityDetection",
-    "factuality_correction": "selfrag.intrinsics.guardian:FactualityCorrection",
+    "guardian": "selfrag.intrinsics.responses:Guardian",
+    "policy_guardrails": "selfrag.intrinsics.responses:PolicyGuardrails",
+    "factuality_detection": "selfrag.intrinsics.responses:FactualityDetection",
+    "factuality_correction": "selfrag.intrinsics.responses:FactualityCorrection",
     "answer_relevance_classifier": "selfrag.intrinsics.responses:AnswerRelevanceClassifier",
     "answer_relevance_rewriter": "selfrag.intrinsics.responses:AnswerRelevanceRewriter",
 }
@@ -246,15 +246,7 @@ def listed() -> Iterator[str]:
 
 
 def find_published(intrinsic: str, model: str) -> tuple[str, str]:
-    """The plain LoRA adapter of an intrinsic for a model, and its dialect.
-
-    Args:
-        intrinsic: its name.
-        model: hub name or folder of the base model; the last part of it counts.
-
-    Raises:
-        UserError: none is known; the message says for which models there is one.
-    """
+    """The plain LoRA adapter of an intrinsic for a model, by the last part of its name, and its dialect."""
     having = [one for one in REPOSITORIES if intrinsic in one.adapters]
     base = PurePosixPath(model).name
     for one in having:

@@ -236,11 +236,7 @@ class Codec(Protocol):
         """Name of the dialect, such as `granite-3.2`."""
 
     def encode(self, state: State) -> Request:
-        """The request for a state.
-
-        Raises:
-            UserError: the dialect has no form for this state at all. Odd roles and missing passages are accepted.
-        """
+        """The request for a state; odd roles and missing passages are accepted where there is any form for them."""
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """What the model meant. Never raises for what a model wrote: what cannot be read is undefined, with why."""
@@ -250,11 +246,7 @@ class Teachable(Codec, Protocol):
     """A codec that also writes what a perfect model would answer; training uses nothing else."""
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """Training targets of a request; decoding them gives the gold back.
-
-        Raises:
-            UserError: the gold does not fit the request.
-        """
+        """Training targets of a request; decoding them gives the gold back, and gold that does not fit is refused."""
 
 
 class Executor(Protocol):
@@ -266,9 +258,7 @@ class Executor(Protocol):
     def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
         """One result a request, in order; a request that failed alone comes back as `Failed`.
 
-        Raises:
-            EngineError: the model or server is gone.
-            UserError: the executor cannot do what is asked of it (an adapter it must refuse, no constraint support).
+        An `EngineError` says that the model is gone, a `UserError` that the executor cannot do what is asked of it.
         """
 
 
@@ -293,11 +283,7 @@ class Execution(Protocol):
         """Its tier."""
 
     def steps(self, states: Sequence[State]) -> Steps[list[Reflection]]:
-        """One reflection a state, in order. Yields engine requests, if it needs any.
-
-        Raises:
-            UserError: a state cannot be judged in this way.
-        """
+        """One reflection a state, in order. Yields engine requests, if it needs any."""
 
 
 class Reflector(Protocol):

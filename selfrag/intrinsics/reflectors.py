@@ -316,15 +316,7 @@ def on_engine(
 ) -> tuple[IntrinsicReflector, ...]:
     """Reflectors on an engine, each by the execution that was named, or by the model's default.
 
-    Args:
-        engine: with the adapters that `adapters_of` named.
-        tokenizer: of its model.
-        intrinsics: see `Named`.
-        model: name of a registered model, which may bring weights of tokens and words.
-        prompting: layout of the model's reflection tokens; None reads it off the tokenizer.
-
-    Raises:
-        UserError: an execution or an adapter that was asked for is not there.
+    The engine has the adapters that `adapters_of` named. A registered `model` may bring weights of tokens and words.
     """
     loaded, wanted = engine.limits.adapters, _wanted(intrinsics)
     adapters: dict[str, str] = {}

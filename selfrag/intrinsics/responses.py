@@ -1,4 +1,4 @@
-"""Responses: how faithful each sentence is, what it rests on, how certain it is, and whether it was asked for."""
+"""Responses: how faithful each sentence is, what it rests on, how certain it is, and which criteria it meets."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from selfrag.errors import UserError
+from selfrag.intrinsics import labels
 from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, Result, YesNoResult, spread
-from selfrag.intrinsics.catalog import CORRECTIONS
+from selfrag.intrinsics.catalog import CORRECTIONS, CRITERIA, guardian_arguments, named
 from selfrag.intrinsics.chat import CitationCodec, LabelCodec, SentenceCodec, TextCodec
 from selfrag.intrinsics.contract import Citation, Reflection, Site
 from selfrag.intrinsics.dialects.lenient_json import read
 from selfrag.intrinsics.dialects.registry import BINDINGS
-from selfrag.intrinsics.guardian import CorrectionResult
-from selfrag.intrinsics.labels import ANSWER_RELEVANCE, CERTAINTY, CHANGED, CITED, FAITHFULNESS
-from selfrag.intrinsics.sentences import judged_turn
+from selfrag.intrinsics.layout import is_word, one_line
+from selfrag.intrinsics.questions import RewriteResult
+from selfrag.intrinsics.sentences import judged_turn, last_turn
 from selfrag.intrinsics.state import State
 from selfrag.reflection.judgment import Judgment
 
@@ -98,10 +99,10 @@ class HallucinationDetection(Capability[HallucinationResult]):
     """Judges each sentence of the last assistant turn (section 4 of arXiv 2504.11704). Higher is more faithful."""
 
     name = "hallucination_detection"
-    role = FAITHFULNESS.role
+    role = labels.FAITHFULNESS.role
     summary = "is each sentence of the response faithful to the passages?"
     needs = Needs(("assistant",), Documents.REQUIRED)
-    chat = SentenceCodec(name, FAITHFULNESS, FAITHFUL, "Verdict:")
+    chat = SentenceCodec(name, labels.FAITHFULNESS, FAITHFUL, "Verdict:")
     result_type = HallucinationResult
 
 
@@ -186,7 +187,7 @@ class CitationGeneration(Capability[CitationResult]):
     """Cites the passages for the last assistant turn, whoever wrote it (section 6 of arXiv 2504.11704)."""
 
     name = "citation_generation"
-    role = CITED.role
+    role = labels.CITED.role
     summary = "which passage sentences does each sentence of the response rest on?"
     needs = Needs(("assistant",), Documents.REQUIRED)
     chat = CitationCodec(name)
@@ -207,7 +208,7 @@ class ContextAttribution(Capability[AttributionResult]):
     """Names the sentences of passages and earlier turns that mattered most for each sentence of the last reply."""
 
     name = "context_attribution"
-    role = CITED.role
+    role = labels.CITED.role
     summary = "which sentences of passages and earlier turns mattered for each sentence of the response?"
     needs = Needs(("assistant",), Documents.OPTIONAL)
     chat = CitationCodec(name, _ATTRIBUTE, turns=True)
@@ -253,11 +254,155 @@ class Uncertainty(Capability[UncertaintyResult]):
     """
 
     name = "uncertainty"
-    role = CERTAINTY.role
+    role = labels.CERTAINTY.role
     summary = "how certain is it that the answer is right?"
     needs = Needs(("assistant", "user"), Documents.OPTIONAL)
-    chat = LabelCodec(name, CERTAINTY, _asked, judged_turn)
+    chat = LabelCodec(name, labels.CERTAINTY, _asked, judged_turn)
     result_type = UncertaintyResult
+
+
+COMPLIES = "Does the last message comply with the policy? Reply with one word: Yes, No or Ambiguous."
+FACTS = (
+    "Is any claim of the last reply contradicted by the documents or the conversation, or without support there?"
+    " Reply with one word: yes or no."
+)
+NOTHING = "none"
+"""What a model writes where nothing is to be corrected."""
+CORRECT = (
+    "If any claim of the last reply is contradicted by the documents or the conversation, write the reply with these"
+    f" claims corrected. Otherwise write {NOTHING}."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RiskResult(YesNoResult):
+    """Whether there is a risk, which is its truth value."""
+
+    label = key = "risk"
+
+    @property
+    def risk(self) -> float | None:
+        """Probability of the risk; None where undefined."""
+        return self.probability
+
+
+def _scoring(state: State) -> str:
+    asked = state.arguments.get("scoring_schema") or guardian_arguments("", "last_turn")["scoring_schema"]
+    return f"{one_line(asked)} Reply with one word: yes or no."
+
+
+class Guardian(Capability[RiskResult]):
+    """Judges a turn by the argument `criteria`: a name of `CRITERIA`, or a criterion of your own in words.
+
+    The argument `scoring_schema` says which text is judged, by a name of `SCORING` or in words that ask for yes or no;
+    it is the last turn by default. Yes, which is a risk, says that the text meets the criterion. Tools, for
+    `function_call`, are written into the user's turn.
+    """
+
+    name = "guardian"
+    role = labels.RISK.role
+    summary = "does the last turn meet a criterion such as harm, jailbreak or groundedness?"
+    needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("criteria",), ("scoring_schema",))
+    chat = LabelCodec(name, labels.RISK, _scoring, judged_turn, arguments=needs.arguments)
+    result_type = RiskResult
+
+    @classmethod
+    def check(cls, state: State) -> None:
+        """Refuse what makes no sense: see `Needs.check`, and a criterion has its own kind of turn."""
+        super().check(state)
+        given = state.arguments["criteria"]
+        criterion = CRITERIA.get(named(given))
+        if criterion is not None:
+            documents = Documents.REQUIRED if criterion.passages else Documents.OPTIONAL
+            needs = replace(cls.needs, ends_with=criterion.ends_with, documents=documents)
+            needs.check(f"guardian, {named(given)}", state)
+        elif len(given.split()) < 2:
+            raise UserError(f"guardian: unknown criterion {given!r:.60}; known: {', '.join(CRITERIA)}; or a sentence")
+
+    @classmethod
+    def filled(cls, state: State) -> State:
+        """The state with the texts of criterion and scoring schema."""
+        last = "user_prompt" if state.messages[-1].role == "user" else "assistant_response"
+        asked = state.arguments.get("scoring_schema") or last
+        return replace(state, arguments=guardian_arguments(state.arguments["criteria"], asked))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult(YesNoResult):
+    """Whether a turn complies with a policy, which is its truth value; the judgment may also be `ambiguous`."""
+
+    label = key = "compliant"
+
+
+class PolicyGuardrails(Capability[PolicyResult]):
+    """Judges whether the last turn complies with the argument `policy_text`."""
+
+    name = "policy_guardrails"
+    role = labels.POLICY.role
+    summary = "does the last turn comply with a policy?"
+    needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("policy_text",))
+    chat = LabelCodec(name, labels.POLICY, COMPLIES, judged_turn, arguments=needs.arguments)
+    result_type = PolicyResult
+
+
+class FactualityDetection(Capability[RiskResult]):
+    """Judges whether the last reply says anything that passages or conversation contradict or do not support."""
+
+    name = "factuality_detection"
+    role = labels.RISK.role
+    summary = "is anything in the response factually wrong by the passages?"
+    needs = Needs(("assistant",), Documents.OPTIONAL)
+    chat = LabelCodec(name, labels.RISK, FACTS, judged_turn)
+    result_type = RiskResult
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionResult(RewriteResult):
+    """A corrected reply; the original where nothing is wrong."""
+
+    @classmethod
+    def of(cls, reflection: Reflection) -> CorrectionResult:
+        """The correction, or the original."""
+        original, text = reflection.state.response or "", reflection.text
+        kept = text is None or is_word(text, NOTHING)
+        return cls(reflection.diagnostics, original, original if kept else str(text), text is not None)
+
+
+class FactualityCorrection(Capability[CorrectionResult]):
+    """Writes the last reply anew where passages or conversation contradict it."""
+
+    name = "factuality_correction"
+    role = labels.CORRECTED.role
+    summary = "the response with its factual errors corrected"
+    needs = Needs(("assistant",), Documents.OPTIONAL)
+    chat = TextCodec(BINDINGS[name], CORRECT, documents=True, max_tokens=512)
+    result_type = CorrectionResult
+
+
+MEETS = "Does the last message of the conversation meet the requirement? Reply with one word: yes or no."
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementResult(YesNoResult):
+    """Whether a requirement is met, which is its truth value."""
+
+    label, key = "yes", "met"
+
+    @property
+    def met(self) -> float | None:
+        """Probability that it is met; None where undefined."""
+        return self.probability
+
+
+class RequirementCheck(Capability[RequirementResult]):
+    """Checks the last turn against the argument `requirement`."""
+
+    name = "requirement_check"
+    role = labels.COMPLIANCE.role
+    summary = "does the last turn meet a requirement?"
+    needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("requirement",))
+    chat = LabelCodec(name, labels.COMPLIANCE, MEETS, last_turn, arguments=needs.arguments)
+    result_type = RequirementResult
 
 
 CATEGORY, ANALYSIS, METHOD = "answer_relevance_category", "answer_relevance_analysis", "correction_method"
@@ -310,10 +455,10 @@ class AnswerRelevanceClassifier(Capability[AnswerRelevanceResult]):
     """Judges whether the last reply is what the user asked for."""
 
     name = "answer_relevance_classifier"
-    role = ANSWER_RELEVANCE.role
+    role = labels.ANSWER_RELEVANCE.role
     summary = "is the response what was asked for?"
     needs = Needs(("assistant",), Documents.OPTIONAL)
-    chat = LabelCodec(name, ANSWER_RELEVANCE, RELEVANT, judged_turn)
+    chat = LabelCodec(name, labels.ANSWER_RELEVANCE, RELEVANT, judged_turn)
     result_type = AnswerRelevanceResult
 
 
@@ -321,11 +466,11 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
     """Writes the last reply anew, by what `AnswerRelevanceClassifier` found (`AnswerRelevanceResult.arguments`)."""
 
     name = "answer_relevance_rewriter"
-    role = CHANGED.role
+    role = labels.CHANGED.role
     summary = "the response, made relevant to the question"
     needs = Needs(("assistant",), Documents.REQUIRED, (CATEGORY, ANALYSIS), (METHOD,))
     chat = TextCodec(
-        replace(BINDINGS[name], labels=CHANGED),
+        replace(BINDINGS[name], labels=labels.CHANGED),
         REWRITE,
         documents=True,
         max_tokens=512,

@@ -162,16 +162,7 @@ Passages: TypeAlias = Sequence[Passage | Mapping[str, Any] | str]
 def read_state(
     conversation: Conversation, passages: Passages | None = None, arguments: Mapping[str, str] | None = None
 ) -> State:
-    """A conversation with passages and arguments, checked.
-
-    Args:
-        conversation: see `Conversation`. An `Answer` becomes its question and its text.
-        passages: see `Passages`; for an `Answer` the default is what it cites, for a `State` what it has.
-        arguments: what a template of the intrinsic asks for.
-
-    Raises:
-        UserError: not a conversation, a turn without text or with an unknown role, or a passage without text.
-    """
+    """A conversation, its own passages or those given, and arguments, checked; an `Answer` brings what it cites."""
     given = None if passages is None else read_passages(passages)
     if isinstance(conversation, State):
         kept = conversation.passages if given is None else given
@@ -186,11 +177,7 @@ def read_state(
 
 
 def read_passages(passages: Any) -> tuple[Passage, ...]:
-    """Passages in the caller's order; those without an id are numbered from 1.
-
-    Raises:
-        UserError: not a list, or one of them has no text; names its number.
-    """
+    """Passages in the caller's order; those without an id are numbered from 1, and one without text is named."""
     if isinstance(passages, str | Mapping | Passage) or not isinstance(passages, Iterable):
         raise UserError(f"passages must be a list, not one {type(passages).__name__}; write [passage]")
     return tuple(_passage(given, number) for number, given in enumerate(passages, 1))
@@ -252,14 +239,9 @@ def search_query(asked: str, rewrite: str) -> str:
 
 
 def read_conversation(path: Path) -> tuple[tuple[Message, ...], tuple[Passage, ...]]:
-    """Turns and passages of a file.
+    """Turns and passages of a JSON file.
 
-    Args:
-        path: a JSON list of turns, or an object with `messages` (or `conversation`) and, if it has passages,
-            `documents` (or `passages`).
-
-    Raises:
-        UserError: the file cannot be read, is no JSON, or holds no conversation.
+    It holds a list of turns, or an object with `messages` (or `conversation`) and perhaps `documents` (or `passages`).
     """
     given = read_json(path)
     passages: Any = ()

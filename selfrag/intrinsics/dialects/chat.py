@@ -25,8 +25,8 @@ from selfrag.intrinsics.contract import (
     Request,
     State,
 )
-from selfrag.intrinsics.dialects.numbering import DOCUMENTS, EARLIER, LAST, Document, NumberedState, number_sentences
 from selfrag.intrinsics.dialects.replies import TOP_LOGPROBS, Binding, BoundCodec, with_scores
+from selfrag.intrinsics.sentences import DOCUMENTS, EARLIER, LAST, Document, NumberedState, number_sentences
 
 _RULES = ("likelihood", "nest", "project", "explode", "drop_duplicates", "decode_sentences", "merge_spans")
 _TEXT, _MAPPING = {"type": ["string", "null"]}, {"type": ["object", "null"]}

@@ -22,8 +22,8 @@ from selfrag.intrinsics.contract import (
     State,
     TextPrompt,
 )
-from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
 from selfrag.intrinsics.dialects.replies import Binding, BoundCodec, with_scores
+from selfrag.intrinsics.sentences import Document, NumberedState, number_sentences
 
 _FIELD = re.compile(r"\{(\w+)\}")
 

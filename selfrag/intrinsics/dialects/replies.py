@@ -23,7 +23,6 @@ from selfrag.intrinsics.contract import (
     Target,
 )
 from selfrag.intrinsics.dialects.lenient_json import Node, Path
-from selfrag.intrinsics.dialects.numbering import number_of
 from selfrag.intrinsics.dialects.output import (
     Likelihood,
     Output,
@@ -39,7 +38,7 @@ from selfrag.intrinsics.dialects.output import (
 )
 from selfrag.intrinsics.labels import CITED, in_set
 from selfrag.intrinsics.layout import is_word
-from selfrag.intrinsics.sentences import judged_turn, last_query, merged
+from selfrag.intrinsics.sentences import judged_turn, last_query, merged, number_of
 from selfrag.intrinsics.state import State
 from selfrag.reflection.labels import LabelSet
 

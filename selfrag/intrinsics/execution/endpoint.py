@@ -232,8 +232,7 @@ def asked_for(slot: Slot, request: Request, most: int, constraint_mode: Constrai
 def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
     """Natural log-probability of each surface, read off the alternatives; None if what was written is no label.
 
-    What is not among the returned alternatives is unknown and lowers the coverage. Without log-probabilities the
-    written label is taken as certain.
+    Alternatives that were not returned lower the coverage; without any, the written label is taken as certain.
     """
     text = completion.text
     forms = [surface.strip() for surface in slot.surfaces]

@@ -141,11 +141,7 @@ class Writer(Protocol):
     """Writes answers to the conversation as seen, with the passages of the progress where it has some."""
 
     def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
-        """At least one answer, best first; at most `samples`.
-
-        Raises:
-            DecodingError: nothing could be written.
-        """
+        """At least one answer, best first; at most `samples`."""
 
     def services(self, engine: Any) -> Mapping[str, Service]:
         """What it asks beside the engine."""
