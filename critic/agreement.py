@@ -7,7 +7,7 @@ are percentile bootstraps over cases; drawing cases with replacement is drawing 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
@@ -92,40 +92,24 @@ def compare(
     )
 
 
-def kappa(confusion: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Cohen's kappa of confusion matrices [R, n, n]: 1 - observed / expected disagreement, NaN where none is expected.
-
-    `weights` [n, n] of disagreements are 0 on the diagonal: 1 elsewhere, or squared distances.
-    """
-    counts = np.asarray(confusion, dtype=np.float64)
-    total = counts.sum(axis=(1, 2))
-    expected = np.einsum("ri,rj,ij->r", counts.sum(axis=2), counts.sum(axis=1), weights)
-    observed = np.einsum("rij,ij->r", counts, weights) * total
-    ratio = np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0)
-    return np.asarray(1 - ratio, dtype=np.float64)
-
-
 def _estimate(
     confusion: NDArray[np.int64], weights: NDArray[np.float64], seed: int, rounds: int, *, by_chance: bool = True
 ) -> Estimate:
+    """1 - observed / expected disagreement, which is Cohen's kappa; or 1 - observed.
+
+    `weights` [n, n] of disagreements are 0 on the diagonal: 1 elsewhere, or squared distances.
+    """
     cases = int(confusion.sum())
     if cases == 0:
         return Estimate(math.nan, math.nan, math.nan, 0)
 
     def statistic(counts: NDArray[Any]) -> NDArray[np.float64]:
-        if by_chance:
-            return kappa(counts, weights)
-        return 1 - np.asarray(np.einsum("rij,ij->r", counts, weights)) / cases
+        observed = np.asarray(np.einsum("rij,ij->r", counts, weights)) / cases
+        if not by_chance:
+            return 1 - observed
+        expected = np.einsum("ri,rj,ij->r", counts.sum(axis=2), counts.sum(axis=1), weights) / cases**2
+        return np.asarray(1 - np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0))
 
     value = float(statistic(confusion[None])[0])
-    shares = confusion.ravel() / cases
-    drawn = np.random.default_rng(seed).multinomial(cases, shares, size=rounds).reshape(rounds, *confusion.shape)
-    return interval(value, statistic(drawn), cases)
-
-
-def by_group(rows: Sequence[tuple[str, str, str]]) -> Labels:
-    """(id, group, label) rows as labels of a teacher."""
-    found: dict[str, dict[str, str]] = {}
-    for key, group, label in rows:
-        found.setdefault(group, {})[key] = label
-    return found
+    drawn = np.random.default_rng(seed).multinomial(cases, confusion.ravel() / cases, size=rounds)
+    return interval(value, statistic(drawn.reshape(rounds, *confusion.shape)), cases)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from critic.cases import Case, Critic, Labelled
+from critic.cases import Case, Critic, Labelled, judgment
 from critic.demo import ADAPTER
 from critic.student.judge import DEMO, load_critic, resolve_critic
 from critic.student.prompt import CHARACTERS_A_TOKEN, Limits, Prompt, cut
@@ -60,7 +60,7 @@ class MajorityCritic:
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
         """The same distribution for all cases of a group; None for a group that was not in the rows."""
         return [
-            _judgment(case, self.shares[case.group], number) if case.group in self.shares else None
+            judgment(case, self.shares[case.group], number) if case.group in self.shares else None
             for number, case in enumerate(cases)
         ]
 
@@ -97,7 +97,7 @@ class TfidfCritic:
             for number, row in zip(where, model.predict_proba([cases[n] for n in where]), strict=True):
                 known = dict(zip(model.classes_, map(float, row), strict=True))
                 shares = [known.get(name, 0.0) for name in cases[number].labels.names]
-                judged[number] = _judgment(cases[number], shares, number)
+                judged[number] = judgment(cases[number], shares, number)
         return judged
 
 
@@ -120,13 +120,6 @@ def _features(cases: Sequence[Case]) -> Any:
 
 def _texts(part: str, cases: Sequence[Case]) -> list[str]:
     return [PARTS[part](case) for case in cases]
-
-
-def _judgment(case: Case, shares: Sequence[float], number: int) -> Judgment:
-    evidence = None if case.evidence is None else case.evidence.id
-    total = sum(shares)
-    distribution = tuple(share / total for share in shares)
-    return Judgment(case.labels, f"case {number}", distribution, 1.0, Source.JUDGE, evidence)
 
 
 @dataclass(frozen=True)
@@ -274,7 +267,12 @@ class LexicalCritic:
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
         """One judgment a case; never None."""
-        return [_hard(case, self._label(case)) for case in cases]
+        found: list[Judgment | None] = []
+        for number, case in enumerate(cases):
+            label, rest = self._label(case), (1 - _SURE) / (len(case.labels) - 1)
+            shares = [_SURE if n == label else rest for n in range(len(case.labels))]
+            found.append(judgment(case, shares, number, source=Source.HARD))
+        return found
 
     def _label(self, case: Case) -> int:
         """Position of the label in its group."""
@@ -303,10 +301,3 @@ def overlap(text: str, other: str) -> float:
 
 def _evident(case: Case, text: str) -> float:
     return 0.0 if case.evidence is None else overlap(text, f"{case.evidence.title} {case.evidence.text}")
-
-
-def _hard(case: Case, position: int) -> Judgment:
-    rest = (1 - _SURE) / (len(case.labels) - 1)
-    distribution = tuple(_SURE if n == position else rest for n in range(len(case.labels)))
-    evidence = None if case.evidence is None else case.evidence.id
-    return Judgment(case.labels, case.group, distribution, 1.0, Source.HARD, evidence)

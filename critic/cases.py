@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import read_identified
-from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 
 GROUPS: dict[str, LabelSet] = {"Retrieve": RETRIEVE, "IsRel": ISREL, "IsSup": ISSUP, "IsUse": ISUSE}
@@ -106,6 +106,14 @@ class Critic(Protocol):
         """One judgment for each case, in order; None where the critic gave no label. Groups may be mixed."""
 
 
+def judgment(
+    case: Case, distribution: Sequence[float], number: int, coverage: float = 1.0, source: Source = Source.JUDGE
+) -> Judgment:
+    """The judgment of the case of this number."""
+    evidence = None if case.evidence is None else case.evidence.id
+    return Judgment(case.labels, f"case {number}", tuple(distribution), coverage, source, evidence)
+
+
 def check(case: Case) -> None:
     """Refuse a case without evidence or output where its group needs it, or with a blank passage."""
     if case.evidence is None and case.group in ("IsRel", "IsSup"):
@@ -147,10 +155,7 @@ def read_questions(path: str | Path) -> Iterator[Question]:
         if not key:
             raise UserError("'id' is empty")
         dataset, rule = text_of(record, "dataset", ""), text_of(record, "rule", "")
-        try:
-            json.dumps(record, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise UserError("half of a character (a lone surrogate), which no file can hold") from None
+        encodable(record)
         case = parse_case(record)
         check(case)
         return Question(key, case, dataset, rule)
@@ -209,6 +214,14 @@ def need(record: Mapping[str, Any], required: Sequence[str], fields: str) -> Non
         raise UserError(f"no {missing[0]!r} in a row with {found:.200}; {fields}")
 
 
+def encodable(record: Mapping[str, Any]) -> None:
+    """Refuse a row with half of a character, which JSON may bring."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UserError("half of a character (a lone surrogate), which no file can hold") from None
+
+
 def text_of(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
     """A text of a decoded JSON object, or `default` where the key is missing."""
     value = record.get(key, default)
@@ -221,9 +234,6 @@ def passage_of(record: Mapping[str, Any], id_: str) -> Passage:
     """A passage of a decoded JSON object; `id_` where it has no id of its own."""
     found = record.get("id")
     return Passage(id_ if found is None else str(found), text_of(record, "text"), text_of(record, "title", ""))
-
-
-T = TypeVar("T")
 
 
 def parse_targets(texts: Iterable[str]) -> dict[str, int]:
@@ -250,7 +260,11 @@ PAPER = {"Retrieve": 12_594, "IsSup": 11_181, "IsRel": 19_317, "IsUse": 3_831}
 
 
 class Filling:
-    """Counts rows towards targets, which are named as in `parse_targets`."""
+    """Counts rows towards targets, which are named as in `parse_targets`; first come, first kept.
+
+    A group takes nothing after its targets are reached, so that rows labelled beyond that point, because they were
+    under way, change nothing.
+    """
 
     def __init__(self, targets: Mapping[str, int]) -> None:
         self._targets = targets
@@ -278,22 +292,6 @@ class Filling:
     def _full(self, name: str) -> bool:
         return name in self._targets and self._kept[name] >= self._targets[name]
 
-
-def fill(rows: Iterable[tuple[str, str, T]], targets: Mapping[str, int]) -> tuple[list[T], list[T]]:
-    """The rows that fill the targets, first come first kept, and the surplus.
-
-    A group takes nothing after its targets are reached, so that rows labelled beyond that point, because they were
-    under way, change nothing. `rows` are (group, label, row), in a fixed order.
-    """
-    filling = Filling(targets)
-    kept: list[T] = []
-    surplus: list[T] = []
-    for group, label, row in rows:
-        (kept if filling.add(group, label) else surplus).append(row)
-    return kept, surplus
-
-
-def missing(rows: Sequence[tuple[str, str]], targets: Mapping[str, int]) -> dict[str, int]:
-    """Target -> rows still lacking, for those not reached by (group, label) rows."""
-    kept = Counter(name for group, label in rows for name in (group, f"{group}/{label}"))
-    return {name: count - kept[name] for name, count in targets.items() if kept[name] < count}
+    def missing(self) -> dict[str, int]:
+        """Target -> rows still lacking, for those not reached."""
+        return {name: count - self._kept[name] for name, count in self._targets.items() if not self._full(name)}

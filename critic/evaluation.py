@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from critic.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, TfidfCritic
-from critic.cases import GROUPS, Case, Critic, Labelled, read_labelled, rows_file
+from critic.cases import GROUPS, Critic, Labelled, judgment, read_labelled, rows_file
 from critic.student.judge import StudentCritic, load_critic
 from critic.tables import markdown
 from retrieval.atomic import write_json, writing
@@ -28,7 +28,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
 from selfrag.evaluation.metrics.classification import BINS, equal_bins, error_statistic, macro_f1
 from selfrag.jsonl import Header, RunLog
-from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.judgment import Judgment
 
 HUMAN = "human"
 """`label_source` of rows that a person judged."""
@@ -236,9 +236,6 @@ TFIDF = "tf-idf + logistic regression"
 
 _KIND = Header("critic-judgments/1", "judgments", "an evaluation", "remove it to start over")
 
-Scores: TypeAlias = tuple[tuple[float, ...], float]
-"""Distribution and coverage of a judgment."""
-
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
@@ -264,24 +261,15 @@ class Subjects:
         return {name: resolving[name](model) for name, model in given.items() if model is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What a critic said of some cases."""
-
-    seconds: float  # taken by the judging
-    shortened: int  # cases of which a prompt could not hold every part whole
-    scores: tuple[Scores | None, ...]  # one a case, in order; None where there is no judgment
-
-
-Chunks: TypeAlias = dict[tuple[str, int], Judged]
-"""What is known of a critic's chunk, by its name and number."""
+Chunks: TypeAlias = dict[tuple[str, int], Mapping[str, Any]]
+"""What the journal holds of a critic's chunk, by name and number: `seconds` that it took, `shortened` cases, and the
+`scores` of each case: distribution and coverage, or None where there is no judgment."""
 
 
 def _take(chunks: Chunks, record: Mapping[str, Any]) -> None:
-    """Read a line of the journal."""
     scores = [None if one is None else (tuple(map(float, one[0])), float(one[1])) for one in record["scores"]]
-    judged = Judged(float(record["seconds"]), int(record["shortened"]), tuple(scores))
-    chunks[str(record["critic"]), int(record["chunk"])] = judged
+    known = {"seconds": float(record["seconds"]), "shortened": int(record["shortened"]), "scores": scores}
+    chunks[str(record["critic"]), int(record["chunk"])] = known
 
 
 def run_evaluation(
@@ -370,29 +358,26 @@ def _asked(
         with opened() as critic, Progress("evaluation", "case", len(cases), done) as progress:
             critic = replace(critic, progress=progress.advance)
             for number in missing:
-                judged = chunks[name, number] = _judged(critic, parts[number])
+                started = time.perf_counter()
+                judged = critic.judge(parts[number])
+                record = {
+                    "critic": name,
+                    "chunk": number,
+                    "seconds": time.perf_counter() - started,
+                    "shortened": critic.shortened(parts[number]),
+                    "scores": [None if one is None else (one.distribution, one.coverage) for one in judged],
+                }
+                _take(chunks, record)
                 if journal is not None:
-                    journal.append({"critic": name, "chunk": number, **asdict(judged)})
+                    journal.append(record)
     found = [chunks[name, number] for number in range(len(parts))]
-    scores = [one for judged in found for one in judged.scores]
-    judgments = [_judgment(case, one, n) for n, (case, one) in enumerate(zip(cases, scores, strict=True))]
-    evaluation = compare(rows, judgments, seed=seed, seconds=sum(judged.seconds for judged in found))
-    return replace(evaluation, shortened=sum(judged.shortened for judged in found))
-
-
-def _judged(critic: StudentCritic, cases: Sequence[Case]) -> Judged:
-    started = time.perf_counter()
-    judgments = critic.judge(cases)
-    seconds = time.perf_counter() - started
-    scores = tuple(None if one is None else (one.distribution, one.coverage) for one in judgments)
-    return Judged(seconds, critic.shortened(cases), scores)
-
-
-def _judgment(case: Case, scores: Scores | None, number: int) -> Judgment | None:
-    if scores is None:
-        return None
-    evidence = None if case.evidence is None else case.evidence.id
-    return Judgment(case.labels, f"case {number}", *scores, Source.JUDGE, evidence)
+    scores = [one for chunk in found for one in chunk["scores"]]
+    judgments = [
+        None if one is None else judgment(case, one[0], number, one[1])
+        for number, (case, one) in enumerate(zip(cases, scores, strict=True))
+    ]
+    evaluation = compare(rows, judgments, seed=seed, seconds=sum(chunk["seconds"] for chunk in found))
+    return replace(evaluation, shortened=sum(chunk["shortened"] for chunk in found))
 
 
 @contextmanager
@@ -429,6 +414,5 @@ def _manifest(rows_path: Path, subjects: Subjects, folders: Mapping[str, Path], 
 
 
 def _by_id(rows: list[Labelled], judgments: Sequence[Judgment | None]) -> dict[str, Any]:
-    """Id of a row to its distribution."""
     pairs = zip(rows, judgments, strict=True)
     return {row.id: None if judgment is None else judgment.as_dict()["distribution"] for row, judgment in pairs}

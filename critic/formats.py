@@ -199,7 +199,6 @@ def _oasst_refusal(prompt: Mapping[str, Any], language: str | None) -> str:
 
 
 def _oasst_pair(place: str, dataset: str, prompt: Mapping[str, Any], reply: Mapping[str, Any]) -> Outcome:
-    """A prompt and one reply to it, filed under the reply's id."""
     if text(reply, "role") != "assistant":
         raise UserError(f"a prompter is answered by an assistant, not by {reply['role']!r:.60}")
     if reply.get("deleted") or reply.get("review_result") is False:

@@ -31,7 +31,6 @@ class Reading:
     """How a source is read."""
 
     split: str = "train"  # which part of a source that holds several under their names
-    dataset: str = ""  # name of the data set in the pairs; empty for the format's own
     most_words: int = 500  # pairs with more words in the instruction or in the output are skipped (paper's code: 500)
     language: str | None = None  # two letters; pairs in another language are skipped. None takes all.
 
@@ -49,7 +48,7 @@ def load(source: Source, form: Format, reading: Reading | None = None) -> Iterat
     spoken = None if reading.language is None or form.says_language else _detector(reading.language)
     seen: set[str] = set()
     count, last = 0, Dropped("", "")
-    for outcome in form.read(rows, reading.dataset or form.dataset, reading.language):
+    for outcome in form.read(rows, form.dataset, reading.language):
         count += 1
         kept = outcome
         if isinstance(kept, Pair):

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from typing import Literal, TypeAlias
 
 from critic.augment.algorithm import segments
 from critic.cases import Case, Question, digest
@@ -26,24 +26,11 @@ SHORTEST = 12
 """Characters below which a sentence joins its neighbour, as in the augmentation."""
 
 
-class Evidence(StrEnum):
-    """Where the passage of a case comes from."""
+Evidence: TypeAlias = Literal["none", "gold", "first", "found", "other"]
+"""Where the passage of a case comes from: it supports the pair, is the best or any of a search, or supports another."""
 
-    NONE = "none"
-    GOLD = "gold"  # known to support the pair
-    FIRST = "first"  # the best of a search
-    FOUND = "found"  # any of a search
-    OTHER = "other"  # known to support another pair
-
-
-class Output(StrEnum):
-    """What is judged of the response."""
-
-    NONE = "none"
-    SENTENCE = "sentence"
-    WHOLE = "whole"
-    BEGINNING = "beginning"  # the first half of its sentences
-    OTHER = "other"  # the output of another pair
+Output: TypeAlias = Literal["none", "sentence", "whole", "beginning", "other"]
+"""What is judged of the response; the beginning is the first half of its sentences, the other is of another pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +39,28 @@ class Rule:
 
     name: str  # becomes `rule` of the rows
     group: str
-    evidence: Evidence = Evidence.NONE
-    output: Output = Output.NONE
+    evidence: Evidence = "none"
+    output: Output = "none"
 
     @property
     def searches(self) -> bool:
         """Whether it needs a retriever."""
-        return self.evidence in (Evidence.FIRST, Evidence.FOUND)
+        return self.evidence in ("first", "found")
 
 
 RULES: tuple[Rule, ...] = (
     Rule("retrieve_for_instruction", "Retrieve"),
-    Rule("retrieve_for_sentence_with_gold_passage", "Retrieve", Evidence.GOLD, Output.SENTENCE),
-    Rule("retrieve_for_sentence_with_first_passage", "Retrieve", Evidence.FIRST, Output.SENTENCE),
-    Rule("isrel_of_gold_passage", "IsRel", Evidence.GOLD),
-    Rule("isrel_of_found_passage", "IsRel", Evidence.FOUND),
-    Rule("isrel_of_other_passage", "IsRel", Evidence.OTHER),
-    Rule("issup_by_gold_passage", "IsSup", Evidence.GOLD, Output.SENTENCE),
-    Rule("issup_by_found_passage", "IsSup", Evidence.FOUND, Output.SENTENCE),
-    Rule("issup_by_other_passage", "IsSup", Evidence.OTHER, Output.SENTENCE),
-    Rule("isuse_of_output", "IsUse", output=Output.WHOLE),
-    Rule("isuse_of_beginning", "IsUse", output=Output.BEGINNING),
-    Rule("isuse_of_other_output", "IsUse", output=Output.OTHER),
+    Rule("retrieve_for_sentence_with_gold_passage", "Retrieve", "gold", "sentence"),
+    Rule("retrieve_for_sentence_with_first_passage", "Retrieve", "first", "sentence"),
+    Rule("isrel_of_gold_passage", "IsRel", "gold"),
+    Rule("isrel_of_found_passage", "IsRel", "found"),
+    Rule("isrel_of_other_passage", "IsRel", "other"),
+    Rule("issup_by_gold_passage", "IsSup", "gold", "sentence"),
+    Rule("issup_by_found_passage", "IsSup", "found", "sentence"),
+    Rule("issup_by_other_passage", "IsSup", "other", "sentence"),
+    Rule("isuse_of_output", "IsUse", output="whole"),
+    Rule("isuse_of_beginning", "IsUse", output="beginning"),
+    Rule("isuse_of_other_output", "IsUse", output="other"),
 )
 """All rules. Those with a found or first passage need a retriever."""
 
@@ -88,25 +75,25 @@ def _draft(
     spans = segments(pair.output, find(pair.output), SHORTEST)
     start, end = rng.choice(spans)
     sentence = pair.output[start:end].strip()
-    query = pair.output.strip() if rule.evidence is Evidence.FIRST else sentence
+    query = pair.output.strip() if rule.evidence == "first" else sentence
     case = Case(rule.group, pair.instruction)
-    if rule.group != "IsUse" and (rule.output is Output.SENTENCE or rule.evidence is not Evidence.NONE):
+    if rule.group != "IsUse" and (rule.output == "sentence" or rule.evidence != "none"):
         case = replace(case, preceding=pair.output[:start].strip())
     match rule.output:
-        case Output.SENTENCE:
+        case "sentence":
             case = replace(case, output=sentence)
-        case Output.WHOLE:
+        case "whole":
             case = replace(case, output=pair.output)
-        case Output.BEGINNING if len(spans) > 1:
+        case "beginning" if len(spans) > 1:
             case = replace(case, output=pair.output[: spans[len(spans) // 2 - 1][1]].strip())
-        case Output.OTHER if other.output.strip() != pair.output.strip():
+        case "other" if other.output.strip() != pair.output.strip():
             case = replace(case, output=other.output)
-        case Output.BEGINNING | Output.OTHER:
+        case "beginning" | "other":
             return None
-    if rule.evidence in (Evidence.GOLD, Evidence.OTHER):
+    if rule.evidence in ("gold", "other"):
         known = {passage.text for passage in pair.passages}
-        choices = pair.passages if rule.evidence is Evidence.GOLD else other.passages
-        usable = [p for p in choices if p.text.strip() and (rule.evidence is Evidence.GOLD or p.text not in known)]
+        choices = pair.passages if rule.evidence == "gold" else other.passages
+        usable = [p for p in choices if p.text.strip() and (rule.evidence == "gold" or p.text not in known)]
         if not usable:
             return None
         case = replace(case, evidence=rng.choice(usable))
@@ -192,7 +179,7 @@ def _stream(
 ) -> Iterator[Question]:
     """Cases by one rule, one a pair, pairs in a random order; searches go out in batches."""
     order = list(pairs)
-    donors = [pair for pair in pairs if pair.passages] if rule.evidence is Evidence.OTHER else pairs
+    donors = [pair for pair in pairs if pair.passages] if rule.evidence == "other" else pairs
     random.Random(f"{seed}/{rule.name}").shuffle(order)  # noqa: S311 - no secret
     for begin in range(0, len(order), WAVE):
         wave = []
@@ -205,7 +192,7 @@ def _stream(
             question, query = drafted or (None, "")
             if question is not None and query:
                 hits = [passage for passage in next(found, ()) if passage.text.strip()]
-                evidence = (hits[0] if rule.evidence is Evidence.FIRST else rng.choice(hits)) if hits else None
+                evidence = (hits[0] if rule.evidence == "first" else rng.choice(hits)) if hits else None
                 question = replace(question, case=replace(question.case, evidence=evidence)) if hits else None
             if question is None:
                 left_out[rule.name] += 1

@@ -245,7 +245,6 @@ def _finished(file: Path, shard: Shard) -> bool:
 
 
 def _same(file: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier run wrote down; a `UserError` if it was another run."""
     try:
         found = dict(read_json(file, nan=True))
     except (UserError, ValueError, TypeError) as error:
@@ -300,8 +299,6 @@ def _merge(shards: Path, number: int, out: Path, identity: Mapping[str, Any]) ->
 
 
 class _Counts:
-    """What a run made, for its manifest."""
-
     def __init__(self) -> None:
         self.totals: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()

@@ -208,7 +208,6 @@ def _nothing() -> None:
 
 
 def _estimate(source: Source, options: AugmentOptions, critic: str) -> None:
-    """Say what a run will ask for, and what it costs a trained critic."""
     from critic.augment.run import estimate, price
     from critic.baselines import critic_folder
     from retrieval.splitting import sentence_finder

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from retrieval.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
@@ -77,19 +77,21 @@ def sample(
 
 
 def _read(files: list[Path]) -> list[Pair]:
-    """All pairs; ids may not occur in two files, and texts must be writable."""
-    from critic.pairs import read_pairs
+    from critic.cases import encodable
+    from critic.pairs import parse_pair
+    from selfrag.jsonl import read_jsonl
 
     found: dict[str, Pair] = {}
+
+    def add(record: dict[str, Any]) -> None:
+        pair = parse_pair(record)
+        encodable(record)
+        if pair.id in found:
+            raise UserError(f"id {pair.id!r} occurs twice; make the ids of all files distinct")
+        found[pair.id] = pair
+
     for file in files:
-        for pair in read_pairs(file):
-            if pair.id in found:
-                raise UserError(f"{file}: id {pair.id!r} occurs in another file too; make ids distinct")
-            try:
-                str(pair.as_dict()).encode()
-            except UnicodeEncodeError:
-                raise UserError(f"{file}: pair {pair.id!r} holds half of a character (a lone surrogate)") from None
-            found[pair.id] = pair
+        list(read_jsonl(file, add))
     return list(found.values())
 
 
@@ -166,10 +168,6 @@ def label(
         float | None,
         _COST(help="Most money to spend: an estimate above it is refused, and requests stop when it is reached."),
     ] = None,
-    tokenizer: Annotated[
-        str | None,
-        _COST(help="Tokenizer for the estimate: a folder or a name on the hub.", show_default="4 bytes a token"),
-    ] = None,
     dry_run: Annotated[bool, _COST("--dry-run", help="Print the estimate and stop.")] = False,
 ) -> None:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
@@ -179,8 +177,6 @@ def label(
         Constraint,
         EndpointConfig,
         EndpointTeacher,
-        by_bytes,
-        by_tokenizer,
         forecast,
     )
     from critic.teacher.run import GoldTeacher, Limits, Teacher, label_questions
@@ -215,12 +211,11 @@ def label(
             forms=forms,
         )
         teacher = EndpointTeacher(config, name)
-    count = by_tokenizer(tokenizer) if tokenizer and isinstance(teacher, EndpointTeacher) else by_bytes
 
     def before(pending: list[Question]) -> None:
         """Print the estimate for the questions still to be asked, and end what must not continue."""
         if isinstance(teacher, EndpointTeacher):
-            expected = forecast(pending, teacher.config, limits.prices, count)
+            expected = forecast(pending, teacher.config, limits.prices)
             typer.echo(str(expected), err=True)
         elif dry_run:
             typer.echo(f"{len(pending):,} questions to look up; nothing to pay", err=True)
@@ -309,11 +304,10 @@ def _confusion(one: Agreement) -> Table:
     return terminal(title, ("", *names), [(name, *row) for name, row in zip(names, one.confusion, strict=True)])
 
 
-def _labels(arguments: list[str]) -> dict[str, Labels]:
-    from critic.agreement import by_group
+def _labels(arguments: list[str]) -> Mapping[str, Labels]:
     from critic.cases import read_labelled
 
-    found: dict[str, Labels] = {}
+    found: dict[str, dict[str, dict[str, str]]] = {}
     for argument in arguments:
         name, equals, place = argument.partition("=")
         path = Path(place) if equals and not Path(argument).exists() else Path(argument)
@@ -321,8 +315,10 @@ def _labels(arguments: list[str]) -> dict[str, Labels]:
             name = path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(".jsonl")
         if name in found:
             raise UserError(f"two teachers are called {name!r}; name them: NAME=PATH")
-        files = [path / kind for kind in ("labelled.jsonl", "surplus.jsonl")] if path.is_dir() else [path]
-        found[name] = by_group([(row.id, row.case.group, row.label) for file in files for row in read_labelled(file)])
+        found[name] = {}
+        for file in [path / kind for kind in ("labelled.jsonl", "surplus.jsonl")] if path.is_dir() else [path]:
+            for row in read_labelled(file):
+                found[name].setdefault(row.case.group, {})[row.id] = row.label
     if len(found) < 2:
         raise UserError("one teacher agrees with itself; give two or more")
     return found

@@ -264,7 +264,6 @@ def _spoken(group: LabelSet, sources: Sequence[tuple[str, Tally]]) -> str:
 
 
 def _lengths(total: Tally) -> dict[str, dict[str, int]]:
-    """Name of a plot -> its columns."""
     lengths = {}
     for low, high in zip(WORDS, [*WORDS[1:], 0], strict=True):
         name = "0" if low == 0 else f"{low}+" if not high else f"{low}-{high - 1}"
@@ -294,7 +293,6 @@ def _share(judgment: Mapping[str, Any]) -> Any:
 
 
 def _judgment(judgment: Any) -> str:
-    """A judgment of a provenance record with its distribution; empty for what is none."""
     if not isinstance(judgment, Mapping):
         return ""
     shares = judgment.get("p")

@@ -98,7 +98,6 @@ class StudentCritic:
         return sum(bool(self.codec.prompt(case).dropped) for case in cases)
 
     def _options(self, options: tuple[Ids, ...]) -> tuple[Ids, ...]:
-        """What is scored of the labels that are offered."""
         offered = tuple(ids for ids in options if ids)
         return offered if self.exact else distinguishing(offered)
 

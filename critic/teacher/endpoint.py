@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -18,11 +18,8 @@ from critic.teacher.forms import OWN, Forms, answers
 from critic.teacher.run import Outcome, Prices, Reply, TeacherError
 from retrieval.checks import number, whole
 from retrieval.errors import UserError
-from retrieval.pretrained import load
 from selfrag.engines.client import BadReplyError, Client, ServerConfig
 from selfrag.engines.client import Reply as Sent
-
-TokenCount = Callable[[str], int]
 
 _PER_REQUEST = 8  # what chat templates add around a message
 
@@ -132,23 +129,10 @@ def by_bytes(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "replace")) / 4)
 
 
-def by_tokenizer(name: str) -> TokenCount:
-    """Tokens of a text by a Hugging Face tokenizer (directory or hub name)."""
-    try:
-        tokenizer = load("AutoTokenizer", name)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"tokenizer {name!r} cannot be loaded ({str(error)[:200]}); give a directory or hub name"
-        ) from error
-    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def forecast(
-    questions: Iterable[Question], config: EndpointConfig, prices: Prices | None, count: TokenCount = by_bytes
-) -> Forecast:
-    """Estimate a run; `count` gives the tokens of a text."""
+def forecast(questions: Iterable[Question], config: EndpointConfig, prices: Prices | None) -> Forecast:
+    """Estimate a run."""
     letters = config.constraint is Constraint.LOGPROBS
-    lengths = [count(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
+    lengths = [by_bytes(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
     asked, sent = len(lengths), sum(lengths)
     received = asked * (1 if letters else config.max_tokens)
     minutes = asked / config.requests_per_minute if config.requests_per_minute else None

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, fill, missing, read_labelled
+from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, read_labelled
 from critic.tables import counted, markdown, quoted
 from retrieval.atomic import locked_directory, write_json, writing
 from retrieval.checks import number
@@ -298,19 +298,20 @@ def _outcomes(
     questions: Sequence[Question], replies: Mapping[str, Reply], journal: Journal, limits: Limits
 ) -> Outcomes:
     answered = [(question, replies[question.id]) for question in questions if question.id in replies]
-    labelled = [
-        (question.case.group, reply.label, question.answered(reply.label, reply.source))
-        for question, reply in answered
-        if reply.label is not None
-    ]
-    rows, surplus = fill(labelled, limits.targets)
+    filling = Filling(limits.targets)
+    rows: list[Labelled] = []
+    surplus: list[Labelled] = []
+    for question, reply in answered:
+        if reply.label is not None:
+            wanted = filling.add(question.case.group, reply.label)
+            (rows if wanted else surplus).append(question.answered(reply.label, reply.source))
     return Outcomes(
         rows,
         surplus,
-        [(question, reply) for question, reply in answered if reply.outcome is Outcome.ASIDE],
-        [(question, reply) for question, reply in answered if reply.outcome is Outcome.FAILED],
+        [one for one in answered if one[1].outcome is Outcome.ASIDE],
+        [one for one in answered if one[1].outcome is Outcome.FAILED],
         len(questions) - len(answered),
-        missing([(row.case.group, row.label) for row in rows], limits.targets),
+        filling.missing(),
         journal.requests,
         journal.prompt_tokens,
         journal.completion_tokens,

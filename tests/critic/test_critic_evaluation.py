@@ -7,7 +7,6 @@ import json
 import math
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -305,18 +304,13 @@ class World:
             self.run(killed=at)
 
 
-class Noon(datetime):
-    @classmethod
-    def now(cls, tz=None):
-        return cls(2026, 1, 1, 12, tzinfo=UTC)
-
-
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    world, ticks = World(tmp_path), itertools.count()
+    world = World(tmp_path)
+    made = evaluation._manifest
     monkeypatch.setattr(evaluation, "CHUNK", 4)
-    monkeypatch.setattr(evaluation, "datetime", Noon)
-    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(evaluation, "_manifest", lambda *args: made(*args) | {"time": "noon"})
+    monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
     monkeypatch.setattr(evaluation, "load_critic", world.load)
     monkeypatch.setattr(evaluation, "_otherwise", world.load)
     monkeypatch.setattr(StudentCritic, "judge", lambda critic, cases: world.judge(cases))
@@ -351,17 +345,11 @@ def test_the_figures_are_those_of_the_chunks_and_shortened_rows_are_counted(worl
 
 @pytest.mark.parametrize(
     ("killed", "opened", "asked"),
-    [(1, ["critic", "base"], [4, 2, 4, 2]), (2, ["critic", "base"], [2, 4, 2]), (4, ["base"], [2])],
+    [(1, ["critic", "base"], [4, 2, 4, 2]), (2, ["critic", "base"], [2, 4, 2]), (4, ["base"], [2]), ("last", [], [])],
 )
-def test_killed_in_any_chunk_it_goes_on_with_that_chunk(world, whole, killed, opened, asked):
-    world.kill(killed)
-    world.run()
-    assert (world.opened, world.asked) == (opened, asked)
-    assert world.out.read_bytes() == whole
-    assert list(world.out.parent.iterdir()) == [world.out]
-
-
-def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch):
+def test_killed_in_any_chunk_or_after_the_last_figures_it_goes_on_there(
+    world, whole, killed, opened, asked, monkeypatch
+):
     def last(path, value):
         write(path, value)
         if MAJORITY in value["critics"]:
@@ -369,13 +357,14 @@ def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch)
 
     write = evaluation.write_json
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "write_json", last)
-        world.kill(0)
+        if killed == "last":
+            patch.setattr(evaluation, "write_json", last)
+        world.kill(killed)
     assert world.journal.exists()
     world.run()
-    assert (world.opened, world.asked) == ([], [])
+    assert (world.opened, world.asked) == (opened, asked)
     assert world.out.read_bytes() == whole
-    assert not world.journal.exists()
+    assert list(world.out.parent.iterdir()) == [world.out]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,21 @@
-"""The scripts of the critic and of D_gen on small data: each runs, and what is wrong with its input is one line."""
+"""The scripts of the critic and of D_gen on small data, and the critic of the package."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 from student_cases import labelled
 
-from critic.cases import read_labelled
+from critic.baselines import fingerprint
+from critic.cases import Case, read_labelled
+from critic.demo import ADAPTER, critic_path
+from critic.student.judge import load_critic, resolve_critic
+from retrieval.passage import Passage
+from selfrag.demo import model_path
 from selfrag.jsonl import write_jsonl
 
 CASE = next(row for row in labelled() if row.label == "Fully supported").as_dict() | {"id": "c1"}
@@ -52,15 +58,45 @@ def test_d_gen_is_priced_with_the_settings_of_the_script(data: Path, tmp_path: P
     assert run_script("make_dgen", *arguments)[:2] == (0, priced)
     shutil.rmtree(data / "train")
     code, _, error = run_script("make_dgen", *arguments)
-    assert code == 2
-    assert "no pairs at" in error
+    assert (code, "no pairs at" in error) == (2, True)
 
 
 def test_baselines_are_measured_without_a_model(data: Path, tmp_path: Path, run_script) -> None:
     rows, out = ("--rows", data / "dev" / "critic.jsonl"), tmp_path / "figures.json"
     code, said, _ = run_script("eval_critic", *rows, "--train", data, "--out", out)
-    assert code == 0
-    assert "## Accuracy, all rows" in said
+    assert (code, "## Accuracy, all rows" in said) == (0, True)
     assert json.loads(out.read_text())["critics"].keys() == {"tf-idf + logistic regression", "majority label"}
     nothing = "nothing to evaluate: give a critic, a generator, a base model or training rows\n"
     assert run_script("eval_critic", *rows) == (2, "", nothing)
+
+
+def test_the_packaged_critic_is_whole_and_all_package_data_stays_small() -> None:
+    files = {path.name: path for path in ADAPTER.iterdir()}
+    made = {"adapter_config.json", "adapter_model.safetensors", "critic.json", "reflection.json", "training.json"}
+    assert files.keys() == made | {"README.md"}
+    for name in files.keys() - {"adapter_model.safetensors"}:
+        written = files[name].read_text(encoding="utf-8")
+        assert re.search(r"(?<![\w./:<])/\w+/", written) is None, "a place of a machine"
+    told = {one.partition(":")[0] for one in fingerprint("demo").split()}
+    assert told == made - {"training.json"}
+    data = {".safetensors", ".json", ".md", ".toml", ".yaml", ".html", ".js", ".css", ".svg"}
+    root = Path(__file__).parents[2]
+    found = [path for name in ("selfrag", "critic", "retrieval") for path in (root / name).rglob("*")]
+    assert sum(path.stat().st_size for path in found if path.suffix in data) < 25 * 10**6
+
+
+@pytest.mark.demo
+def test_the_packaged_critic_judges_what_any_critic_should() -> None:
+    curie = Passage("a", "Radium was discovered by Marie and Pierre Curie in 1898.", "Radium")
+    tea = Passage("b", "Green tea is made of leaves that have not been fermented.", "Green tea")
+    cases = [
+        Case("IsRel", "Who discovered radium?", evidence=curie),
+        Case("IsRel", "Who discovered radium?", evidence=tea),
+        Case("Retrieve", "Add 17 and 25.", output="42"),
+    ]
+    assert resolve_critic("demo") == critic_path() != model_path()
+    assert (critic_path() / "critic.json").read_bytes() == (ADAPTER / "critic.json").read_bytes()
+    with load_critic("demo", "transformers") as critic:
+        found = critic.judge(cases)
+    assert [judgment.label for judgment in found] == ["Relevant", "Irrelevant", "No Retrieval"]
+    assert all(judgment.coverage > 0.9 for judgment in found)

@@ -4,11 +4,8 @@ import json
 import re
 from itertools import pairwise
 
-import browsing
 import pytest
 from hostile import HOSTILE
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from structure import Structure
 
 from critic.cli.main import main
@@ -201,18 +198,10 @@ def of(text):
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_hostile_text_is_text(name):
-    found = of(HOSTILE[name])
-    assert len(found.skeleton()) == len(of("x").skeleton())  # no character became mark-up
+    found = of(f"x{HOSTILE[name]}")
+    assert found.skeleton() == of("x").skeleton()  # no character became mark-up
     assert not found.unseen()
     found.text().encode()
-
-
-@settings(max_examples=15)
-@given(
-    text=st.text(st.sampled_from("<>&\"'/!-=;[]abc \n\t\x00\u202e\ud83d#:") | st.characters(), min_size=1, max_size=40)
-)
-def test_no_text_changes_the_structure(text):
-    assert of(f"t{text}").skeleton() == of("x").skeleton()
 
 
 def test_huge_rows_are_cut_and_say_so():
@@ -251,20 +240,3 @@ def test_provenance_of_another_making_is_tolerated():
     segments = [1, None, "x", {}, {"candidates": [2, {}, odd], "retrieve": {"p": {"a": None}}}]
     for record in ({}, {"segments": None, "retrieve": 3, "isuse": [], "why": {"a": 1}}, {"segments": segments * 20}):
         assert "why these tokens" in page([short()], {short().id: record}).text("summary")
-
-
-browser = browsing.browser
-
-
-def test_hostile_rows_do_nothing_in_a_browser(browser, tmp_path):
-    rows = [hostile(f"{name}{text}") for name, text in HOSTILE.items()]
-    file = tmp_path / "page.html"
-    file.write_text(rendered(rows, {row.id: provenance(row, row.instruction) for row in rows}), encoding="utf-8")
-    page, seen = browsing.opened(browser, file)
-    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    page.wait_for_timeout(300)
-    assert seen == {"requests": [file.as_uri()], "dialogs": [], "errors": []}
-    assert page.title() == "Training rows: rows"
-    assert page.locator("article").count() == len(rows)
-    assert page.locator("script, img, iframe, link, base, form, object, embed").count() == 0
-    assert page.url == file.as_uri()

@@ -1,17 +1,17 @@
-"""Cases drawn from pairs: seeded, shared among rules, every case of the shape that its group judges."""
+"""Cases drawn from pairs: seeded, shared among rules, every case of the shape that its group judges; and targets."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
 from scripted_critic import CountingRetriever
 from scripted_critic import spans as find
 
-from critic.cases import PAPER, check, digest, fill, parse_targets, read_questions
+from critic.cases import PAPER, Filling, check, digest, parse_targets, read_questions
+from critic.cli.main import main
 from critic.pairs import Pair
-from critic.sampling import RULES, WAVE, Rule, draw, report
+from critic.sampling import RULES, WAVE, draw, report
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import write_jsonl
@@ -27,10 +27,6 @@ def pair(number, *, passages=1, sentences=3):
     return Pair(f"p{number}", f"set{number % 3}", f"Instruction {number}", output, passages=gold)
 
 
-def dumped(sample):
-    return [json.dumps(question.as_dict()) for question in sample.questions]
-
-
 ALL = {"Retrieve": 24, "IsRel": 24, "IsSup": 24, "IsUse": 24}
 
 
@@ -42,11 +38,9 @@ def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(tmp_pat
     for question in sample.questions:
         case, output = question.case, outputs[question.id.partition("/")[0]]
         check(case)
-        assert question.rule in ("isuse_of_other_output",) or f"{case.preceding} {case.output}".strip() in output
+        assert question.rule == "isuse_of_other_output" or f"{case.preceding} {case.output}".strip() in output
         assert (case.output == "") == (case.group == "IsRel" or question.rule == "retrieve_for_instruction")
-    counts = Counter(question.rule for question in sample.questions)
-    assert set(counts) == {rule.name for rule in RULES}
-    assert set(counts.values()) == {8}
+    assert Counter(question.rule for question in sample.questions) == {rule.name: 8 for rule in RULES}
     assert len({question.id for question in sample.questions}) == 96
     assert len({digest(question.case) for question in sample.questions}) == 96
     written = [question.as_dict() for question in sample.questions]
@@ -60,42 +54,35 @@ def test_what_one_rule_cannot_give_comes_from_others() -> None:
     counts = Counter(question.rule for question in sample.questions)
     assert counts["isuse_of_beginning"] == 0
     assert counts["isuse_of_output"] + counts["isuse_of_other_output"] == 30
-    assert counts["isrel_of_gold_passage"] == 2
-    assert counts["isrel_of_other_passage"] == 8
+    assert (counts["isrel_of_gold_passage"], counts["isrel_of_other_passage"]) == (2, 8)
     assert sample.left_out["isuse_of_beginning"] == 30
     none = draw([pair(n, passages=0) for n in range(9)], {"IsSup": 5}, find, retriever=searching(hits=0))
     assert (none.questions, none.short()) == ([], {"IsSup": 5})
-    assert draw(pairs, {"IsRel": 100}, find).short()["IsRel"] > 0
+    with pytest.raises(UserError, match="no pairs to draw from"):
+        draw([], ALL, find)
 
 
 def test_defect_33_the_same_seed_gives_the_same_bytes_and_unknown_data_sets_work() -> None:
     """Official code: unseeded, and it crashes where a data set that it knows by name is missing."""
-    pairs = [pair(n) for n in range(30)]
-    first, second = (dumped(draw(pairs, ALL, find, seed=1, retriever=searching())) for _ in range(2))
-    assert first == second
-    assert dumped(draw(pairs, ALL, find, seed=2, retriever=searching())) != first
+    first, second, other = (
+        draw([pair(n) for n in range(30)], ALL, find, seed=seed, retriever=searching()).questions for seed in (1, 1, 2)
+    )
+    assert first == second != other
 
 
 def test_defect_32_a_passage_is_drawn_from_its_own_list() -> None:
     """Official code draws positions below the length of a list instead of members of it."""
     sample = draw([pair(n, passages=3) for n in range(60)], {"IsRel": 60, "IsSup": 60}, find, retriever=searching())
-    own = {f"p{n}": {f"gold text {n} {i}" for i in range(3)} for n in range(60)}
     drawn = Counter()
     for question in sample.questions:
-        owner = question.id.partition("/")[0]
-        text = question.case.evidence.text
-        if question.rule.endswith("gold_passage"):
-            assert text in own[owner]
-            drawn[text[-1]] += 1
-        elif question.rule.endswith("other_passage"):
-            assert text.startswith("gold text")
-            assert text not in own[owner]
+        owner, text = question.id.partition("/")[0].removeprefix("p"), question.case.evidence.text
+        if question.rule.endswith("found_passage"):
+            assert f"Instruction {owner} " in text
+            drawn["found", text.split()[1]] += 1
         else:
-            assert text.startswith("found ")
-            assert owner.removeprefix("p") in text
-            drawn["found", text[6]] += 1
-    assert set("012") <= set(drawn)
-    assert {key[1] for key in drawn if key[0] == "found"} == set("0123")
+            assert text.startswith(f"gold text {owner} ") is question.rule.endswith("gold_passage")
+            drawn["gold", text[-1]] += 1
+    assert set(drawn) == {*(("gold", n) for n in "012"), *(("found", n) for n in "0123")}
 
 
 def test_defect_38_searches_go_out_in_batches_with_instruction_and_text() -> None:
@@ -106,50 +93,38 @@ def test_defect_38_searches_go_out_in_batches_with_instruction_and_text() -> Non
     assert all(query.startswith("Instruction ") and "Sentence " in query for query in found.queries)
 
 
-def test_without_pairs_or_rules_there_is_one_line() -> None:
-    with pytest.raises(UserError, match="no pairs to draw from"):
-        draw([], ALL, find)
-    only = [Rule("found", "IsRel", RULES[4].evidence)]
-    with pytest.raises(UserError, match="no rule gives cases of IsRel without a retriever"):
-        draw([pair(1)], {"IsRel": 1}, find, rules=only)
-
-
 def test_the_report_counts_and_shows_examples_without_letting_them_be_markup() -> None:
     evil = [Pair(f"p{n}", "set|<b>", f"# {n} \x1b[31m<script>|x|\n# Heading", "Out.") for n in range(9)]
     text = report(draw(evil, {"Retrieve": 5, "IsUse": 3, "IsRel": 2}, find))
-    assert "| Retrieve | 5 | 5 |" in text
-    assert "| IsRel | 2 | 0 |" in text
+    for shown in ("| Retrieve | 5 | 5 |", "| IsRel | 2 | 0 |", "> \\# Heading"):
+        assert shown in text
     assert "<script>" not in text
     assert "\x1b" not in text
-    assert "> \\# Heading" in text
+
+
+def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(tmp_path, capsys) -> None:
+    files = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+    command = ["sample", *files, "-o", str(tmp_path / "cases.jsonl"), "--target", "IsUse=2"]
+    write_jsonl(files[0], [pair(1).as_dict()])
+    for change, said in (({"id": "p1"}, "id 'p1' occurs twice"), ({"output": "\ud800"}, "half of a character")):
+        write_jsonl(files[1], [pair(2).as_dict() | change])
+        assert main(command) == 2
+        assert f"{files[1]}:1: {said}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("texts", "reason"),
     [
-        ("Mood=3", "unknown group 'Mood'"),
-        ("IsSup=many", "'many' is no number"),
-        ("IsSup=\u0663", "is no number"),
-        ("IsSup/Maybe=3", "IsSup has the labels Fully supported"),
+        (["Mood=3"], "unknown group 'Mood'"),
+        (["IsSup=many"], "'many' is no number"),
+        (["IsSup=\u0663"], "is no number"),
+        (["IsSup/Maybe=3"], "IsSup has the labels Fully supported"),
+        (["Retrieve=1", "Retrieve=2"], "'Retrieve' is given twice"),
     ],
 )
-def test_a_bad_target_is_one_line(text, reason) -> None:
+def test_a_bad_target_is_one_line(texts, reason) -> None:
     with pytest.raises(UserError, match=reason):
-        parse_targets([text])
-
-
-def test_targets_are_parsed_and_written() -> None:
-    texts = ["Retrieve=10", "IsSup/No support / Contradictory=3"]
-    targets = parse_targets(texts)
-    assert [f"{name}={count}" for name, count in targets.items()] == texts
-    with pytest.raises(UserError, match="'Retrieve' is given twice"):
-        parse_targets(["Retrieve=1", "Retrieve=2"])
-    assert PAPER == {"Retrieve": 12_594, "IsSup": 11_181, "IsRel": 19_317, "IsUse": 3_831}
-
-
-def rows(text):
-    """`r` Relevant, `i` Irrelevant."""
-    return [("IsRel", {"r": "Relevant", "i": "Irrelevant"}[letter], n) for n, letter in enumerate(text)]
+        parse_targets(texts)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +140,11 @@ def rows(text):
     ],
 )
 def test_rows_fill_targets_in_order(wanted, text, kept) -> None:
-    taken, surplus = fill(rows(text), parse_targets(wanted))
-    assert taken == kept
-    assert sorted(taken + surplus) == list(range(len(text)))
+    filling = Filling(parse_targets(wanted))
+    labels = {"r": "Relevant", "i": "Irrelevant"}
+    assert [n for n, letter in enumerate(text) if filling.add("IsRel", labels[letter])] == kept
+
+
+def test_the_papers_targets_are_those_of_appendix_a1() -> None:
+    assert PAPER == {"Retrieve": 12_594, "IsSup": 11_181, "IsRel": 19_317, "IsUse": 3_831}
+    assert parse_targets(f"{group}={count}" for group, count in PAPER.items()) == PAPER

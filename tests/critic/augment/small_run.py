@@ -58,21 +58,15 @@ def write_pairs(path: Path, count: int = 40) -> Path:
     with path.open("w") as stream:
         for n in range(count):
             place = PLACES[n % len(PLACES)]
-            record = {"id": f"p{n}", "dataset": "made", "kind": "short_qa"}
-            match n % 4:
-                case 0:
-                    record |= {"instruction": f"What is the river of {place}?", "output": f"{place}ina"}
-                case 1:
-                    output = (
-                        f"{place} is a city. In {1900 + n % 10} a bridge was built there.\n\nI like it.  [Relevant] é"
-                    )
-                    record |= {"instruction": f"Tell me about {place}.", "output": output, "kind": "long_form"}
-                case 2:
-                    record |= {"instruction": f"Rhyme on {place}", "output": "No rhyme.", "kind": "instruction"}
-                case _:
-                    gold = [{"title": place, "text": f"The mayor of {place} is called Mo."}]
-                    record |= {"instruction": f"Who is the mayor of {place}?", "output": "Mo", "gold_passages": gold}
-            stream.write(json.dumps(record) + "\n")
+            fact = f"{place} is a city. In {1900 + n % 10} a bridge was built there.\n\nI like it.  [Relevant] é"
+            gold = [{"title": place, "text": f"The mayor of {place} is called Mo."}]
+            record = (
+                {"instruction": f"What is the river of {place}?", "output": f"{place}ina"},
+                {"instruction": f"Tell me about {place}.", "output": fact, "kind": "long_form"},
+                {"instruction": f"Rhyme on {place}", "output": "No rhyme.", "kind": "instruction"},
+                {"instruction": f"Who is the mayor of {place}?", "output": "Mo", "gold_passages": gold},
+            )[n % 4]
+            stream.write(json.dumps({"id": f"p{n}", "dataset": "made", "kind": "short_qa", **record}) + "\n")
     return path
 
 

@@ -15,6 +15,7 @@ from critic.formats import named
 from critic.mixture import Part, Reading, Sample, Tally, load, pairs, write_mixture
 from critic.pairs import Dropped, Pair, open_dataset, read_pairs
 from retrieval.errors import UserError
+from selfrag.jsonl import write_jsonl
 from selfrag.training.public_rows import raw_rows
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -43,13 +44,14 @@ def test_a_smaller_draw_is_part_of_a_larger_one_and_the_order_of_rows_does_not_m
 
 def test_defect_33_the_same_seed_writes_the_same_bytes_and_unknown_names_work(tmp_path):
     """Official builder: unseeded samples, and a crash on data sets it does not know."""
-    parts = [Part(named("stanford_alpaca"), SAMPLES / "alpaca.json", 2), Part(named("flan_v2"), SAMPLES / "flan.jsonl")]
-    first, second, other = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    mine = [{"dataset": "a set of mine", "id": f"m{n}", "messages": messages} for n in range(9)]
+    parts = [Part(named("stanford_alpaca"), SAMPLES / "alpaca.json", 2), Part(named("open_instruct"), mine, 3)]
+    first, second = (tmp_path / name for name in ("a.jsonl", "b.jsonl"))
     write_mixture(first, parts, seed=3)
     write_mixture(second, parts, seed=3)
     assert first.read_bytes() == second.read_bytes()
-    write_mixture(other, parts[1:], reading=Reading(dataset="a set of mine"))
-    assert {pair.dataset for pair in read_pairs(other)} == {"a set of mine"}
+    assert [pair.dataset for pair in read_pairs(first)] == ["stanford_alpaca"] * 2 + ["a set of mine"] * 3
 
 
 def test_defect_31_counts_in_are_counts_out():
@@ -117,34 +119,29 @@ def test_a_file_name_may_hold_any_character():
 ROWS = [{"instruction": f"Say {n}.", "input": "", "output": f"{n}"} for n in range(700)]
 
 
-def written(tmp_path, name):
-    path = tmp_path / name
-    if name.endswith(".parquet"):
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        parquet.write_table(pa.Table.from_pylist(ROWS), path)
-        return path
-    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
-    text = (lines if "jsonl" in name else json.dumps(ROWS, indent=1)).encode()
-    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    return path
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.json.gz", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json.gz", "a.parquet"])
 def test_a_file_gives_its_rows_in_order_with_their_places(name, tmp_path):
-    rows = list(raw_rows(written(tmp_path, name)))
+    path, text = tmp_path / name, "".join(json.dumps(row) + "\n" for row in ROWS)
+    if "jsonl" not in name:
+        text = json.dumps(ROWS, indent=1)
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    if name == "a.parquet":
+        datasets.Dataset.from_list(ROWS).to_parquet(path)
+    rows = list(raw_rows(path))
     assert [row.record for row in rows] == ROWS
     assert [row.key for row in rows] == [str(n) for n in range(700)]
     assert rows[1].place.endswith(f"{name}:2" if "jsonl" in name else f"{name}: row 2")
 
 
-def test_hugging_face_data_sets_give_the_same_pairs_whole_and_streamed():
-    whole = datasets.Dataset.from_list(ROWS)
-    form = named("stanford_alpaca")
+def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_folder(tmp_path):
+    whole, form = datasets.Dataset.from_list(ROWS), named("stanford_alpaca")
     expected = list(load(ROWS, form))
-    assert list(load(whole, form)) == expected
-    assert list(load(whole.to_iterable_dataset(num_shards=3), form)) == expected
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    for source in (whole, whole.to_iterable_dataset(num_shards=3), open_dataset(str(tmp_path))):
+        assert [pair.output for pair in load(source, form)] == [pair.output for pair in expected]
+    for name, split in ((tmp_path, "nothing"), (tmp_path / "nowhere", "train")):
+        with pytest.raises(UserError, match="hf:"):
+            open_dataset(str(name), split=split)
     # lists of objects are turned inside out
     choices = {"text": ["stone", "cork"], "label": ["A", "B"]}
     row = {"id": "q", "question": "What floats?", "choices": choices, "answerKey": "B"}
@@ -154,14 +151,6 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_and_streamed():
     assert [pair.output for pair in load(parts, form, Reading(split="test"))] == ["2"]
     with pytest.raises(UserError, match="no split 'dev'; choose one of train, test"):
         list(load(parts, form, Reading(split="dev")))
-
-
-def test_a_local_directory_reads_like_the_hub(tmp_path):
-    written(tmp_path, "train.jsonl")
-    assert [row["output"] for row in open_dataset(str(tmp_path))] == [row["output"] for row in ROWS]
-    for name, split in ((tmp_path, "nothing"), (tmp_path / "nowhere", "train")):
-        with pytest.raises(UserError, match="hf:"):
-            open_dataset(str(name), split=split)
 
 
 @pytest.mark.parametrize(
@@ -186,12 +175,13 @@ def test_a_bad_file_is_one_line(name, content, message, tmp_path):
 
 
 def test_what_holds_no_rows_or_pairs_is_named():
-    with pytest.raises(UserError, match=r"nowhere\.jsonl: cannot be read"):
-        raw_rows("nowhere.jsonl")
-    with pytest.raises(UserError, match="row 2: a row must be an object, not str"):
-        list(load([{"inputs": "a", "targets": "b"}, "text"], named("flan_v2")))
-    with pytest.raises(UserError, match=r"no pair in the flan_v2 source .*1 skipped.*row 1: no output"):
-        list(load([{"inputs": "a", "targets": ""}], named("flan_v2")))
+    for rows, said in (
+        ([{"inputs": "a", "targets": "b"}, "text"], "row 2: a row must be an object, not str"),
+        ([{"inputs": "a", "targets": ""}], r"no pair in the flan_v2 source .*1 skipped.*row 1: no output"),
+        ("nowhere.jsonl", r"nowhere\.jsonl: cannot be read"),
+    ):
+        with pytest.raises(UserError, match=said):
+            list(load(rows, named("flan_v2")))
 
 
 def test_filters_say_what_they_left_out():

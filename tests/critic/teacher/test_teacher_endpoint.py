@@ -130,28 +130,17 @@ def test_an_answer_outside_the_set_is_kept_aside_with_its_text(said, raw, reason
             read(content, row.case, config, Constraint.FREE)
 
 
-def test_a_huge_reply_is_not_read_to_its_end_and_not_asked_for_again(server) -> None:
-    reply = faulty("huge", server)
-    assert (reply.outcome, reply.requests) == (Outcome.ASIDE, 1)
-    assert "more than 1,048,576 bytes" in reply.reason
-    assert len(reply.raw) < 4_100
-
-
 @pytest.mark.parametrize("fault", ["dropped", "520"])
 def test_a_passing_fault_is_asked_again_and_a_lasting_one_is_one_clear_line(server, fault) -> None:
     reply = faulty(f"once_{fault}", server)
     assert (reply.outcome, reply.requests) == (Outcome.LABELLED, 2)
+    reply = faulty("huge", server)  # not read to its end, and not asked for again
+    assert (reply.outcome, reply.requests, len(reply.raw) < 4_100) == (Outcome.ASIDE, 1, True)
+    assert "more than 1,048,576 bytes" in reply.reason
     reply = faulty(fault, server)
     assert (reply.outcome, reply.label, reply.requests) == (Outcome.FAILED, None, 2)
     assert re.match("no answer: |status 520: bad luck", reply.reason)
     assert "\x1b" not in reply.reason
-
-
-def test_retry_after_is_honoured_by_all(server) -> None:
-    rows = [*questions(1, fault="!once_429"), *questions(2)]
-    replies = ask(teacher(server, constraint=Constraint.FREE, max_concurrency=1), rows)
-    assert server.started[1] - server.started[0] >= 0.29
-    assert [reply.requests for reply in replies] == [2, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -204,10 +193,15 @@ def test_the_key_comes_from_the_environment_and_is_never_repeated(server, monkey
     assert "secret" not in repr(asked.config) + json.dumps(asked.identity()) + repr(reply)
 
 
-def test_the_rate_is_kept_and_tokens_are_estimated_where_the_endpoint_does_not_count(server) -> None:
+def test_the_pace_is_kept_and_tokens_are_estimated_where_the_endpoint_does_not_count(server) -> None:
+    rows = [*questions(1, fault="!once_429"), *questions(1)]
+    replies = ask(teacher(server, constraint=Constraint.FREE, max_concurrency=1), rows)
+    assert server.started[1] - server.started[0] >= 0.29  # as Retry-After says, for all
+    assert [reply.requests for reply in replies] == [2, 1]
+    server.started.clear()
     server.counts_tokens = False
-    replies = ask(teacher(server, requests_per_minute=1200, constraint=Constraint.CHOICE), questions(6))
-    assert server.started[-1] - server.started[0] >= 5 * 0.05 * 0.9
+    replies = ask(teacher(server, requests_per_minute=1200, constraint=Constraint.CHOICE), questions(8))
+    assert server.started[-1] - server.started[0] >= 7 * 0.05 / 2  # the first may be noticed late
     assert all(reply.prompt_tokens > 200 and reply.completion_tokens > 0 for reply in replies)
 
 
@@ -221,13 +215,9 @@ def test_cases_are_taken_as_slots_get_free(server) -> None:
 
 
 def test_settings_out_of_bounds_are_one_line() -> None:
-    with pytest.raises(UserError, match="without user, password") as caught:
-        EndpointConfig("https://user:hunter2@host/v1", "judge")
-    assert "hunter2" not in str(caught.value)
-    with pytest.raises(UserError, match="name of the model is empty"):
-        EndpointConfig("http://127.0.0.1:1", " ")
-    with pytest.raises(UserError, match="temperature=-0"):
-        EndpointConfig("http://127.0.0.1:1", "judge", temperature=-0.1)
+    for change, said in (({"model": " "}, "name of the model is empty"), ({"temperature": -0.1}, "temperature=-0")):
+        with pytest.raises(UserError, match=said):
+            EndpointConfig("http://127.0.0.1:1", **{"model": "judge", **change})
 
 
 RELEVANCE = {"[Relevant]": "Relevant", "[Irrelevant]": "Irrelevant"}
@@ -236,7 +226,7 @@ GRADES = {str(grade): str(grade) for grade in range(1, 6)}
 
 
 @pytest.mark.parametrize(
-    ("text", "surfaces", "label"),
+    ("text", "surfaces", "said"),
     [
         ("Relevant", RELEVANCE, "Relevant"),
         ("**[Relevant]**\nExplanation: it is not [Irrelevant].", RELEVANCE, "Relevant"),
@@ -244,37 +234,25 @@ GRADES = {str(grade): str(grade) for grade in range(1, 6)}
         ("<think>\nIs it [Irrelevant]? 3 times no.\n</think>\n\n[Relevant]", RELEVANCE, "Relevant"),
         ('{"label": "[Relevant]"}', RELEVANCE, "Relevant"),
         ("[No support / Contradictory]", SUPPORT, "No support / Contradictory"),
-        ("4", GRADES, "4"),
         ("Perceived utility: 4\nExplanation: 5 would be too much", GRADES, "4"),
+        ("", RELEVANCE, "empty answer"),
+        ("<think>[Relevant] without an end", RELEVANCE, "a thought without an end"),
+        ("relevant", RELEVANCE, "0 labels of the set in the first line"),
+        ("[Relevant] or [Irrelevant]", RELEVANCE, "2 labels of the set in the first line"),
+        ("This is not [Relevant]", RELEVANCE, "the first line negates or compares"),
+        ("It isn\u2019t [Relevant]", RELEVANCE, "the first line negates or compares"),
+        ("Well,\n[Relevant]", RELEVANCE, "0 labels of the set in the first line"),
+        ("x" * 3000 + "[Relevant]", RELEVANCE, "the first line is too long"),
+        ('{"label": "[Relevant]", "label": "x"}', RELEVANCE, "an object that is no JSON, or names a key twice"),
+        ('{"label": ["[Relevant]"]}', RELEVANCE, "an object without a label of the set"),
+        ('{"a": ' * 100_000, RELEVANCE, "an object that is no JSON, or names a key twice"),
+        ("-4", GRADES, "a number off the scale"),
+        ("4 or 5", GRADES, "2 numbers in the first line"),
+        ("\u0664", GRADES, "a number off the scale"),
     ],
 )
-def test_a_label_is_read(text, surfaces, label) -> None:
-    assert read_label(text, surfaces) == (label, "")
-
-
-@pytest.mark.parametrize(
-    ("text", "surfaces", "reason"),
-    [
-        ("", RELEVANCE, "empty"),
-        ("<think>[Relevant] without an end", RELEVANCE, "without an end"),
-        ("relevant", RELEVANCE, "0 labels"),
-        ("[Relevant] or [Irrelevant]", RELEVANCE, "2 labels"),
-        ("This is not [Relevant]", RELEVANCE, "negates"),
-        ("It isn\u2019t [Relevant]", RELEVANCE, "negates"),
-        ("Well,\n[Relevant]", RELEVANCE, "0 labels"),
-        ("x" * 3000 + "[Relevant]", RELEVANCE, "too long"),
-        ('{"label": "[Relevant]", "label": "[Irrelevant]"}', RELEVANCE, "twice"),
-        ('{"label": ["[Relevant]"]}', RELEVANCE, "object"),
-        ('{"a": ' * 100_000, RELEVANCE, "no JSON"),
-        ("-4", GRADES, "off the scale"),
-        ("4 or 5", GRADES, "2 numbers"),
-        ("\u0664", GRADES, "."),
-    ],
-)
-def test_what_is_no_label_stays_without_one(text, surfaces, reason) -> None:
-    label, why = read_label(text, surfaces)
-    assert label is None
-    assert re.search(reason, why)
+def test_an_answer_in_words_gives_a_label_or_the_reason_why_not(text, surfaces, said) -> None:
+    assert read_label(text, surfaces) == ((said, "") if said in surfaces.values() else (None, said))
 
 
 def test_defect_36_an_unknown_label_is_not_no_retrieval() -> None:

@@ -7,12 +7,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from teaching_server import questions
 
-from critic.cases import GROUPS, Case
+from critic.cases import GROUPS, Case, Question, read_labelled
+from critic.cli.main import main
 from critic.teacher.endpoint import read_label
 from critic.teacher.forms import OWN, Forms, answers
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.jsonl import write_jsonl
 
 PIECES = ["\n", "\r", "\u2028", "\x85", "\x0b", "<|", "\ud800", "#", ":", "Score: "]
 HOSTILE = st.lists(st.one_of(st.text(max_size=5), st.sampled_from(PIECES)), max_size=12).map("".join)
@@ -96,6 +99,20 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path) -> None:
     )
     surfaces = answers(forms.of(case))
     assert read_label("[Irrelevant]\nExplanation: It is not [Relevant].", surfaces) == ("Irrelevant", "")
+
+
+def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(server, tmp_path, capsys) -> None:
+    (tmp_path / "mine.toml").write_text(FILE)
+    cases, command = tmp_path / "cases.jsonl", ["label", str(tmp_path / "cases.jsonl"), "--url", server.url]
+    command += ["--model", "judge", "--prompts", str(tmp_path / "mine.toml"), "-o", str(tmp_path / "out")]
+    write_jsonl(cases, [row.as_dict() for row in questions(1, fault="!explained")])
+    assert main(command) == 0
+    (sent,) = server.bodies
+    assert (sent["temperature"], "structured_outputs" in sent) == (1.0, False)
+    assert [row.label for row in read_labelled(tmp_path / "out" / "labelled.jsonl")] == ["Relevant"]
+    write_jsonl(cases, [Question("q", Case("Retrieve", "Who?")).as_dict()])
+    assert main(command) == 2
+    assert "mine.toml has no form 'retrieve/instruction'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

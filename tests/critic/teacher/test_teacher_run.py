@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from teaching_server import questions
 
-from critic.cases import Case, Labelled, Question, parse_targets, read_labelled, read_questions
+from critic.cases import Case, Labelled, parse_targets, read_labelled, read_questions
 from critic.cli.main import main
 from critic.pairs import Pair
 from critic.teacher.endpoint import Constraint, EndpointConfig, EndpointTeacher, by_bytes, forecast
@@ -114,7 +114,6 @@ def test_money_stops_the_asking(server, tmp_path) -> None:
     [
         ({"evidence": None}, "IsRel needs 'evidence'"),
         ({"evidence": {"title": "T", "text": " "}}, "the text of 'evidence' is empty"),
-        ({"evidence": "text"}, "'evidence' must be an object or null, not str"),
         ({"group": "IsSup"}, "IsSup needs 'output'"),
         ({"group": "Mood"}, "unknown group 'Mood'"),
         ({"instruction": ""}, "'instruction' is empty"),
@@ -261,11 +260,8 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(server, cases, tm
     ]
     code, out, _ = run(capsys, "agree", tmp_path / "human", tmp_path / "judge")
     assert (code, "1.00 [1.00, 1.00]" in out) == (0, True)
-    for files, said in (
-        ([gold, gold], "critic: two teachers are called 'gold'; name them: NAME=PATH\n"),
-        ([gold], "critic: one teacher agrees with itself; give two or more\n"),
-    ):
-        assert run(capsys, "agree", *files) == (2, "", said)
+    code, _, err = run(capsys, "agree", gold, gold)
+    assert (code, err) == (2, "critic: two teachers are called 'gold'; name them: NAME=PATH\n")
 
 
 HOST = ["--url", "http://h", "--model", "m"]
@@ -275,11 +271,8 @@ HOST = ["--url", "http://h", "--model", "m"]
     ("arguments", "message"),
     [
         (["label", "CASES", "-o", "OUT"], "no teacher, or two"),
-        (["label", "CASES", "-o", "OUT", *HOST, "--gold", "CASES"], "no teacher, or two"),
-        (["label", "CASES", "-o", "OUT", *HOST, "--price-in", "1"], "one price is missing"),
         (["label", "CASES", "-o", "OUT", *HOST, "--max-cost", "1"], "--max-cost needs prices"),
         (["sample", "CASES", "-o", "OUT", "--target", "IsSup/Fully supported=3"], "a label is not known before"),
-        (["agree", "OUT"], "cannot be read"),
         (["label", "CASES", "-o", "OUT", "--gol", "CASES"], "No such option"),  # defect 37: `--data` for `--dataset`
     ],
 )
@@ -300,30 +293,6 @@ def test_the_estimate_counts_prompts_and_prices() -> None:
     assert (scoring.most_completion_tokens, scoring.most_cost, scoring.least_minutes) == (3, None, None)
     with pytest.raises(UserError, match="price of a million prompt tokens=-1"):
         Prices(-1, 0)
-
-
-def test_prompts_of_a_file_are_sent_at_its_temperature_and_the_label_may_be_explained(server, tmp_path, capsys) -> None:
-    """Appendix D: temperature 1, and an explanation after the label."""
-    prompts, cases = tmp_path / "mine.toml", tmp_path / "cases.jsonl"
-    prompts.write_text("""temperature = 1.0
-[[form]]
-name = "isrel"
-task = "Judge this."
-fields = ["Instruction", "Evidence"]
-question = "Rating:"
-label = [{ surface = "[Relevant]", name = "Relevant" }, { surface = "[Irrelevant]", name = "Irrelevant" }]
-""")
-    case = Case("IsRel", "!explained Who?", evidence=Passage("p", "Ann."))
-    write_jsonl(cases, [Question("q", case, "", "").as_dict()])
-    code, _, err = label(capsys, cases, server, tmp_path / "out", "--prompts", prompts)
-    assert code == 0, err
-    (sent,) = server.bodies
-    assert (sent["temperature"], "structured_outputs" in sent) == (1.0, False)
-    assert sent["messages"][0]["content"] == "Judge this.\n\nInstruction: !explained Who?\nEvidence: Ann.\nRating:"
-    assert [row.label for row in read_labelled(tmp_path / "out" / "labelled.jsonl")] == ["Relevant"]
-    write_jsonl(cases, [Question("q", Case("Retrieve", "Who?"), "", "").as_dict()])
-    code, _, err = label(capsys, cases, server, tmp_path / "other", "--prompts", prompts)
-    assert (code, "mine.toml has no form 'retrieve/instruction'" in err) == (2, True)
 
 
 def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, capsys) -> None:
