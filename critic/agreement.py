@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic.cases import GROUPS
-from selfrag.evaluation.intervals import ROUNDS, Estimate, interval
+from selfrag.evaluation.intervals import ROUNDS, Estimate, interval, plain
 
 Labels = Mapping[str, Mapping[str, str]]
 """Group -> id of a case -> label name."""
@@ -44,9 +44,7 @@ class Agreement:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; NaN becomes None."""
-        estimates = {name: getattr(self, name) for name in ("agreement", "kappa", "weighted")}
-        plain = {name: None if value is None else value.as_dict() for name, value in estimates.items()}
-        return {**asdict(self), **plain, "labels": list(GROUPS[self.group].names)}
+        return {**plain(self), "labels": list(GROUPS[self.group].names)}
 
 
 def agreements(teachers: Mapping[str, Labels], *, seed: int = 0) -> list[Agreement]:

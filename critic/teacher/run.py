@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, read_labelled
 from critic.tables import counted, markdown, quoted
-from retrieval.atomic import locked_directory, write_json, writing
+from retrieval.atomic import locked_directory, write_json, write_text, writing
 from retrieval.checks import number
 from retrieval.errors import UserError
 from retrieval.progress import Progress
@@ -327,9 +327,7 @@ def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits:
             out / "aside.jsonl",
             ({**question.as_dict(), "reason": r.reason, "raw": r.raw} for question, r in outcomes.aside),
         )
-        draft = out / ".report.md.partial"
-        draft.write_text(report(outcomes), encoding="utf-8")
-        draft.replace(out / "report.md")
+        write_text(out / "report.md", report(outcomes))
     settings = {"targets": dict(limits.targets), "most_cost": limits.most_cost}
     write_json(out / "manifest.json", {**manifest, **settings, "counts": outcomes.counts()})
 

@@ -162,17 +162,10 @@ def test_what_a_prompt_loses_is_counted_in_tokens(room, kept, dropped):
     assert room or made.ids == (7, *Words().encode(OWN.prompt(case)))
 
 
-@pytest.mark.engine
-def test_a_label_that_is_not_offered_has_no_probability(tmp_path):
-    from selfrag.engines.transformers import TransformersConfig, TransformersEngine
-
-    base = tiny.save_llama(tmp_path / "m", reflection=False, context=4096)
-    engine = TransformersEngine.load(TransformersConfig(str(base), dtype="float32"))
-    codec = PromptedCodec.from_tokenizer(tiny.byte_level_tokenizer(reflection=False), 2048)
-    with StudentCritic(engine, codec, exact=True) as critic:
-        found = critic.judge([Case("Retrieve", "Add 1 and 1."), Case("Retrieve", "Q?", "So.", "It is.", PASSAGE)])
-    shares = [judgment.probability("Continue to Use Evidence") for judgment in found]
-    assert shares[0] == 0 < shares[1]
+def test_a_label_that_the_form_does_not_offer_is_not_asked_for():
+    codec = PromptedCodec.from_tokenizer(tiny.byte_level_tokenizer(reflection=False), 9_000)
+    for case, offered in ((Case("Retrieve", "Add 1 and 1."), 2), (Case("Retrieve", "Q?", "", "It is.", PASSAGE), 3)):
+        assert [bool(option) for option in codec.prompt(case).options] == [True, True, offered == 3]
 
 
 SHOWN = f"[Retrieval]<paragraph>{PASSAGE.title}\n{PASSAGE.text}</paragraph>"

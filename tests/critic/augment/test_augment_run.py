@@ -293,11 +293,9 @@ def test_the_command_says_what_came_out_and_refuses_other_settings(pairs: Path, 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (["--critic", "nowhere"], "no critic 'nowhere'"),
         (["--gold", "off"], "no index: give --index DIR"),
         (["--column", "output"], "write it as KEY=COLUMN"),
         (["--gol", "only"], "--gol"),
-        (["--threshold", "1"], "threshold=1: no critic is that sure"),
     ],
 )
 def test_defect_37_what_is_wrong_is_one_line(pairs: Path, tmp_path: Path, capsys, changes, said: str) -> None:

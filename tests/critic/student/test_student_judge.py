@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -160,6 +161,16 @@ def test_equal_prompts_are_asked_once_and_neighbours_share_their_beginning(engin
     assert asked == sorted(asked, key=lambda request: request.prompt_ids)
     assert judged[0].distribution == judged[3].distribution
     assert sum(seen) == 4
+
+
+@pytest.mark.engine
+def test_a_label_that_is_not_offered_has_no_probability(engine, codecs):
+    """As in a teacher's form, where Continue is none without evidence."""
+    prompt = codecs["tokens"].prompt(case("IsSup"))
+    asking = SimpleNamespace(eos_id=2, max_length=100)
+    asking.prompt = lambda case: replace(prompt, options=(*prompt.options[:2], ()))
+    [found] = StudentCritic(engine, asking).judge([case("IsSup")])
+    assert found.distribution[2] == 0 < min(found.distribution[:2])
 
 
 @pytest.mark.engine
