@@ -307,7 +307,7 @@ class Batch:
             return []
         positions = torch.tensor(self._slab.lengths).unsqueeze(1)
         cache = self._slab.extend()
-        columns = self._slab.used + 1
+        columns = self._slab.used
         mask = torch.arange(columns) >= columns - torch.tensor(self._slab.lengths).unsqueeze(1)
         ids = torch.tensor([[row.ids[-1]] for row in self.rows])
         logits = self._run(ids, mask, positions, cache, self._adapter)
@@ -398,7 +398,7 @@ class Batch:
         logits = self._run(ids, mask, positions, cache, scope.adapter)
         started = []
         for i, ((_, prefix, cached), size) in enumerate(zip(chosen, sizes, strict=True)):
-            fresh = row_of(cache, i, width + new - size, width + new)
+            fresh = row_of(cache.layers, i, width + new - size, width + new)
             started.append(Started((fresh,) if prefix is None else (prefix, fresh), logits[i], cached))
         return started
 

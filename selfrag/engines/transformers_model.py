@@ -374,30 +374,28 @@ def padded_cache(prefixes: Sequence[Prefix | None]) -> tuple[Any, int]:
     return cache, width
 
 
-def row_of(cache: Any, row: int, start: int, end: int) -> Prefix:
-    """Columns `start` to `end` of one row of a cache, as a view."""
-    return Prefix(tuple((layer.keys[row, :, start:end], layer.values[row, :, start:end]) for layer in cache.layers))
+def row_of(layers: Sequence[Any], row: int, start: int, end: int) -> Prefix:
+    """Columns `start` to `end` of one row of a cache's layers, as a view."""
+    return Prefix(tuple((layer.keys[row, :, start:end], layer.values[row, :, start:end]) for layer in layers))
 
 
 class _Buffer(DynamicLayer):  # type: ignore[misc]
-    """One layer's keys and values with spare rows and columns."""
+    """One layer's keys and values with spare rows and columns. A pass through the model fills the newest column."""
 
-    def __init__(self, keys: Tensor, values: Tensor, rows: int, used: int) -> None:
+    def __init__(self, slab: Slab, keys: Tensor, values: Tensor) -> None:
         super().__init__()
         self.dtype, self.device = keys.dtype, keys.device
-        self.keys, self.values = keys, values
-        self.rows, self.used = rows, used
+        self.slab, self.keys, self.values = slab, keys, values
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        end = self.used + key_states.shape[-2]
-        self.keys[: self.rows, :, self.used : end] = key_states
-        self.values[: self.rows, :, self.used : end] = value_states
-        self.used = end
-        return self.keys[: self.rows, :, :end], self.values[: self.rows, :, :end]
+        rows, end = len(self.slab), self.slab.used
+        self.keys[:rows, :, end - 1 : end] = key_states
+        self.values[:rows, :, end - 1 : end] = value_states
+        return self.keys[:rows, :, :end], self.values[:rows, :, :end]
 
     def get_seq_length(self) -> int:
-        return self.used
+        return self.slab.used - 1
 
 
 class Slab:
@@ -405,15 +403,11 @@ class Slab:
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
+        self.used = 0  # columns in use; row i fills the last `lengths[i]` of them
         self._layers: list[_Buffer] = []
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-    @property
-    def used(self) -> int:
-        """Columns in use; row i fills the last `lengths[i]` of them."""
-        return self._layers[0].used if self._layers else 0
 
     def add(self, sequences: Sequence[Sequence[Prefix]]) -> None:
         """Copy new rows in, each given as consecutive pieces."""
@@ -421,32 +415,30 @@ class Slab:
             return
         lengths = [sum(len(piece) for piece in pieces) for pieces in sequences]
         self._reserve(sequences[0][0], len(self) + len(lengths), max(lengths))
-        used = self.used
         for row, (pieces, length) in enumerate(zip(sequences, lengths, strict=True), start=len(self)):
             for index, layer in enumerate(self._layers):
+                at = self.used - length
                 # What an earlier row left behind is masked, but must be finite: 0 * NaN is NaN.
-                layer.keys[row, :, : used - length] = 0
-                layer.values[row, :, : used - length] = 0
-                at = used - length
+                layer.keys[row, :, :at] = 0
+                layer.values[row, :, :at] = 0
                 for piece in pieces:
                     keys, values = piece.layers[index]
                     layer.keys[row, :, at : at + len(piece)] = keys
                     layer.values[row, :, at : at + len(piece)] = values
                     at += len(piece)
         self.lengths += lengths
-        self._set_rows()
 
     def extend(self) -> Any:
         """Make room for one more token a row and return the cache to run the model with; call it once a step."""
         if self._layers[0].keys.shape[2] == self.used:
             self._rebuild(self._layers[0].keys.shape[0], max(self.lengths))
+        self.used += 1
         self.lengths = [length + 1 for length in self.lengths]
         return Cache(layers=list(self._layers))
 
     def row(self, row: int) -> Prefix:
         """One row as a view, valid until the slab changes."""
-        used = self.used
-        return row_of(Cache(layers=list(self._layers)), row, used - self.lengths[row], used)
+        return row_of(self._layers, row, self.used - self.lengths[row], self.used)
 
     def drop(self, row: int) -> None:
         """Remove a row; the last row takes its place."""
@@ -457,20 +449,15 @@ class Slab:
                 layer.values[row] = layer.values[last]
             self.lengths[row] = self.lengths[last]
         self.lengths.pop()
-        if self.lengths:
-            self._set_rows()
-        else:
+        if not self.lengths:
             self._layers = []
-
-    def _set_rows(self) -> None:
-        for layer in self._layers:
-            layer.rows = len(self.lengths)
 
     def _reserve(self, like: Prefix, rows: int, longest: int) -> None:
         if not self._layers:
-            for keys, values in like.layers:
-                shapes = [(rows, pair.shape[0], longest + SPARE_COLUMNS, pair.shape[2]) for pair in (keys, values)]
-                self._layers.append(_Buffer(keys.new_zeros(shapes[0]), values.new_zeros(shapes[1]), 0, longest))
+            self.used, columns = longest, longest + SPARE_COLUMNS
+            for pair in like.layers:
+                keys, values = (one.new_zeros((rows, one.shape[0], columns, one.shape[2])) for one in pair)
+                self._layers.append(_Buffer(self, keys, values))
         elif rows > self._layers[0].keys.shape[0] or longest > self.used:
             self._rebuild(max(rows, self._layers[0].keys.shape[0]), max(longest, *self.lengths))
 
@@ -481,6 +468,6 @@ class Slab:
             for name in ("keys", "values"):
                 old = getattr(layer, name)
                 new = old.new_zeros((rows, old.shape[1], used + SPARE_COLUMNS, old.shape[3]))
-                new[:live, :, used - keep : used] = old[:live, :, layer.used - keep : layer.used]
+                new[:live, :, used - keep : used] = old[:live, :, self.used - keep : self.used]
                 setattr(layer, name, new)
-            layer.used = used
+        self.used = used

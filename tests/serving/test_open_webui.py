@@ -10,8 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,45 +38,38 @@ def healthy(url: str) -> bool:
     return False
 
 
-@pytest.fixture
-def web_ui(tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Starts Open WebUI before a server, and gives its address."""
-    if PROGRAM is None:
-        pytest.skip("OPEN_WEBUI names no program to test with")
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def start(server: str) -> str:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        own |= SETTINGS | {"OPENAI_API_BASE_URLS": f"{server}/v1", "DATA_DIR": str(tmp_path)}
-        command = [str(PROGRAM), "serve", "--host", "127.0.0.1", "--port", str(port)]
-        processes.append(subprocess.Popen(command, env=own, start_new_session=True))
-        soon(lambda: healthy(f"http://127.0.0.1:{port}"), 300)
-        return f"http://127.0.0.1:{port}"
-
-    yield start
-    for process in processes:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+@contextmanager
+def web_ui(server: str, folder: Path) -> Iterator[str]:
+    """Open WebUI before a server, at this address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    own |= SETTINGS | {"OPENAI_API_BASE_URLS": f"{server}/v1", "DATA_DIR": str(folder)}
+    command = [str(PROGRAM), "serve", "--host", "127.0.0.1", "--port", port]
+    with subprocess.Popen(command, env=own, start_new_session=True) as process:
+        try:
+            soon(lambda: healthy(f"http://127.0.0.1:{port}"), 300)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.skipif(PROGRAM is None, reason="OPEN_WEBUI names no program to test with")
 @pytest.mark.parametrize("events", [False, True])
-def test_it_shows_the_answer_and_its_sources(
-    serve: Serve, web_ui: Callable[[str], str], browser: Any, events: bool
-) -> None:
+def test_it_shows_the_answer_and_its_sources(serve: Serve, browser: Any, tmp_path: Path, events: bool) -> None:
     question = next(one for one in map(str, range(100)) if len(random_rag().generate(one).citations) == 2)
     answer = random_rag().generate(question)
     page = browser.new_context().new_page()
     page.set_default_timeout(120_000)
-    page.goto(web_ui(serve(events=events).url))
-    page.wait_for_selector("#chat-input")
-    page.get_by_role("button", name="Okay, Let's Go!").click()
-    page.click("#chat-input")
-    page.keyboard.type(question)
-    page.keyboard.press("Enter")
-    page.get_by_role("button", name="2 Sources").wait_for()
-    shown = " ".join(page.locator("#messages-container").inner_text().split())
+    with web_ui(serve(events=events).url, tmp_path) as address:
+        page.goto(address)
+        page.wait_for_selector("#chat-input")
+        page.get_by_role("button", name="Okay, Let's Go!").click()
+        page.click("#chat-input")
+        page.keyboard.type(question)
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="2 Sources").wait_for()
+        shown = " ".join(page.locator("#messages-container").inner_text().split())
     for text in (*(segment.text for segment in answer.segments), *(passage.title for passage in answer.citations)):
         assert " ".join(text.split()) in shown
