@@ -255,13 +255,13 @@ class Server:
         service = self._service
         if body.model != service.name:
             raise Fault(404, f"no model {body.model!r:.80} here; it is {service.name!r}", "model_not_found")
-        slot = service.admit()
+        place = service.admit()
         streaming = False
         try:
-            pieces = service.begin(asked, slot)
+            pieces = service.begin(asked, place)
             if body.stream:
                 streaming = True
-                return EventStream(slot.release, encoded(self._events(pieces, reply), done))
+                return EventStream(place.close, encoded(self._events(pieces, reply), done))
 
             async def whole() -> dict[str, Any]:
                 async for piece, name in self._watched(pieces):
@@ -273,7 +273,7 @@ class Server:
             return Response(status_code=499) if found is None else JSONResponse(found)
         finally:
             if not streaming:
-                slot.release()
+                place.close()
 
     async def _watched(
         self, pieces: AsyncGenerator[Segment | Answer, None]

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_urlsafe
@@ -103,26 +103,6 @@ class Capacity:
     live: int = 256
     queue: int = 1_024
     body: int = 4 << 20
-
-
-class Slot:
-    """A question's place among those that run and wait. `release` may be called twice."""
-
-    def __init__(self, service: Service) -> None:
-        self._service, self._open, self._running = service, True, False
-
-    async def run(self) -> None:
-        """Wait until the question may run."""
-        await self._service.turn.acquire()
-        self._running = True
-
-    def release(self) -> None:
-        """Leave."""
-        if self._open:
-            self._open = False
-            self._service.open -= 1
-            if self._running:
-                self._service.turn.release()
 
 
 BUDGET = {
@@ -220,8 +200,8 @@ class Service:
     def __post_init__(self) -> None:
         self.turn = asyncio.Semaphore(self.capacity.live)
 
-    def admit(self) -> Slot:
-        """A place for one question, which its owner releases; a `Fault` if the engine is down or too many wait."""
+    def admit(self) -> ExitStack:
+        """A place for one question, which its owner closes; a `Fault` if the engine is down or too many wait."""
         if self.state != "ok":
             again = 5 if self.state == "recovering" else None
             raise Fault(503, "the engine has stopped and is not answering; try again later", "engine_down", again)
@@ -229,20 +209,26 @@ class Service:
         if self.open >= most:
             raise Fault(429, f"{most:,} questions run or wait already; try again later", "queue_full", 1)
         self.open += 1
-        return Slot(self)
+        place = ExitStack()
+        place.callback(self._leave)
+        return place
 
-    def begin(self, asked: Asked, slot: Slot) -> AsyncGenerator[Segment | Answer, None]:
+    def _leave(self) -> None:
+        self.open -= 1
+
+    def begin(self, asked: Asked, place: ExitStack) -> AsyncGenerator[Segment | Answer, None]:
         """The pieces of an answer. Nothing runs before the first is asked for; leaving early aborts what still runs.
 
         They raise a `Fault` where the engine dies, and a `UserError` where the question cannot be answered.
         """
         how = {"evidence": asked.evidence, "flow": asked.flow, "rewrite_scope": asked.rewrite_scope}
-        return self._pieces(self.rag, self.rag.astream(asked.question, decoding=asked.decoding, **how), slot)
+        return self._pieces(self.rag, self.rag.astream(asked.question, decoding=asked.decoding, **how), place)
 
     async def _pieces(
-        self, rag: Answering, begun: AsyncGenerator[Segment | Answer, None], slot: Slot
+        self, rag: Answering, begun: AsyncGenerator[Segment | Answer, None], place: ExitStack
     ) -> AsyncGenerator[Segment | Answer, None]:
-        await slot.run()
+        await self.turn.acquire()
+        place.callback(self.turn.release)
         try:
             async with aclosing(begun) as pieces:
                 async for piece in pieces:
