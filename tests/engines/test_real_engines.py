@@ -8,7 +8,6 @@ import logging
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -46,31 +45,31 @@ REQUESTS = [
 
 
 @pytest.fixture(scope="module", params=["transformers", "vllm", "http"])
-def engine(request: pytest.FixtureRequest) -> Any:
+def engine(request):
     return request.getfixturevalue(f"{request.param}_engine")
 
 
 @pytest.fixture(scope="module")
-def load(tiny_llama: Any, lora_adapter: Any) -> Callable[..., Any]:
+def load(tiny_llama, lora_adapter):
     common = {"dtype": "float32", "max_model_len": CONTEXT, "adapters": {"extra": str(lora_adapter)}}
     return lambda name, **options: load_engine(name, tiny_llama, **common, **options)
 
 
 @pytest.fixture(scope="module")
-def transformers_engine(load: Callable[..., Any]) -> Iterator[Any]:
+def transformers_engine(load):
     with closing(load("transformers", max_batch=8)) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def vllm_engine(load: Callable[..., Any]) -> Iterator[Any]:
+def vllm_engine(load):
     pytest.importorskip("vllm", reason="vllm is not installed")
     with closing(load("vllm", kv_cache_gib=0.1, max_num_seqs=8)) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def http_engine(tiny_llama: Any, vllm_server: Any) -> Iterator[Any]:
+def http_engine(tiny_llama, vllm_server):
     with closing(load_engine("http", tiny_llama, url=vllm_server.url)) as engine:
         yield engine
 
@@ -79,11 +78,11 @@ here = pytest.mark.parametrize("engine", ["transformers", "vllm"], indirect=True
 
 
 @pytest.fixture(scope="module")
-def expected(transformers_engine: Any) -> list[Generated | Failed]:
+def expected(transformers_engine):
     return serve(transformers_engine, REQUESTS)
 
 
-def test_all_give_the_same_on_a_cold_and_a_warm_cache(engine: Any, expected: list[Generated]) -> None:
+def test_all_give_the_same_on_a_cold_and_a_warm_cache(engine, expected):
     """Same greedy tokens and ends, log-probabilities within 1e-3, the sampled token watched or not."""
     asked = REQUESTS if engine.limits.max_model_len == CONTEXT else REQUESTS[:-1]
     cold, warm = serve(engine, asked), serve(engine, asked)
@@ -96,7 +95,7 @@ def test_all_give_the_same_on_a_cold_and_a_warm_cache(engine: Any, expected: lis
     assert sum(result.cached_tokens for result in warm) > sum(result.cached_tokens for result in expected)
 
 
-def test_neither_a_bad_request_nor_the_end_of_one_touches_others(engine: Any) -> None:
+def test_neither_a_bad_request_nor_the_end_of_one_touches_others(engine):
     """Defect 39: an EOS in one hypothesis stops others."""
     longest, vocabulary = engine.limits.max_model_len, engine.limits.vocab_size
     bad = [Generate(prompt(longest), 5), Generate(prompt(5), 5, watch_ids=(vocabulary,)), Generate((), 1)]
@@ -109,7 +108,7 @@ def test_neither_a_bad_request_nor_the_end_of_one_touches_others(engine: Any) ->
 
 
 @here
-def test_what_is_aborted_never_comes_back_and_others_finish(engine: Any) -> None:
+def test_what_is_aborted_never_comes_back_and_others_finish(engine):
     wave = [Generate(prompt(20, 40 + i), 12, watch_ids=REFLECTION) for i in range(10)]  # more than run together
     alone = [generated(engine, request) for request in wave]
     tickets = [engine.submit(request) for request in wave]
@@ -127,10 +126,10 @@ def test_what_is_aborted_never_comes_back_and_others_finish(engine: Any) -> None
     assert engine.step() == []
 
 
-def replaced(engine: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def replaced(engine, monkeypatch, error):
     """Computing raises an error, after requests were scheduled."""
 
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*_, **__):
         raise error
 
     model = getattr(engine, "_model", None)
@@ -140,7 +139,7 @@ def replaced(engine: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException)
 
 @here
 @pytest.mark.parametrize("running", [False, True])
-def test_after_ctrl_c_in_a_step_the_engine_goes_on(engine: Any, monkeypatch: pytest.MonkeyPatch, running: bool) -> None:
+def test_after_ctrl_c_in_a_step_the_engine_goes_on(engine, monkeypatch, running):
     """What was half computed is lost, also from the prefix cache."""
     request = Generate(prompt(200, 91 + running), 6, watch_ids=REFLECTION)
     lost = [engine.submit(request) for _ in range(2)]
@@ -156,7 +155,7 @@ def test_after_ctrl_c_in_a_step_the_engine_goes_on(engine: Any, monkeypatch: pyt
     assert_same(after, generated(engine, request))
 
 
-def holds(constraint: Constraint, text: str) -> bool:
+def holds(constraint, text):
     if constraint.form is Form.JSON:
         value = json.loads(text)
         return value["r"] in range(10) and value["f"] in ("yes", "no") and len(value) == 2
@@ -166,11 +165,11 @@ def holds(constraint: Constraint, text: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tiny_llama: Any) -> Any:
+def tokenizer(tiny_llama):
     return load_tokenizer(tiny_llama)
 
 
-def test_random_models_write_what_the_constraint_says(engine: Any, tokenizer: Any) -> None:
+def test_random_models_write_what_the_constraint_says(engine, tokenizer):
     wave = [Generate(prompt(20, start), 60, constraint=form) for start in range(3) for form in FORMS]
     for request, result in zip(wave, serve(engine, wave), strict=True):
         assert isinstance(result, Generated), result
@@ -182,7 +181,7 @@ def test_random_models_write_what_the_constraint_says(engine: Any, tokenizer: An
             assert text.lstrip().startswith("{")
 
 
-def test_log_probabilities_are_those_of_the_allowed_tokens(engine: Any, tokenizer: Any) -> None:
+def test_log_probabilities_are_those_of_the_allowed_tokens(engine, tokenizer):
     digits = tuple(tokenizer.convert_tokens_to_ids(list("0123456789")))
     free = Generate(prompt(20), 1, watch_ids=(*digits, 3))
     free, bound = serve(engine, [free, replace(free, constraint=Constraint.choice([*"0123456789"]))])
@@ -192,9 +191,7 @@ def test_log_probabilities_are_those_of_the_allowed_tokens(engine: Any, tokenize
     assert bound.token_logprobs[0] == pytest.approx(float(allowed.max()), abs=1e-4)
 
 
-def test_what_cannot_be_compiled_fails_alone_and_a_stop_id_may_follow_a_complete_form(
-    engine: Any, tokenizer: Any
-) -> None:
+def test_what_cannot_be_compiled_fails_alone_and_a_stop_id_may_follow_a_complete_form(engine, tokenizer):
     forms = (Constraint.regex("(["), Constraint.json({"type": "nonsense"}), FORMS[2])
     stop = (tokenizer.bos_token_id,)
     *failed, good = serve(engine, [Generate(prompt(8), 30, stop_ids=stop, constraint=form) for form in forms])
@@ -203,7 +200,7 @@ def test_what_cannot_be_compiled_fails_alone_and_a_stop_id_may_follow_a_complete
     assert holds(FORMS[2], tokenizer.decode(good.token_ids, skip_special_tokens=True))
 
 
-def first_news(engine: Any, request: Generate) -> tuple[int, Generated]:
+def first_news(engine, request):
     ticket = engine.submit(request)
     while True:
         for served, result in engine.step():
@@ -212,7 +209,7 @@ def first_news(engine: Any, request: Generate) -> tuple[int, Generated]:
 
 
 @here
-def test_the_beginning_comes_before_the_whole(engine: Any) -> None:
+def test_the_beginning_comes_before_the_whole(engine):
     """Requests with `report`; over http a server tells everything at once."""
     request = Generate(prompt(70, 61), 12, watch_ids=(5, 400, 414))
     ticket, begun = first_news(engine, replace(request, report=True))
@@ -238,45 +235,43 @@ QUESTIONS = [f"Who wrote novel {number}?" + " It is about the sea." * (number % 
 OPTIONS = {"max_segments": 2, "segment_tokens": 12, "mode": "always", "beam": 2, "passages": 3}
 
 
-def search(queries: Sequence[str], k: int) -> list[list[Passage]]:
+def search(queries, k):
     return [[Passage(f"{len(query)}-{rank}", f"{query} Text {rank}.") for rank in range(k)] for query in queries]
 
 
 @pytest.fixture(scope="module")
-def rag(engine: Any, tiny_llama: Any) -> SelfRAG:
+def rag(engine, tiny_llama):
     return SelfRAG.from_pretrained(tiny_llama, engine=engine, retriever=search)
 
 
 @pytest.fixture(scope="module")
-def singles(rag: SelfRAG) -> list[Answer]:
+def singles(rag):
     return [rag.generate(question, **OPTIONS) for question in QUESTIONS]
 
 
-def same(one: Answer, other: Answer) -> bool:
+def same(one, other):
     scores = [segment.score for segment in one.segments]
     return one.text == other.text and [segment.score for segment in other.segments] == pytest.approx(scores, abs=1e-3)
 
 
 @pytest.fixture(scope="module")
-def judged(rag: SelfRAG, tiny_llama: Any) -> Callable[[int], float | None]:
+def judged(rag, tiny_llama):
     tokenizer = load_tokenizer(tiny_llama)
     tokenizer.chat_template = TEMPLATE
     judge = Answerability(EngineExecutor(rag.engine, tokenizer))
     return lambda number: judge(QUESTIONS[number], search([QUESTIONS[number]], 1)[0]).answerable
 
 
-def test_32_threads_with_answers_and_intrinsics_get_what_single_calls_get_while_some_leave_early(
-    rag: SelfRAG, singles: list[Answer], judged: Callable[[int], float | None]
-) -> None:
+def test_32_threads_with_answers_and_intrinsics_get_what_single_calls_get_while_some_leave_early(rag, singles, judged):
     alone = [judged(number) for number in range(1, 32, 4)]
 
-    def ask(number: int) -> Any:
+    def ask(number):
         if number % 4 == 1:
             return judged(number)
         pieces = rag.stream(QUESTIONS[number], **OPTIONS)
         if number % 4 == 0:
             next(pieces)
-            pieces.close()  # type: ignore[attr-defined]
+            pieces.close()
             return None
         return [piece for piece in pieces if isinstance(piece, Answer)][-1]
 
@@ -286,10 +281,10 @@ def test_32_threads_with_answers_and_intrinsics_get_what_single_calls_get_while_
     assert len({answer.text for answer in singles}) > 16  # one answer for all would prove nothing
 
 
-def test_so_do_tasks_of_an_event_loop_of_which_some_are_cancelled(rag: SelfRAG, singles: list[Answer]) -> None:
+def test_so_do_tasks_of_an_event_loop_of_which_some_are_cancelled(rag, singles):
     chance = random.Random(0)
 
-    async def everything() -> list[Any]:
+    async def everything():
         tasks = [asyncio.create_task(rag.agenerate(question, **OPTIONS)) for question in QUESTIONS]
         for task in chance.sample(tasks, 8):
             await asyncio.sleep(0.005)
@@ -303,14 +298,14 @@ def test_so_do_tasks_of_an_event_loop_of_which_some_are_cancelled(rag: SelfRAG, 
     assert sum(isinstance(end, Answer) for end in ends) >= 24
 
 
-def test_cached_tokens_are_whole_blocks_of_the_prompt(vllm_engine: Any) -> None:
+def test_cached_tokens_are_whole_blocks_of_the_prompt(vllm_engine):
     """Blocks of 32: vLLM's default of 128 on a CPU never finds a short instruction again."""
     found = [generated(vllm_engine, Generate(prompt(130, 130), 2)) for _ in range(2)]
     assert [one.cached_tokens for one in found] == [0, 128]
     assert_same(*found)
 
 
-def test_a_users_log_file_stays_open(vllm_engine: Any, tmp_path: Any) -> None:
+def test_a_users_log_file_stays_open(vllm_engine, tmp_path):
     """vLLM's default configuration closes all handlers, and a file that was opened for writing stays closed."""
     from vllm.config.logging import LoggingConfig
     from vllm.logger import configure_logging
@@ -323,9 +318,7 @@ def test_a_users_log_file_stays_open(vllm_engine: Any, tmp_path: Any) -> None:
     assert (tmp_path / "mine.log").read_text() == "still heard\n"
 
 
-def test_too_small_a_cache_is_one_clear_line_and_the_environment_is_restored(
-    vllm_engine: Any, tiny_llama: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_small_a_cache_is_one_clear_line_and_the_environment_is_restored(vllm_engine, tiny_llama, monkeypatch):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")  # would win over our own
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
     unset = ("VLLM_ENABLE_V1_MULTIPROCESSING", "LD_PRELOAD")
@@ -338,7 +331,7 @@ def test_too_small_a_cache_is_one_clear_line_and_the_environment_is_restored(
     assert not set(unset) & set(os.environ)
 
 
-def test_it_closes_after_the_groups_of_the_process_are_gone(vllm_engine: Any) -> None:
+def test_it_closes_after_the_groups_of_the_process_are_gone(vllm_engine):
     """Training, or another engine that was closed, takes down the process groups that all of vLLM shares."""
     vllm = MagicMock()
     vllm.engine_core.shutdown.side_effect = ValueError("Invalid process group specified")
@@ -349,9 +342,7 @@ def test_it_closes_after_the_groups_of_the_process_are_gone(vllm_engine: Any) ->
         engine.submit(Generate(prompt(5), 1))
 
 
-def test_it_runs_in_this_process_and_dies_in_one_clear_line(
-    vllm_engine: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_it_runs_in_this_process_and_dies_in_one_clear_line(vllm_engine, monkeypatch, capfd):
     """The last of this file: the engine cannot be used afterwards."""
     assert type(vllm_engine._engine.engine_core).__name__ == "InprocClient"
     vllm_engine.submit(Generate(prompt(20), 4))

@@ -6,10 +6,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -20,7 +17,7 @@ from typer.testing import CliRunner
 
 from critic.cases import GROUPS, Case
 from critic.teacher.endpoint import Api, Constraint, EndpointConfig, EndpointTeacher
-from critic.teacher.run import Outcome, Reply
+from critic.teacher.run import Outcome
 from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.cli.main import app
@@ -35,17 +32,17 @@ CONTEXT = 8192
 WATCH = tuple(range(400, 415))
 
 
-def load(url: str, model: Path, **options: Any) -> HTTPEngine:
+def load(url, model, **options):
     return HTTPEngine.load(HTTPConfig(url, model_dir=str(model), max_concurrency=8, **options))
 
 
 @pytest.fixture
-def engine(vllm_server: Any, tiny_llama: Path) -> Iterator[HTTPEngine]:
+def engine(vllm_server, tiny_llama):
     with closing(load(vllm_server.url, tiny_llama)) as engine:
         yield engine
 
 
-def test_limits_the_end_of_the_context_and_cached_tokens_are_told(engine: HTTPEngine) -> None:
+def test_limits_the_end_of_the_context_and_cached_tokens_are_told(engine):
     limits = engine.limits
     assert (limits.max_model_len, limits.vocab_size, limits.adapters) == (CONTEXT, 415, {"extra"})
     full = generated(engine, Generate(prompt(CONTEXT - 2), 6))
@@ -53,7 +50,7 @@ def test_limits_the_end_of_the_context_and_cached_tokens_are_told(engine: HTTPEn
     assert [generated(engine, Generate(prompt(100, 5), 2)).cached_tokens for _ in range(2)] == [0, 96]
 
 
-def test_every_watched_id_comes_back(engine: HTTPEngine) -> None:
+def test_every_watched_id_comes_back(engine):
     """The server cuts each position at `logprobs` entries; the last watched id must survive that."""
     rare = generated(engine, Generate(prompt(30), 6, watch_ids=WATCH))
     assert rare.watched.shape == (6, 15)
@@ -66,7 +63,7 @@ def test_every_watched_id_comes_back(engine: HTTPEngine) -> None:
     assert isinstance(failed, Failed)
 
 
-def test_a_choice_of_many_of_which_some_begin_others(engine: HTTPEngine, tiny_llama: Path) -> None:
+def test_a_choice_of_many_of_which_some_begin_others(engine, tiny_llama):
     rag = SelfRAG.from_pretrained(tiny_llama, engine=engine)
     words = [f"{start}{end}" for start in range(100, 120) for end in ("", " and", " and so on")]
     answer = rag.choose("Which?", words, evidence=[Passage("d1", "Text.")], mode="always")
@@ -75,7 +72,7 @@ def test_a_choice_of_many_of_which_some_begin_others(engine: HTTPEngine, tiny_ll
     assert sum(node.likelihood for node in answer.trace.nodes) == pytest.approx(1.0)
 
 
-def test_aborted_requests_free_the_server(engine: HTTPEngine) -> None:
+def test_aborted_requests_free_the_server(engine):
     tickets = [engine.submit(Generate(prompt(10, i), 240)) for i in range(8)]
     time.sleep(0.2)
     engine.abort(tickets)
@@ -84,20 +81,20 @@ def test_aborted_requests_free_the_server(engine: HTTPEngine) -> None:
 
 
 @pytest.fixture
-def gateway(vllm_server: Any) -> Iterator[Callable[..., str]]:
+def gateway(vllm_server):
     """Starts a gateway that passes only OpenAI's routes on, without fields of some names; gives its address."""
     started: list[Loopback] = []
 
-    def start(*drop: str) -> str:
+    def start(*drop):
         class Gateway(Answering):
-            def do_GET(self) -> None:
+            def do_GET(self):
                 self.pass_on("GET", None)
 
-            def do_POST(self) -> None:
+            def do_POST(self):
                 given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 self.pass_on("POST", {name: value for name, value in given.items() if name not in drop})
 
-            def pass_on(self, method: str, given: Any) -> None:
+            def pass_on(self, method, given):
                 if self.path.startswith("/v1/"):
                     reply = httpx.request(method, vllm_server.url + self.path, json=given, timeout=60)
                     self.answer(reply.status_code, reply.content)
@@ -112,7 +109,7 @@ def gateway(vllm_server: Any) -> Iterator[Callable[..., str]]:
         server.stop()
 
 
-def test_both_routes_give_the_same(gateway: Callable[..., str], engine: HTTPEngine, tiny_llama: Path) -> None:
+def test_both_routes_give_the_same(gateway, engine, tiny_llama):
     draw = random.Random(0)
     requests = [
         Generate(
@@ -134,9 +131,7 @@ def test_both_routes_give_the_same(gateway: Callable[..., str], engine: HTTPEngi
 
 
 @pytest.mark.parametrize("lost", ["logprob_token_ids", "return_token_ids", "return_tokens_as_token_ids", "logprobs"])
-def test_a_gateway_that_drops_a_field_is_refused_before_anything_is_asked(
-    gateway: Callable[..., str], tiny_llama: Path, lost: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gateway_that_drops_a_field_is_refused_before_anything_is_asked(gateway, tiny_llama, lost, monkeypatch):
     monkeypatch.setenv("VLLM_API_KEY", "very-secret")
     with pytest.raises(EngineError, match="gives no log-probabilities of token ids") as found:
         load(gateway(lost), tiny_llama)
@@ -145,8 +140,8 @@ def test_a_gateway_that_drops_a_field_is_refused_before_anything_is_asked(
 
 @pytest.mark.parametrize("layout", ["plain", "selfrag"])
 def test_interpretation_over_a_server_and_in_a_process_gives_the_same_replies(
-    layout: str, vllm_server: Any, tiny_llama: Path, tmp_path: Path
-) -> None:
+    layout, vllm_server, tiny_llama, tmp_path
+):
     questions, names, rows = tmp_path / "rivers.jsonl", ("Aare", "Inn"), []
     for n in range(5):  # of which two are held out as demonstrations
         passages = [{"id": f"p{n}{name}", "title": name, "text": f"{name} is in land {n}."} for name in names]
@@ -182,16 +177,14 @@ CASES = [
 ]
 
 
-def label(server: Any, api: Api, constraint: Constraint, cases: list[Case] = CASES) -> list[Reply]:
+def label(server, api, constraint, cases=CASES):
     config = EndpointConfig(server.url, "tiny", api, constraint, retries=0, max_tokens=40, min_coverage=0.0)
     found = dict(EndpointTeacher(config).label(cases))
     return [found[position] for position in range(len(cases))]
 
 
 @pytest.mark.parametrize("api", list(Api))
-def test_a_teacher_holds_a_random_model_to_the_labels_or_reads_their_log_probabilities(
-    vllm_server: Any, api: Api
-) -> None:
+def test_a_teacher_holds_a_random_model_to_the_labels_or_reads_their_log_probabilities(vllm_server, api):
     found = label(vllm_server, api, Constraint.AUTO)
     for case, reply in zip(CASES, found, strict=True):
         assert (reply.outcome, reply.constraint) == (Outcome.LABELLED, Constraint.CHOICE)
@@ -209,8 +202,8 @@ def test_a_teacher_holds_a_random_model_to_the_labels_or_reads_their_log_probabi
 
 
 def test_a_schema_holds_it_where_labels_are_no_special_tokens_and_a_case_that_does_not_fit_fails_alone(
-    vllm_server: Any,
-) -> None:
+    vllm_server,
+):
     """The server leaves special tokens out of its text, so a reflection token is seen as no label, and set aside."""
     long = Case("IsUse", "What?", output="word " * 4 * CONTEXT)
     *found, failed = label(vllm_server, Api.CHAT, Constraint.SCHEMA, [*CASES, long])
@@ -220,14 +213,14 @@ def test_a_schema_holds_it_where_labels_are_no_special_tokens_and_a_case_that_do
     assert "status 400" in failed.reason
 
 
-def test_server_killed_in_the_middle_is_one_clear_line(vllm_server: Any, tiny_llama: Path) -> None:
+def test_server_killed_in_the_middle_is_one_clear_line(vllm_server, tiny_llama):
     """The last of this file: the server does not come back."""
     engine = load(vllm_server.url, tiny_llama, retries=1, backoff=0.1)
     for i in range(7):
         engine.submit(Generate(prompt(10, i), 1000))
     threading.Timer(0.1, vllm_server.kill).start()
 
-    def ask() -> None:
+    def ask():
         for _ in range(1000):  # one of them is under way when the server dies
             serve(engine, [Generate(prompt(10, 9), 1000)])
 
