@@ -18,8 +18,8 @@ ELSEWHERE = {
     "guides/intrinsics/reflectors.md": "tests/intrinsics/test_docs_intrinsics.py",
     "guides/intrinsics/training.md": "tests/intrinsics/test_docs_intrinsics.py",
     "guides/intrinsics/using.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "guides/reports.md": "tests/evaluation/reporting/test_docs_reports.py",
-    "guides/running.md": "tests/evaluation/running/test_docs_running.py",
+    "guides/reports.md": "tests/evaluation/test_reports.py",
+    "guides/running.md": "tests/evaluation/test_runner.py",
 }
 """Pages whose examples need more than an empty folder, and the test that runs them."""
 PAGES = {

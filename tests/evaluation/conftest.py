@@ -1,4 +1,4 @@
-"""Helpers of other rooms on the path, tiny judges of entailment, and finished runs to report on."""
+"""Helpers of other rooms on the path, a tiny judge of entailment, and finished runs to report on."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-OTHERS = ("decoding", "intrinsics", "intrinsics/execution", "critic/augment", "pages")
-for folder in (HERE, HERE / "metrics", HERE / "reporting", *(HERE.parent / name for name in OTHERS)):
+OTHERS = ("decoding", "intrinsics", "critic/augment", "pages")
+for folder in (HERE, *(HERE.parent / name for name in OTHERS)):
     sys.path.insert(0, str(folder))
-
-
-@pytest.fixture(scope="session")
-def tiny_true(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of a random T5."""
-    import tiny_judges
-
-    return tiny_judges.save_t5(tmp_path_factory.mktemp("true"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The comparison: bootstrap and pairing checked by hand and by coverage, tables from real run directories."""
+"""The comparison: bootstrap and pairing by hand, tables of real runs; exports that the other tools read."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from scripted_run import FILE, Slow, job, reply
-from written import PROMPTING
+from scripted_run import FILE, Slow, data_file, job, reply
 
 from retrieval.errors import UserError
-from retrieval.passage import Passage
-from selfrag.decoding.requests import Failed, Generate
-from selfrag.engines.scripted import Reply
-from selfrag.evaluation.baselines import FineTuned
+from selfrag.cli.main import main
 from selfrag.evaluation.comparison import average, bootstrap, compare, read_run, read_runs
+from selfrag.evaluation.exporting import higher_is_better
 from selfrag.evaluation.metrics.registry import METRICS
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import Terminal, csv_text, markdown
 from selfrag.evaluation.task import BIOGRAPHY
+from selfrag.evaluation.task_files import TaskFile, read_task
 
-WORDS = METRICS["words"]
+FEW = replace(FILE, items=FILE.items[:3])
 
 
 def means(*values: float) -> list[tuple[float, float]]:
@@ -63,132 +61,152 @@ def test_the_average_is_plain_and_its_files_are_drawn_apart() -> None:
     assert abs(np.corrcoef(large.samples, small.samples)[0, 1]) < 0.1
     width = (large.samples.std() ** 2 + small.samples.std() ** 2) ** 0.5 / 2
     assert found.samples.std() == pytest.approx(width, rel=0.1)
-    assert average([large, None]) is None
-    assert average([]) is None
+    assert average([large, None]) is average([]) is None
 
 
-PASSAGES = (Passage("gold", "Paris.", "T"), Passage("other", "Rome.", "T"))
-WITH_PASSAGES = replace(
-    FILE,
-    name="other",
-    items=tuple(replace(item, passages=PASSAGES, gold=frozenset({"gold"})) for item in FILE.items[:30]),
-)
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
-    """Two systems over two files: one writes Paris for every third item, the other always, from the first passage."""
-
-    def always(request: Generate) -> Reply | Failed:
-        return Reply((*PROMPTING.codec.encode("Paris"), 0))
-
-    first, second = tmp_path / "finetuned", tmp_path / "sail"
-    files = [FILE, WITH_PASSAGES]
-    run(job(first), files, lambda: Slow(reply, 0.0))
-    other = replace(job(second), system=FineTuned(PROMPTING, 1), identity={"name": "sail", "model": {}})
-    run(other, files, lambda: Slow(always, 0.0))
-    return [first, second]
-
-
-def test_tables_of_two_systems(runs: list[Path]) -> None:
+def test_tables_of_two_systems(runs: list[Path], tmp_path: Path) -> None:
     found = compare(read_runs(runs), against="finetuned")
-    (table, cited), averaged = found.tables, found.average
-    assert [(t.name, t.kind, t.items) for t in found.tables] == [("set", "short", 60), ("other", "short", 30)]
-    low, high = table.rows
-    # Items 0, 3, .. 57 of 60 are right for the first system; all for the second.
-    assert low.figures["contains"].value == pytest.approx(1 / 3)
-    assert high.figures["contains"].value == 1.0
+    table = found.tables[0]
+    assert [(t.name, t.kind, t.items) for t in found.tables] == [("short", "short", 8), ("long", "long", 3)]
+    high, low = table.rows
+    # Four of eight questions are even; the other system is always right.
+    assert (low.figures["contains"].value, high.figures["contains"].value) == (0.5, 1.0)
     difference = high.differences["contains"]
-    assert difference.value == pytest.approx(2 / 3)
-    assert difference.low > 0.5
-    assert low.differences == {}
-    assert (low.failed, high.failed) == (1, 0)
-    assert any("60 of 60 items came without passages" in note for note in table.notes)
+    assert difference.value == pytest.approx(0.5)
+    assert difference.low > 0.1
+    assert (low.differences, low.failed, high.failed) == ({}, 1, 0)
     assert any("finetuned: 1 items failed" in note for note in table.notes)
-    # Citations: nobody cites in the first file; in the second the first passage is gold, and the first system has none.
-    assert table.rows[1].figures["citation_precision"] is None
-    assert cited.rows[0].figures["citation_precision"] is None
-    assert cited.rows[1].figures["citation_precision"].value == 1.0
-    assert averaged.rows[0].figures["score"].value == pytest.approx(1 / 3)
-    assert averaged.rows[0].figures["citation_precision"] is None
-
-
-def test_a_headline_that_counts_is_not_averaged_with_shares(tmp_path: Path) -> None:
-    counted = replace(WITH_PASSAGES, name="texts", task=BIOGRAPHY)
-    run(job(tmp_path / "run"), [FILE, counted], lambda: Slow(reply, 0.0))
-    averaged = compare(read_runs([tmp_path / "run"])).average
-    assert averaged.rows[0].figures["score"].value == pytest.approx(1 / 3)
-    assert averaged.notes == ("score is the mean of contains of set",)
+    assert high.figures["citation_precision"].value == 1.0  # the better passage is gold
+    assert high.differences["retrieval_rate"].value == 0.0
+    both = [one.rows[0].figures[name].value for one, name in zip(found.tables, ("contains", "long_form"), strict=True)]
+    assert found.average.rows[0].figures["score"].value == pytest.approx(sum(both) / 2)
+    # A headline that counts is not averaged with shares, and nothing is cited where there is nothing to cite.
+    run(job(tmp_path), [FILE, replace(FEW, name="texts", task=BIOGRAPHY)], lambda: Slow(reply, 0.0))
+    found = compare(read_runs([tmp_path]))
+    assert found.average.rows[0].figures["score"].value == pytest.approx(1 / 3)
+    assert found.average.notes == ("score is the mean of contains of set",)
+    assert any("60 of 60 items came without passages" in note for note in found.tables[0].notes)
+    assert found.tables[0].rows[0].figures["citation_precision"] is None
 
 
 def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None:
     found = compare(read_runs(runs), against="finetuned")
     text = markdown(found)
     assert "### Average over 2 files" in text
-    assert "### set (short, 60 items)" in text
-    assert re.search(r"\| sail \| 100\.0 \[100\.0, 100\.0\] \| \+66\.7 \[\d+\.\d, \d+\.\d\] \* \|", text)
-    rows = list(csv.DictReader(io.StringIO(csv_text(found))))
-    (row,) = [r for r in rows if (r["file"], r["system"], r["metric"]) == ("set", "sail", "contains")]
-    assert (row["value"], row["n"], row["against"]) == ("1", "60", "finetuned")
-    assert float(row["difference_value"]) == pytest.approx(2 / 3, abs=1e-5)
-    (failed,) = [r for r in rows if (r["file"], r["system"], r["metric"]) == ("set", "finetuned", "failed")]
-    assert failed["value"] == "1"
+    assert "### short (short, 8 items)" in text
+    assert re.search(r"\| reflective \| 100\.0 \[100\.0, 100\.0\] \| \+50\.0 \[\d+\.\d, \d+\.\d\] \* \|", text)
+    rows = {(r["file"], r["system"], r["metric"]): r for r in csv.DictReader(io.StringIO(csv_text(found)))}
+    row = rows["short", "reflective", "contains"]
+    assert (row["value"], row["n"], row["against"], row["difference_value"]) == ("1", "8", "finetuned", "0.5")
+    assert rows["short", "finetuned", "failed"]["value"] == "1"
     console = Console(width=400, record=True, file=io.StringIO())
     console.print(Terminal(found))
     shown = console.export_text()
-    assert "sail" in shown
+    assert "reflective" in shown
     for rendering in (text, csv_text(found), shown):
-        assert "nan" not in rendering.replace("finetuned", "").lower()
-        assert "None" not in rendering
+        assert not re.search(r"\b([nN]a[nN]|None)\b", rendering)
+
+
+def few(folder: Path, file: TaskFile = FEW, **options: Any) -> Path:
+    """A run of three items."""
+    run(replace(job(folder, **options), identity={"name": folder.name}), [file], lambda: Slow(reply, 0.0))
+    return folder
 
 
 def test_runs_that_cannot_be_compared(runs: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="both of a system called finetuned"):
-        read_runs([runs[0], runs[0]])
-    assert list(read_runs(runs, ["other"])[0].files) == ["other"]
-    with pytest.raises(UserError, match="no run to compare"):
-        read_runs([])
-    half = tmp_path / "half"
-    run(replace(job(half), identity={"name": "half", "model": {}}), [FILE], lambda: Slow(reply, 0.0))
-    with pytest.raises(UserError, match="other is not in both"):
-        read_runs([runs[0], half])
-    sampled = tmp_path / "sampled"
-    run(replace(job(sampled, settings={"limit": 3}), identity={"name": "s"}), [FILE], lambda: Slow(reply, 0.0))
-    with pytest.raises(UserError, match="was not run on the same items"):
-        read_runs([half, sampled])
+    assert list(read_runs(runs, ["long"])[0].files) == ["long"]
+    half, limited = few(tmp_path / "half"), few(tmp_path / "limited", settings={"limit": 3})
+    for folders, message in (
+        ([], "no run to compare"),
+        ([runs[0], runs[0]], "both of a system called reflective"),
+        ([runs[0], half], "is not in both"),
+        ([half, limited], "was not run on the same items"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_runs(folders)
 
 
-def test_an_unfinished_or_older_run_is_named(runs: list[Path]) -> None:
-    path = runs[0] / "manifest.json"
-    manifest: dict[str, Any] = json.loads(path.read_text())
-    del manifest["files"]["set"]["result"]
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match="set is not finished; start the run again"):
-        read_run(runs[0])
-    records = (runs[1] / "set.jsonl").read_text().replace('"contains"', '"containment"')
-    (runs[1] / "set.jsonl").write_text(records)
+def test_an_unfinished_an_older_and_a_damaged_run_is_named(tmp_path: Path) -> None:
+    path = few(tmp_path / "run") / "set.jsonl"
+    text = path.read_text()
+    for figure in ("[NaN, 1.0]", '"right"', "[1.0]", "[[1.0], 1.0]"):
+        path.write_text(re.sub(r'"contains": ?\[[^]]*\]', f'"contains": {figure}', text, count=1))
+        with pytest.raises(UserError, match=r"set\.jsonl: contains of item 'q0' is no figure"):
+            read_run(path.parent)
+    path.write_text(text.replace('"contains"', '"containment"'))
     with pytest.raises(UserError, match="has no contains; the run is of another version"):
-        read_run(runs[1])
-
-
-@pytest.mark.parametrize("figure", ["[NaN, 1.0]", '"right"', "[1.0]", "[[1.0], 1.0]"])
-def test_a_damaged_figure_is_named_and_never_a_number(runs: list[Path], figure: str) -> None:
-    path = runs[0] / "set.jsonl"
-    path.write_text(re.sub(r'"contains": ?\[[^]]*\]', f'"contains": {figure}', path.read_text(), count=1))
-    with pytest.raises(UserError, match=r"set\.jsonl: contains of item 'q0' is no figure"):
-        read_run(runs[0])
+        read_run(path.parent)
+    manifest = json.loads((path.parent / "manifest.json").read_text())
+    del manifest["files"]["set"]["result"]
+    (path.parent / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="set is not finished; start the run again"):
+        read_run(path.parent)
 
 
 def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(tmp_path: Path) -> None:
     """The rows of an ablation beside an ordinary run of the same items, in either order."""
-    added = replace(FILE, items=FILE.items[:3], task=replace(FILE.task, metrics=(*FILE.task.metrics, WORDS)))
-    other = replace(added, task=replace(FILE.task, metrics=FILE.task.metrics[::-1]))
-    for name, file in (("row", added), ("run", replace(FILE, items=FILE.items[:3])), ("headless", other)):
-        work = replace(job(tmp_path / name), identity={"name": name, "model": {}})
-        run(work, [file], lambda: Slow(reply, 0.0))
-    for names in (("row", "run"), ("run", "row")):
-        found = compare(read_runs([tmp_path / name for name in names]), against="run").tables[0]
-        assert found.metrics == tuple(metric.name for metric in FILE.task.metrics)
-    assert "words" in compare(read_runs([tmp_path / "row"])).tables[0].metrics
+    metrics = FILE.task.metrics
+    plain = few(tmp_path / "run")
+    added = few(tmp_path / "row", replace(FEW, task=replace(FILE.task, metrics=(*metrics, METRICS["words"]))))
+    headless = few(tmp_path / "headless", replace(FEW, task=replace(FILE.task, metrics=metrics[::-1])))
+    for folders in ((plain, added), (added, plain)):
+        found = compare(read_runs(folders), against="run").tables[0]
+        assert found.metrics == tuple(metric.name for metric in metrics)
+    assert "words" in compare(read_runs([added])).tables[0].metrics
     with pytest.raises(UserError, match=r"set: .*headless was scored by searches and .*run by contains"):
-        read_runs([tmp_path / "run", tmp_path / "headless"])
+        read_runs([plain, headless])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run over one item that is right, one that is wrong and one that fails, with hostile texts."""
+    passage = {"id": "p1", "title": "T\ud800", "text": "[31m</script>"}
+    rows = [
+        {"id": f"q\u2028{number}", "task": "short_qa", "instruction": f"Question {number} \u202e\ud800",
+         "answers": ["Paris", "Lutetia"], "passages": [passage], "gold_passage_ids": ["p1"]}
+        for number in (3, 4, 5)
+    ]  # fmt: skip
+    data = data_file(tmp_path, *rows, name="a b.jsonl")
+    run(job(tmp_path / "run", settings={"limit": 3, "seed": 0}), [read_task(data)], lambda: Slow(reply, 0.0))
+    return tmp_path / "run"
+
+
+def exported(folder: Path, capsys: Any, *options: str) -> Path:
+    """What `selfrag eval export` wrote."""
+    assert main(["eval", "export", str(folder), *options, "-o", str(folder.parent / "out")]) == 0
+    return Path(capsys.readouterr().out.split("\n")[0])
+
+
+def test_inspect_reads_the_log(folder: Path, capsys: Any) -> None:
+    inspect = pytest.importorskip("inspect_ai.log", reason="inspect-ai is not installed")
+    path = exported(folder, capsys)
+    log = inspect.read_eval_log(str(path))
+    assert (log.status, log.eval.task, log.eval.model) == ("success", "a b", "selfrag/finetuned")
+    assert [sample.output.completion for sample in log.samples] == ["Paris", "R\u00f6m", ""]
+    right, wrong, broken = log.samples
+    assert (right.scores["contains"].value, wrong.scores["contains"].value) == (1.0, 0.0)
+    assert "retrieval_rate" not in broken.scores  # nothing is known of it, which is not 0
+    scores = {one.name: one for one in log.results.scores}
+    assert scores["contains"].metrics["value"].value == pytest.approx(1 / 3)
+    assert (scores["retrieval_rate"].scored_samples, scores["retrieval_rate"].unscored_samples) == (2, 1)
+    first = path.read_bytes()
+    assert exported(folder.parent, capsys).read_bytes() == first  # a directory of runs
+    assert broken.error.message.startswith("no answer could be generated")
+    assert [one.name.split("/")[-1] for one in inspect.list_eval_logs(str(path.parent))] == [path.name]
+
+
+def test_lm_eval_shows_the_results(folder: Path, capsys: Any) -> None:
+    utils = pytest.importorskip("lm_eval.utils", reason="lm-eval is not installed")
+    path = exported(folder, capsys, "--to", "lm-eval")
+    names = [str(file) for file in path.parent.iterdir()]
+    assert utils.get_results_filenames(names) == [str(path)]
+    (samples,) = utils.get_sample_results_filenames(names)
+    assert utils.get_file_task_name(Path(samples).name) == "a_b"
+    lines = [json.loads(line) for line in (path.parent / Path(samples).name).read_bytes().splitlines()]
+    assert [one["contains"] for one in lines] == [1.0, 0.0, 0.0]
+    assert [one["resps"] for one in lines] == [[["Paris"]], [["R\u00f6m"]], [[""]]]
+    assert "retrieval_rate" not in lines[2]["metrics"]
+    results = json.loads(path.read_text())
+    better = results["higher_is_better"]["a_b"]
+    assert (better["contains"], better["retrieval_rate"], higher_is_better("option_unread")) == (True, None, False)
+    assert "0.3333" in utils.make_table(results)

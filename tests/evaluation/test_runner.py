@@ -1,15 +1,20 @@
-"""The runner: every item once, whatever happens. Kills are real: a process, SIGKILL, the same command again."""
+"""The runner: every item once, whatever happens, here and on Ray. Kills are real: a process, SIGKILL, again."""
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +22,29 @@ import pytest
 from scripted_run import FILE, ITEMS, Slow, job, reply, start
 from written import PROMPTING, scripted
 
+from reproduction.steps import write_samples
+from reproduction.table2 import ROWS
 from retrieval.atomic import locked_directory
-from retrieval.errors import UserError
+from retrieval.errors import MissingExtraError, UserError
+from selfrag import plugins
+from selfrag.cli.main import main
+from selfrag.cluster import Actors
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.errors import EngineError
+from selfrag.evaluation import runner
 from selfrag.evaluation.baselines import FineTuned
+from selfrag.evaluation.presets import PRESETS
 from selfrag.evaluation.records import RecordFile, Spent, failures, read_records
-from selfrag.evaluation.runner import Work, answer, record_of, run
-from selfrag.evaluation.systems import Reflective
+from selfrag.evaluation.runner import Source, Work, answer, answer_on_ray, record_of, run, run_all
+from selfrag.evaluation.systems import SYSTEMS, Reflective
 from selfrag.evaluation.task import SHORT
 
-SCRIPT = Path(__file__).with_name("scripted_run.py")
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SCRIPT = HERE / "scripted_run.py"
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 KILLS = 6
 FULL = """
 import resource, signal, sys
@@ -48,12 +62,22 @@ except UserError as error:
 """
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+class Mortal(Slow):
+    """Dies after nine answers."""
+
+    def step(self) -> Any:
+        if len(self.requests) - len(self._waiting) >= 9:
+            raise EngineError("the server is gone")
+        return super().step()
 
 
 def recorded(log: Path) -> int:
     return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def complete(folder: Path) -> bool:
+    """Whether the run of a folder has every item, in order."""
+    return [record["id"] for record in read_records(folder / "set.jsonl")] == [item.id for item in ITEMS]
 
 
 def no_engine() -> Any:
@@ -61,13 +85,12 @@ def no_engine() -> Any:
 
 
 def test_a_run_records_every_item_in_order_and_counts_what_failed(tmp_path: Path) -> None:
-    results = run(job(tmp_path), [FILE], lambda: Slow(reply, 0.0))
+    results = start(tmp_path)
     records = read_records(tmp_path / "set.jsonl")
-    assert [record["id"] for record in records] == [item.id for item in ITEMS]
-    broken = records[5]
-    assert "no memory" in broken["error"]
-    assert broken["scores"]["contains"] == [0.0, 1.0]
-    assert broken["scores"]["prompt_tokens"] is None
+    assert complete(tmp_path)
+    assert "no memory" in records[5]["error"]
+    assert records[5]["scores"]["contains"] == [0.0, 1.0]
+    assert records[5]["scores"]["prompt_tokens"] is None
     assert [records[at]["scores"]["contains"] for at in (3, 4)] == [[1.0, 1.0], [0.0, 1.0]]
     assert {"items": len(ITEMS), "failed": 1}.items() <= results["set"].items()
     said = failures(tmp_path, results) or ""
@@ -85,13 +108,12 @@ def test_killed_at_random_points_the_file_is_the_same(tmp_path: Path) -> None:
     killed = tmp_path / "killed"
     log = killed / "set.log.jsonl"
     draw = random.Random(0)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     kills = 0
     for _ in range(KILLS):
         before = recorded(log)
         if before == len(ITEMS):
             break
-        child = subprocess.Popen([sys.executable, str(SCRIPT), str(killed), "0.02"], env=environment)
+        child = subprocess.Popen([sys.executable, str(SCRIPT), str(killed), "0.02"], env=ENVIRONMENT)
         wanted = before + draw.randint(0, 2)
         while child.poll() is None and recorded(log) < wanted:
             time.sleep(0.002)
@@ -103,7 +125,7 @@ def test_killed_at_random_points_the_file_is_the_same(tmp_path: Path) -> None:
                 stream.write('{"record": {"id": "q7", "text": "Rö'.encode()[: draw.randint(1, 36)])
     assert kills >= 3
     start(killed)
-    ids = [line["record"]["id"] for line in lines(log)]
+    ids = [json.loads(line)["record"]["id"] for line in log.read_bytes().splitlines()]
     assert sorted(ids) == sorted(item.id for item in ITEMS)
     assert (killed / "set.jsonl").read_bytes() == (tmp_path / "whole" / "set.jsonl").read_bytes()
 
@@ -130,28 +152,23 @@ def test_failed_items_are_run_again_on_request(tmp_path: Path) -> None:
         asked.append(request)
         return Reply((*b"", 0))
 
-    results = run(job(tmp_path), [FILE], lambda: Slow(mended, 0.0))
-    assert (results["set"]["failed"], asked) == (1, [])
-    results = run(job(tmp_path, retry_failed=True), [FILE], lambda: Slow(mended, 0.0))
-    assert (results["set"]["failed"], len(asked)) == (0, 1)
+    for again, failed, count in ((False, 1, 0), (True, 0, 1)):
+        results = run(job(tmp_path, retry_failed=again), [FILE], lambda: Slow(mended, 0.0))
+        assert (results["set"]["failed"], len(asked)) == (failed, count)
     assert [record["error"] for record in read_records(tmp_path / "set.jsonl")] == [None] * len(ITEMS)
 
 
 def test_a_dying_engine_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:
-    class Dying(Slow):
-        def step(self) -> Any:
-            if len(self.requests) - len(self._waiting) >= 9:
-                raise EngineError("the server is gone")
-            return super().step()
-
     with pytest.raises(EngineError, match="the server is gone"):
-        run(job(tmp_path), [FILE], lambda: Dying(reply, 0.0))
-    assert len(lines(tmp_path / "set.log.jsonl")) == 9
+        run(job(tmp_path), [FILE], lambda: Mortal(reply, 0.0))
+    assert recorded(tmp_path / "set.log.jsonl") == 9
     assert not (tmp_path / "set.jsonl").exists()
     assert start(tmp_path)["set"]["items"] == len(ITEMS)
 
 
-def test_another_run_in_the_folder_is_named(tmp_path: Path) -> None:
+def test_another_run_in_the_folder_or_another_process_is_named(tmp_path: Path) -> None:
+    with locked_directory(tmp_path), pytest.raises(UserError, match="another process is writing"):
+        start(tmp_path)
     start(tmp_path)
     first = job(tmp_path)
     for other, file, what in (
@@ -164,32 +181,14 @@ def test_another_run_in_the_folder_is_named(tmp_path: Path) -> None:
             run(other, [file], no_engine)
 
 
-def test_a_damaged_line_is_named_and_a_torn_one_is_cut(tmp_path: Path) -> None:
-    records = RecordFile(tmp_path, "set")
-    records.append({"id": "a", "scores": {}}, Spent(1.0))
-    log = tmp_path / "set.log.jsonl"
-    whole = log.read_bytes()
-    log.write_bytes(whole + b'{"record": {"id"')
-    assert RecordFile(tmp_path, "set").done == {"a"}
-    assert log.read_bytes() == whole
-    log.write_bytes(whole + b"{}\n" + whole)
-    with pytest.raises(UserError, match=r"set.log.jsonl:2: damaged .*; delete this line"):
-        RecordFile(tmp_path, "set")
-
-
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(SCRIPT.parent), str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", FULL, str(HERE), str(tmp_path)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("one line: no space left")
     assert done.stderr.count("\n") == 1
-    assert start(tmp_path)["set"]["items"] == len(ITEMS)
-    assert [record["id"] for record in read_records(tmp_path / "set.jsonl")] == [item.id for item in ITEMS]
+    start(tmp_path)
+    assert complete(tmp_path)
 
 
 def test_the_record_of_an_answer_that_was_cut_off_says_so() -> None:
@@ -198,16 +197,10 @@ def test_the_record_of_an_answer_that_was_cut_off_says_so() -> None:
     long = replace(SHORT, segments=3)
     item = replace(ITEMS[0], instruction="Q")
     (finished,) = answer(Work(system, long, (item,)), scripted({"Q": tree}))
-    assert finished.partial == "segment 2 could not be written: no memory"
     record = record_of(item, long, finished)
-    assert (record["text"], record["partial"], record["error"]) == ("One.", finished.partial, None)
+    assert record["partial"] == finished.partial == "segment 2 could not be written: no memory"
+    assert (record["text"], record["error"]) == ("One.", None)
     assert "partial" not in record_of(item, long, replace(finished, partial=None))
-
-
-def test_a_folder_that_is_being_written_is_refused(tmp_path: Path) -> None:
-    with locked_directory(tmp_path / "r"), pytest.raises(UserError, match="another process is writing"):
-        start(tmp_path / "r")
-    assert start(tmp_path / "r")["set"]["items"] == len(ITEMS)
 
 
 def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path: Path) -> None:
@@ -216,8 +209,130 @@ def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path: Path) -> None
         fields = {"scores": {}, "error": None, "text": "x\udfff", "trace": "t" * 10_000}
         records.append({"id": name, **fields}, Spent(0.5, 2))
     assert all("t" * 100 not in repr(value) for value in vars(records).values())
+    log = tmp_path / "set.log.jsonl"
+    whole = log.read_bytes()
+    log.write_bytes(whole + b'{"record": {"id"')  # a torn line is cut
     assert RecordFile(tmp_path, "set").done == {"0", "1", "a\ud800"}
+    assert log.read_bytes() == whole
     counts = {"items": 3, "failed": 0, "seconds": 1.5, "cached_tokens": 6}
     assert records.finish(["a\ud800", "0", "1"]) == counts
     found = read_records(tmp_path / "set.jsonl")
     assert [(one["id"], one["text"]) for one in found] == [(name, "x\udfff") for name in ("a\ud800", "0", "1")]
+    (tmp_path / "set.jsonl").unlink()
+    log.write_bytes(whole + b"{}\n" + whole)
+    with pytest.raises(UserError, match=r"set.log.jsonl:4: damaged .*; delete this line"):
+        RecordFile(tmp_path, "set")
+
+
+# On Ray
+
+
+def in_this_process(
+    rows: Iterator[Mapping[str, Any]], worker: type, arguments: tuple[Any, ...], actors: Actors
+) -> Iterator[dict[str, Any]]:
+    """What Ray does: two actors take turns, everything crosses as bytes, errors come at the end of the wave."""
+    cloudpickle = pytest.importorskip("cloudpickle")  # Ray's is a copy of it
+    workers = [worker(*cloudpickle.loads(cloudpickle.dumps(arguments))) for _ in range(actors.workers)]
+    error = ""
+    for number, row in enumerate(rows):
+        done = workers[number % len(workers)](pickle.loads(pickle.dumps(dict(row))))
+        error = error or done["error"]
+        yield pickle.loads(pickle.dumps(done))
+    if error:
+        raise UserError(error)
+
+
+def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    start(here, traces=True)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"ray is not installed; run: .*ray"):
+        answer_on_ray(partial(Slow, reply, 0.0), Actors(1))
+    monkeypatch.setattr(runner, "on_actors", in_this_process)
+    monkeypatch.setattr(runner, "require_ray", lambda: None)
+    with pytest.raises(UserError, match="the server is gone"):
+        run_all([job(there, traces=True)], [FILE], answer_on_ray(partial(Mortal, reply, 0.0), Actors(2)))
+    assert recorded(there / "set.log.jsonl") == 22  # 11 of each actor
+    run_all([job(there, traces=True)], [FILE], answer_on_ray(partial(Slow, reply, 0.0), Actors(2)))
+    assert (there / "set.jsonl").read_bytes() == (here / "set.jsonl").read_bytes()
+    with pytest.raises(UserError, match="workers=0"):
+        Actors(0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")
+def test_a_cluster_of_two_nodes_writes_the_files_of_a_local_run(tiny_llama: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    path = os.pathsep.join([str(ROOT), str(HERE), str(HERE.parent / "decoding")])
+    # A niceness of 15 is the default: on a busy machine the workers would not even start.
+    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **settings, "PYTHONPATH": path}
+    command = [sys.executable, str(SCRIPT), str(tmp_path), str(tiny_llama)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+# docs/guides/running.md
+
+PAGE = (ROOT / "docs" / "guides" / "running.md").read_text(encoding="utf-8")
+
+
+def test_every_name_is_on_the_page() -> None:
+    protocols = {name for one in PRESETS.values() for name in one.protocols}
+    assert [name for name in (*PRESETS, *SYSTEMS, *protocols) if f"`{name}`" not in PAGE] == []
+    assert f"the {len(ROWS)} rows of the paper's main table" in PAGE
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A data file without passages beside the page's module of one's own, in the working directory."""
+    row = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"]}
+    (tmp_path / "own.jsonl").write_text(json.dumps(row) + "\n")
+    (module,) = re.findall(r"^```py\n(# mysearch\.py\n.*?)^```", PAGE, flags=re.M | re.S)
+    (tmp_path / "mysearch.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path / "own.jsonl"
+    sys.modules.pop("mysearch", None)
+
+
+@pytest.mark.engine
+def test_its_example_runs(own: Path, tiny_llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rouge_score", reason="rouge-score is not installed")
+    write_samples(tmp_path)["asqa"].rename(tmp_path / "asqa.json")
+    (python,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
+    assert python.count('Model("demo")') == 1  # the one thing that is not as on the page: a model of this machine
+    code = python.replace('Model("demo")', f'Model({str(tiny_llama)!r}, "transformers")')
+    exec(compile(code, "running.md", "exec", dont_inherit=True), {"__name__": "__docs__"})  # the point of this test
+    assert capsys.readouterr().out == "1\n"
+    left = {"manifest.json", *(f"{name}{end}" for name in ("own", "asqa") for end in (".jsonl", ".log.jsonl"))}
+    for name in ("adaptive", "top-1"):
+        assert {path.name for path in (tmp_path / "runs" / name).iterdir()} == left
+
+
+def test_items_without_passages_get_those_of_the_retriever(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source([own], found=3, retriever="mysearch:search")
+    (file,) = source.load()
+    assert [passage.text for passage in file.items[0].passages] == ["Ann was first."]
+    assert source.settings() == {"retriever": "mysearch:search", "found": 3}
+    point = metadata.EntryPoint("wiki", "mysearch:search", "selfrag.retrievers")
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == point.group else [])
+    assert Source([own], retriever="wiki").load()[0].items == file.items
+    with pytest.raises(UserError, match="not both"):
+        Source([own], index="demo", retriever="wiki")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("wiki", "no entry point 'wiki' of selfrag.retrievers"),
+        ("nowhere_at_all:search", "the module cannot be imported"),
+        ("mysearch:absent", "mysearch has no 'absent'"),
+    ],
+)
+@pytest.mark.usefixtures("own")
+def test_an_unknown_one_is_one_line(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "run", "own.jsonl", "--retriever", name, "--out", "runs"]) != 0
+    assert said in capsys.readouterr().err

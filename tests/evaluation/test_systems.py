@@ -1,27 +1,44 @@
-"""The systems' prompts and decoders against a scripted engine; the untuned one against real tokenizers."""
+"""The systems: prompts and decoders against a scripted engine and real tokenizers; search by tags; endpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import tagged
 import tiny
+from chat_server import ChatServer, said
+from scripted_run import data_file
 from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, VOCABULARY, Characters, seen
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.cli.main import main
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
+from selfrag.decoding.search_tags import PROFILES
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
+from selfrag.evaluation.baselines import Chat, FineTuned, Prompted, Untuned, endpoint_system
 from selfrag.evaluation.items import Item, output_of
 from selfrag.evaluation.presets import preset
-from selfrag.evaluation.runner import scores
-from selfrag.evaluation.systems import ROLES, Reflective, System, named_system, parse_settings
+from selfrag.evaluation.records import read_manifest, read_records
+from selfrag.evaluation.runner import Run, answer_here, run_all, scores
+from selfrag.evaluation.systems import (
+    ROLES,
+    Reflective,
+    Searching,
+    System,
+    known_systems,
+    named_system,
+    parse_settings,
+)
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
+from selfrag.evaluation.task_files import TaskFile
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec
 
@@ -34,10 +51,6 @@ CODEC = Characters()
 UNTUNED = Untuned(CODEC, Chat(tuple(CODEC.encode("<user>")), tuple(CODEC.encode("<bot>")), "test"), EOS, 2)
 
 
-def characters(text: str) -> tuple[int, ...]:
-    return tuple(CODEC.encode(text))
-
-
 def answer(one: System, item: Item, task: Task, reply: Any) -> tuple[Answer, ScriptedEngine]:
     engine = ScriptedEngine(reply, EOS, limits=LIMITS)
     (event,) = [e for e in drive([one.decoder(item, task)], engine, None) if isinstance(e, Answered | Broken)]
@@ -47,7 +60,7 @@ def answer(one: System, item: Item, task: Task, reply: Any) -> tuple[Answer, Scr
 
 
 def says(text: str) -> Any:
-    return lambda request: Reply((*characters(text), EOS))
+    return lambda request: Reply((*CODEC.encode(text), EOS))
 
 
 def prefers(letter: str) -> Any:
@@ -77,7 +90,7 @@ def test_a_closed_set_is_scored_and_not_written() -> None:
     found, engine = answer(UNTUNED, CHOICE, CLOSED, prefers("B"))
     (request,) = engine.requests
     assert seen(request.prompt_ids).endswith("Question: Choose.\n\nAnswer with one of: A, B.<bot>")
-    assert request.watch_ids == characters("AB")
+    assert request.watch_ids == tuple(CODEC.encode("AB"))
     assert found.text == "B"
     assert [node.likelihood for node in found.trace.nodes] == pytest.approx([0.125, 0.875])
 
@@ -89,6 +102,20 @@ def test_a_choice_is_written_where_the_task_says_so(one: System) -> None:
     found, engine = answer(one, item, task, says("False. Tea cures nothing."))
     assert (found.text, engine.requests[0].max_tokens) == ("False. Tea cures nothing.", 50)
     assert scores(item, task, output_of(found))["option_match"] == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("item", "task"), [(ITEM, SHORT), (CHOICE, CLOSED)])
+def test_a_request_that_fails_breaks_its_item_with_the_reason(item: Item, task: Task) -> None:
+    with pytest.raises(UserError, match="no memory"):
+        answer(UNTUNED, item, task, lambda request: Failed("no memory"))
+
+
+def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
+    """The baselines of ASQA are told to cite `[1][2][3]`; what they do not cite is not cited."""
+    found, _ = answer(UNTUNED, ITEM, LONG, says("Ann [2]. Bob [2][9]."))
+    every, told = output_of(found, cite_all=True), output_of(found, cite_all=True, marked=True)
+    assert (every.cited, told.cited) == (("d1", "d2"), ("d2",))
+    assert [preset("asqa").task(name).marked for name in ("baseline", "official")] == [True, False]
 
 
 def test_layouts_of_instruction_tuned_models() -> None:
@@ -117,14 +144,12 @@ def test_the_fine_tuned_models_read_what_their_rows_taught() -> None:
     assert (plain.text, plain.citations) == ("Paris", ())
     sail, engine = answer(FineTuned(PROMPTING, 1), ITEM, SHORT, says("Paris"))
     assert seen(engine.requests[0].prompt_ids) == "### Instruction:\nQ\n\n### Response:\n<d1>"
-    assert VOCABULARY.ids["[Retrieval]"] not in engine.requests[0].prompt_ids
     assert [passage.id for passage in sail.citations] == ["d1"]
-    chosen, engine = answer(FineTuned(PROMPTING, 1), CHOICE, CLOSED, prefers("A"))
-    assert chosen.text == "A"
-    assert output_of(chosen, cite_all=True).cited == ("d1",)
+    chosen, _ = answer(FineTuned(PROMPTING, 1), CHOICE, CLOSED, prefers("A"))
+    assert (chosen.text, output_of(chosen, cite_all=True).cited) == ("A", ("d1",))
 
 
-def test_ours_keeps_the_budget_of_the_task() -> None:
+def test_ours_keeps_the_budget_of_the_task_and_reads_the_passages_of_the_item() -> None:
     ours = Reflective(PROMPTING, Decoding(mode="never", max_segments=9, answer_tokens=900))
     policy = ours.policy(SHORT)
     assert (policy.max_segments, policy.segment_tokens, policy.answer_tokens, policy.mode) == (1, 50, 50, "never")
@@ -133,21 +158,12 @@ def test_ours_keeps_the_budget_of_the_task() -> None:
     assert engine.requests[0].max_tokens == 50
     output = output_of(found)
     assert (output.text, output.cited, output.retrieved) == ("Paris", (), False)
-
-
-def test_ours_always_reads_the_passages_of_the_item() -> None:
     ours = Reflective(PROMPTING, Decoding(mode="always", passages=2))
     relevant = VOCABULARY.ids["[Relevant]"]
-    found, engine = answer(ours, ITEM, SHORT, lambda request: Reply((relevant, *characters("Paris"), EOS)))
+    found, engine = answer(ours, ITEM, SHORT, lambda request: Reply((relevant, *CODEC.encode("Paris"), EOS)))
     assert [seen(r.prompt_ids).rpartition("\n")[2] for r in engine.requests] == ["[Retrieval]<d1>", "[Retrieval]<d2>"]
     output = output_of(found)
     assert (output.cited, output.read, output.retrieved) == (("d1",), ("d1", "d2"), True)
-
-
-@pytest.mark.parametrize(("item", "task"), [(ITEM, SHORT), (CHOICE, CLOSED)])
-def test_a_request_that_fails_breaks_its_item_with_the_reason(item: Item, task: Task) -> None:
-    with pytest.raises(UserError, match="no memory"):
-        answer(UNTUNED, item, task, lambda request: Failed("no memory"))
 
 
 def test_nothing_in_a_passage_or_question_becomes_a_control_token_of_the_chat() -> None:
@@ -167,24 +183,20 @@ def test_nothing_in_a_passage_or_question_becomes_a_control_token_of_the_chat() 
     assert untuned.chat.source == "chat_template"
 
 
-def test_a_tokenizer_without_a_chat_template_gets_the_instruction_layout() -> None:
+def test_chat_templates_that_are_missing_or_cannot_be_used() -> None:
     tokenizer = tiny.sentencepiece_tokenizer(reflection=False)
     untuned = named_system("base", tokenizer)
     ids = untuned.prompt(ITEM, "Answer.").ids
     assert ids[0] == tokenizer.bos_token_id
     assert "### Response:" in HFTextCodec(tokenizer).decode(ids)
     assert untuned.chat.source == "selfrag"
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [("{{ raise_exception('no system turn') }}", "cannot be rendered"), ("{{ 'fixed' }}", "changes or repeats")],
-)
-def test_a_chat_template_that_cannot_be_used(template: str, message: str) -> None:
-    tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    tokenizer.chat_template = template
-    with pytest.raises(UserError, match=message):
-        named_system("rag-1", tokenizer)
+    for template, message in (
+        ("{{ raise_exception('no system turn') }}", "cannot be rendered"),
+        ("{{ 'fixed' }}", "changes or repeats"),
+    ):
+        tokenizer.chat_template = template
+        with pytest.raises(UserError, match=message):
+            named_system("rag-1", tokenizer)
 
 
 def test_systems_by_name() -> None:
@@ -194,6 +206,14 @@ def test_systems_by_name() -> None:
     ours = named_system("selfrag-adaptive", tokenizer, {"threshold": 0.5, "weights": Weights(issup=2.0)})
     assert (ours.decoding.mode, ours.decoding.threshold, ours.decoding.weights.issup) == ("adaptive", 0.5, 2.0)
     assert named_system("rag-5", tokenizer, {"passages": 3}).as_dict()["passages"] == 3
+    for profile in PROFILES:
+        assert profile in known_systems()
+        stated = named_system(profile, tokenizer, {"searches": 2, "passages": 7}).as_dict()
+        assert (stated["profile"]["name"], stated["budget"]["searches"], stated["budget"]["passages"]) == (
+            profile,
+            2,
+            7,
+        )
     with pytest.raises(UserError, match="lacks 15 of 15 reflection tokens"):
         named_system("sail", tiny.byte_level_tokenizer(reflection=False))
     for name, settings, message in (
@@ -204,18 +224,11 @@ def test_systems_by_name() -> None:
         ("rag-1", {"beam": 2}, "unknown setting 'beam'; known: passages"),
         ("rag-1", {"passages": -1}, "passages=-1"),
         ("base", {"layout": "vicuna"}, "layout='vicuna': choose one of selfrag, alpaca, llama2-chat"),
+        ("search-r1", {"treshold": 0.5}, "unknown setting 'treshold'"),
+        ("search-r1", {"searches": -1}, "searches"),
     ):
         with pytest.raises(UserError, match=message):
             named_system(name, tokenizer, settings)
-
-
-def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
-    """The baselines of ASQA are told to cite `[1][2][3]`; what they do not cite is not cited."""
-    found, _ = answer(UNTUNED, ITEM, LONG, says("Ann [2]. Bob [2][9]."))
-    every, told = output_of(found, cite_all=True), output_of(found, cite_all=True, marked=True)
-    assert (every.cited, told.cited) == (("d1", "d2"), ("d2",))
-    assert preset("asqa").task("baseline").marked
-    assert not preset("asqa").task("official").marked
 
 
 def test_settings_on_a_command_line() -> None:
@@ -226,3 +239,134 @@ def test_settings_on_a_command_line() -> None:
         parse_settings(["threshold"])
     assert parse_settings(["calibrated=false", "threshold=none"]) == {"calibrated": False, "threshold": None}
     assert parse_settings(["threshold={[]: 1}"]) == {"threshold": "{[]: 1}"}  # refused by whoever knows the field
+
+
+# Models that search by tags
+
+
+def searching(folder: Path, turns: Any = tagged.two_searches, live: bool = True, **options: Any) -> dict[str, Any]:
+    """The one record of a run."""
+    scripted, _, engine = tagged.model(turns, **options)
+    found: list[str] = []
+
+    def search(queries: Sequence[str], k: int) -> list[Sequence[Passage]]:
+        found.extend(queries)
+        return [tagged.FOUND[:k] for _ in queries]
+
+    item = replace(ITEM, instruction="Who?", passages=tagged.FOUND[:1], answers=("Text of d2",))
+    file = TaskFile("set", Path("set.jsonl"), "0" * 64, SHORT, (item,), 1)
+    run_all(
+        [Run(Searching(scripted.searcher, live=live), {"name": "tags"}, folder)],
+        [file],
+        answer_here(lambda: engine, search),
+    )
+    (record,) = read_records(folder / "set.jsonl")
+    prompts = [tagged.CODEC.surface(one.prompt_ids) for one in engine.requests]
+    return {**record, "searched": found, "prompts": prompts}
+
+
+def test_it_searches_by_itself_or_each_search_gets_the_items_passages(tmp_path: Path) -> None:
+    record = searching(tmp_path / "live")
+    assert "Question: Who?\n" in record["prompts"][0]
+    assert record["searched"] == ["first", "second one"]
+    assert (record["text"], record["cited"], record["read"]) == ("Text of d2.", ["d2"], ["d1", "d2", "d3"])
+    assert (record["usage"]["searches"], record["scores"]["contains"]) == (2, [1.0, 1.0])
+    record = searching(tmp_path / "given", live=False)
+    assert (record["searched"], record["read"], record["cited"]) == ([], ["d1"], [])
+    assert record["prompts"][-1].count("Text of d1.") == 2
+    assert "Text of d2" not in record["prompts"][-1]
+
+
+def test_no_answer_within_the_budget_is_a_wrong_answer_with_its_reason(tmp_path: Path) -> None:
+    record = searching(tmp_path, lambda text: "I do not know what to do", tokens=10)
+    assert (record["text"], record["error"]) == ("", None)
+    assert record["partial"] == "the model gave no answer within its budget"
+    assert record["scores"]["contains"] == [0.0, 1.0]
+
+
+@pytest.mark.engine
+def test_a_real_model_and_a_retriever_of_ones_own(tmp_path: Path, tiny_llama: Path, monkeypatch: Any) -> None:
+    row = {"id": "q", "instruction": "Who?", "answers": ["a"], "task": "short_qa"}
+    (tmp_path / "finder.py").write_text(
+        "from retrieval.passage import Passage\n"
+        "def search(queries, k):\n"
+        "    return [[Passage('p', 'a text', 'T')][:k] for _ in queries]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["eval", "run", str(data_file(tmp_path, row)), "--system", "search-r1", "--model", str(tiny_llama)]
+    command += ["--engine", "transformers", "--retriever", "finder:search", "--found", "1", "--set", "tokens=20"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    assert read_manifest(tmp_path / "search-r1")["identity"]["system"]["searches"] == "by itself"
+    assert [one["id"] for one in read_records(tmp_path / "search-r1" / "set.jsonl")] == ["q"]
+
+
+# Behind an endpoint
+
+
+def test_prompts_of_an_endpoint_word_for_word() -> None:
+    published = preset("popqa").task("baseline")
+    long = Passage("a", "He was born in Ulm. " + "More. " * 300, "Einstein")
+    item = replace(ITEM, instruction="Where?", passages=(long, Passage("b", "Ulm is a city.", "")))
+    assert Prompted(None, 0).prompt(item, published) == "Where?"
+    shown = "[1] Einstein He was born in Ulm.\n\n[2] Ulm is a city.\n\n"
+    assert Prompted(None, 5, 6).prompt(item, published) == f"{shown}Where?"
+    one = "[1] Einstein He was born in Ulm."
+    asked = f"Use these passages to answer the question.\n\n{one}\n\nQuestion: Where?\n\n{SHORT.hint}"
+    assert Prompted(None, 1, 6).prompt(item, SHORT) == asked
+    task = preset("asqa").task("baseline")
+    assert endpoint_system("rag", None, None, task).passages == 5
+    assert endpoint_system("rag", None, {"passages": 2}, task).passages == 2
+    assert endpoint_system("base", None).passages == 0
+
+
+def test_a_run_over_an_endpoint(tmp_path: Path) -> None:
+    """One question of three is refused."""
+    rows = [
+        {"task": "short_qa", "id": f"q{n}", "instruction": f"Where is {n}?", "answers": ["Ulm"],
+         "passages": [{"id": "a", "title": "T", "text": f"Text {n}."}]}
+        for n in range(3)
+    ]  # fmt: skip
+
+    def reply(body: dict[str, Any]) -> Any:
+        asked = body["messages"][-1]["content"]
+        if "Where is 1?" in asked:
+            return 400, {"error": {"message": "no"}}
+        return said("In Ulm." if "[1]" in asked else "Rome")
+
+    with ChatServer(reply) as server:
+        model, systems = f"gpt@{server.url}/v1", ["--system", "base", "--system", "rag-1"]
+        command = ["eval", "run", str(data_file(tmp_path, *rows)), "--model", model, *systems, "-o", str(tmp_path)]
+        assert main(command) == 0
+        asked = len(server.bodies)
+        assert main(command) == 0  # all is recorded
+        assert len(server.bodies) == asked
+    assert {(body["model"], body["temperature"]) for body in server.bodies} == {("gpt", 0.0)}
+    identity = read_manifest(tmp_path / "rag-1")["identity"]
+    assert (identity["engine"], identity["model"]) == ("endpoint", {"name": "gpt"})
+    first, refused, _ = read_records(tmp_path / "rag-1" / "set.jsonl")
+    assert (first["text"], first["cited"], first["read"], first["usage"]["prompt_tokens"]) == (
+        "In Ulm.",
+        ["a"],
+        ["a"],
+        7,
+    )
+    assert "no answer could be written" in refused["error"]
+    assert [one["text"] for one in read_records(tmp_path / "base" / "set.jsonl") if not one["error"]] == ["Rome"] * 2
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["base", "--engine", "vllm"], "leave the engine and its settings out"),
+        (["base", "--ray", "local"], "leave --ray out"),
+        (["selfrag-always"], "selfrag-always needs a checkpoint; an endpoint runs base, rag, rag-1, rag-5"),
+        (["base", "--set", "beam=2"], "--set beam"),
+    ],
+)
+def test_what_an_endpoint_cannot_do_is_one_line(tmp_path: Path, capsys: Any, more: list[str], message: str) -> None:
+    row = {"task": "short_qa", "id": "q", "instruction": "Where?", "answers": ["Ulm"], "passages": []}
+    command = ["eval", "run", str(data_file(tmp_path, row)), "--model", "gpt@http://127.0.0.1:9/v1"]
+    assert main([*command, "-o", str(tmp_path / "runs"), "--system", *more]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

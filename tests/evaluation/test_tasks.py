@@ -1,18 +1,38 @@
-"""Kinds of task by fields, closed sets, strict reading, evidence from an index."""
+"""Tasks: kinds by fields, strict reading, published ones with wordings byte for byte, files of public originals."""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
+from loopback import Answering, loopback
 from scripted_run import data_file as write
+from table5 import CHOOSE, CITE, CLAIM
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.cli.main import main
+from selfrag.decoding.driver import drive
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Failed
+from selfrag.engines.scripted import ScriptedEngine
+from selfrag.evaluation import public_data
 from selfrag.evaluation.items import Item, choices
+from selfrag.evaluation.presets import COLUMNS, PRESETS, Given, preset, rows
+from selfrag.evaluation.public_data import ROWS, Original, make, public_sets
+from selfrag.evaluation.systems import system_of_task
+from selfrag.evaluation.tables import compact
 from selfrag.evaluation.task import BIOGRAPHY, CLOSED, LIST, LONG, SHORT, task_of
 from selfrag.evaluation.task_files import read_task, read_tasks, searched
+from selfrag.reflection.weights import Weights
 
 ROW: dict[str, Any] = {"id": "a", "task": "short_qa", "instruction": "who?", "answers": ["Ann"]}
 CHOICE = {
@@ -23,8 +43,8 @@ CHOICE = {
     "label": "B",
     "options": ["x", "y"],
 }
-EVIDENCE = {"passages": [{"id": "p", "text": "x"}]}
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "eval" / "dev"
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "data" / "eval" / "dev"
 
 
 def closed(label: str, *options: str) -> Item:
@@ -35,7 +55,6 @@ def test_a_label_names_an_option_by_text_letter_or_number() -> None:
     assert choices(closed("true", "true", "false")).surfaces == ("true", "false")
     assert choices(closed("B", "x", "y", "z")).surfaces == ("A", "B", "C")
     assert choices(closed("2", "x", "y")).surfaces == ("1", "2")
-    assert choices(closed("2", "x", "y")).right == "2"
 
 
 @pytest.mark.parametrize("label", ["D", "4", "maybe", "0"])
@@ -45,19 +64,18 @@ def test_defect_28_a_label_out_of_range_is_refused(label: str) -> None:
 
 
 def test_the_kind_follows_from_the_fields() -> None:
-    words = " ".join(["word"] * 11)
+    words, sets = " ".join(["word"] * 11), (("a",), ("b",))
     known = {
         closed("A", "x", "y"): CLOSED,
         Item("q", "?", True, task="short_qa_multihop", references=(words,)): SHORT,
         Item("q", "?", True, task="long_form", references=("x",)): LONG,
         Item("q", "?", True, task="something", references=("two words",)): SHORT,
         Item("q", "?", True, task="something", references=(words,)): LONG,
-        Item("q", "?", True, task="x", references=("a", "b"), answer_sets=(("a",), ("b",))): LIST,
-        Item("q", "?", True, task="long_qa", references=("a", "b"), answer_sets=(("a",), ("b",))): LONG,
+        Item("q", "?", True, task="x", references=("a", "b"), answer_sets=sets): LIST,
+        Item("q", "?", True, task="long_qa", references=("a", "b"), answer_sets=sets): LONG,
         Item("q", "?", True, task="x", topic="Ann"): BIOGRAPHY,
     }
-    for item, kind in known.items():
-        assert task_of(item) is kind, item
+    assert {item: task_of(item) for item in known} == known
 
 
 def test_a_file_is_read_with_its_kind_and_a_seeded_sample_in_order(tmp_path: Path) -> None:
@@ -70,18 +88,15 @@ def test_a_file_is_read_with_its_kind_and_a_seeded_sample_in_order(tmp_path: Pat
     assert file.items != read_task(path, limit=5, seed=4).items
 
 
-def test_a_file_names_its_metrics_in_its_first_row(tmp_path: Path) -> None:
-    task = read_task(write(tmp_path, ROW | {"metrics": ["f1", "str_em"]}, ROW | {"id": "b"})).task
-    assert (task.headline, [metric.name for metric in task.metrics]) == ("f1", ["f1", "str_em"])
-    assert (task.kind, task.new_tokens) == (SHORT.kind, SHORT.new_tokens)
-
-
-def test_fields_of_a_row_reach_the_item(tmp_path: Path) -> None:
+def test_fields_of_a_row_reach_the_item_and_metrics_the_task(tmp_path: Path) -> None:
     passages = [{"id": f"p{i}", "title": f"T{i}", "text": "x"} for i in range(3)]
     given = {"claims": ["Ann paints."], "topic": "Ann", "passages": passages, "support": ["T2", "T0"]}
-    (item,) = read_task(write(tmp_path, ROW | {"task": "trivia"} | given)).items
+    file = read_task(write(tmp_path, ROW | {"task": "trivia", "metrics": ["f1", "str_em"]} | given))
+    (item,) = file.items
     assert (item.claims, item.topic, item.gold) == (("Ann paints.",), "Ann", {"p0", "p2"})
     assert item.answers == ("Ann",)  # of an unknown kind of short answers, too
+    assert [metric.name for metric in file.task.metrics] == ["f1", "str_em"]
+    assert (file.task.headline, file.task.kind, file.task.new_tokens) == ("f1", SHORT.kind, SHORT.new_tokens)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +113,7 @@ def test_fields_of_a_row_reach_the_item(tmp_path: Path) -> None:
         ([ROW | {"passages": [{"id": "p", "text": "x"}] * 2}], r"set.jsonl:1: two passages have one id"),
         ([], r"set.jsonl: no rows"),
         ([ROW | {"metrics": ["bleu"]}], r"set.jsonl:1: unknown metric 'bleu'; all are in docs/"),
-        ([ROW | {"metrics": ["mauve"]}], r"set.jsonl:1: metric mauve needs a model"),
-        ([ROW | EVIDENCE, ROW | {"id": "b"}], r"set.jsonl:2: no passages, though the rows before it have some; fill"),
+        ([ROW | {"passages": [{"id": "p", "text": "x"}]}, ROW | {"id": "b"}], r"set.jsonl:2: no passages, though"),
         ([ROW, ROW | {"id": "b", "metrics": ["f1"]}], r"set.jsonl:2: 'metrics' differ from those of the first row"),
         ([ROW | {"task": "x", "answers": [["a"], ["b"]]}, ROW | {"id": "b"}], r"set.jsonl:2: kind short after .* list"),
     ],
@@ -111,10 +125,8 @@ def test_bad_files_are_named_by_line(tmp_path: Path, rows: list[dict[str, Any]],
 
 def test_passages_are_searched_for_items_without_any_by_their_question(tmp_path: Path) -> None:
     own = {"passages": [{"id": "own", "title": "", "text": "x"}]}
-    file = read_task(
-        write(tmp_path, CHOICE, CHOICE | {"id": "d"} | own, CHOICE | {"id": "e", "question": "Which one?"}),
-        searched=True,
-    )
+    given = (CHOICE, CHOICE | {"id": "d"} | own, CHOICE | {"id": "e", "question": "Which one?"})
+    file = read_task(write(tmp_path, *given), searched=True)
     asked: list[str] = []
 
     def search(queries: Any, k: int) -> list[list[Passage]]:
@@ -137,3 +149,300 @@ def test_the_given_files_are_read() -> None:
         "nq_dev": ("short", 589),
         "truthfulqa_mc": ("closed", 816),
     }
+
+
+# Published tasks
+
+CTX = [{"id": "7", "title": "Ann", "text": "Ann is a painter.", "score": "1.6"}, {"title": "Web", "text": "Found."}]
+WON = [{"id": "9", "title": "T", "text": "Ann won.", "score": 0.8, "answers_found": [1, 0]}] * 7
+PAIRS = [{"context": "x", "question": "Most?", "short_answers": names} for names in (["Ann", "Ann Roe"], ["Bob"])]
+FILES: dict[str, dict[str, Any]] = {
+    "popqa": {"id": 4222362, "possible_answers": '["painter", "artist"]', "question": "What is she?", "ctxs": CTX},
+    "triviaqa": {"question": "Who painted it?", "answers": ["Ann Roe", "A. Roe"], "ctxs": CTX},
+    "pubhealth": {"claim": "Tea cures.", "question": "Tea cures.", "answers": ["REFUTES"], "ctxs": CTX},
+    "arc-challenge": {
+        "id": "Mercury_1",
+        "question": "What is hot?",
+        "choices": {"text": ["Ice", "The sun", "Snow"], "label": ["1", "2", "3"]},
+        "answerKey": "2",
+        "ctxs": CTX,
+    },
+    "biographies": {"topic": "Ann Roe", "input": "Question: Tell me a bio of Ann Roe.", "cat": ["rare"], "ctxs": CTX},
+    "asqa": {
+        "sample_id": "-633",
+        "question": "Who has the record?",
+        "qa_pairs": PAIRS,
+        "annotations": [{"knowledge": [], "long_answer": text} for text in ("Ann and Bob.", "Bob.")],
+        "docs": WON,
+    },
+    "qampari": {"id": "q1", "question": "Which films?", "answers": [["Jaws"], ["Duel", "The Duel"]], "docs": CTX},
+}
+QAMPARI = {
+    "qid": "12__wikidata_simple__dev",
+    "question_text": "Which films?",
+    "answer_list": [{"answer_text": "Jaws", "aliases": ["Jaws", "jaws"], "proof": [{"proof_text": "x", "pid": "1"}]}],
+}
+
+
+def read(path: Path, name: str, protocol: str = "paper", **options: Any) -> tuple[Item, ...]:
+    return read_task(Given(path, preset(name), protocol), **options).items
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "wanted"),
+    [
+        ("popqa", {}, {"id": "4222362", "answers": ("painter", "artist"), "query": "What is she?"}),
+        ("triviaqa", {}, {"id": "row-1", "answers": ("Ann Roe", "A. Roe")}),
+        ("pubhealth", {}, {"label": "false", "options": ("true", "false")}),
+        ("arc-challenge", {}, {"label": "B", "options": ("Ice", "The sun", "Snow")}),
+        ("biographies", {}, {"topic": "Ann Roe", "query": "Ann Roe", "references": ()}),
+        ("asqa", {}, {"answer_sets": (("Ann", "Ann Roe"), ("Bob",)), "references": ("Ann and Bob.", "Bob.")}),
+        ("qampari", {}, {"answer_sets": (("Jaws",), ("Duel", "The Duel"))}),
+        ("qampari", QAMPARI, {"id": QAMPARI["qid"], "answer_sets": (("Jaws", "jaws"),), "query": "Which films?"}),
+    ],
+)
+def test_a_row_of_a_public_file_is_an_item(tmp_path: Path, name: str, row: Any, wanted: dict[str, Any]) -> None:
+    (item,) = read(write(tmp_path, row or FILES[name]), name, searched=True)
+    assert {key: getattr(item, key) for key in wanted} == wanted
+
+
+def test_passages_have_ids_and_a_protocol_keeps_the_first(tmp_path: Path) -> None:
+    (popqa,), (asqa,) = (read(write(tmp_path, FILES[name]), name) for name in ("popqa", "asqa"))
+    assert [(p.id, p.title) for p in popqa.passages] == [("7", "Ann"), ("p2", "Web")]
+    assert [p.id for p in asqa.passages] == ["9", "9#2", "9#3", "9#4", "9#5"]
+    many = write(tmp_path, FILES["biographies"] | {"ctxs": [{"text": str(n)} for n in range(12)]})
+    assert [len(read(many, "biographies", how)[0].passages) for how in ("paper", "official")] == [10, 5]
+    wrapped = tmp_path / "b.json.gz"  # one array is read as lines are
+    wrapped.write_bytes(gzip.compress(json.dumps({"data": [FILES["asqa"]], "args": []}).encode()))
+    assert read(wrapped, "asqa") == (asqa,)
+
+
+LISTED = "Answer the following question with a list of all correct answers, separated by commas."
+OPTIONS = "\nA: Ice\nB: The sun\nC: Snow"
+ANN = "[1] Ann\nAnn is a painter.\n\n"
+FIVE = "".join(f"[{n}] T\nAnn won.\n\n" for n in range(1, 6))
+STATED = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
+CANDIDATES = "Given four answer candidates, A, B, C and D, choose the best answer choice."
+AMBIGUOUS = (
+    "Answer the following question. The question may be ambiguous and have multiple correct answers, and in that"
+    " case, you have to provide a long-form answer including all correct answers."
+)
+PROMPTS = {  # the documents of a baseline with retrieval, and all that a model without is asked
+    **{f"popqa/{p}": (ANN, "What is she?") for p in ("paper", "table-5", "official", "baseline")},
+    **{f"triviaqa/{p}": (ANN, "Who painted it?") for p in ("paper", "table-5", "official", "baseline")},
+    **{f"pubhealth/{p}": (ANN, f"{STATED}\n\n## Input:\n\nTea cures.") for p in ("paper", "official")},
+    "pubhealth/table-5": (ANN, f"{CLAIM}\n\n## Input:\n\nTea cures."),
+    **{f"pubhealth/{p}": (ANN, f"{CLAIM}\n\n### Input:\nTea cures.") for p in ("baseline", "baseline-scored")},
+    "arc-challenge/paper": (ANN, f"{CANDIDATES}\n\n## Input:\n\nWhat is hot?{OPTIONS}"),
+    "arc-challenge/table-5": (ANN, f"{CHOOSE}\n\n## Input:\n\nWhat is hot?{OPTIONS}"),
+    "arc-challenge/official": (ANN, f"{CANDIDATES}\n\n### Input:\nWhat is hot?{OPTIONS}\nD: "),
+    "arc-challenge/baseline": (ANN, f"{CHOOSE}\n\n### Input:\nWhat is hot?{OPTIONS}"),
+    "arc-challenge/baseline-scored": (ANN, f"{CHOOSE}\n\n### Input:\nWhat is hot?{OPTIONS}"),
+    **{f"biographies/{p}": (ANN, "Tell me a bio about Ann Roe") for p in ("paper", "baseline")},
+    "biographies/official": (ANN, "Question: Tell me a bio of Ann Roe."),
+    "asqa/paper": ("[1] T\nAnn won.\n\n", f"{AMBIGUOUS}\n\n## Input:\n\nWho has the record?"),
+    "asqa/official": ("[1] T\nAnn won.\n\n", f"{AMBIGUOUS}## Input:\n\nWho has the record?"),
+    "asqa/baseline": (FIVE, f"{CITE}\n\n### Input:\nWho has the record?"),
+    "qampari/paper": (ANN, f"{LISTED}\n\n## Input:\n\nWhich films?"),
+    "qampari/baseline": (f"{ANN}[2] Web\nFound.\n\n", f"{LISTED}\n\n### Input:\nWhich films?"),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    made = tiny.byte_level_tokenizer()
+    made.chat_template = "{% for m in messages %}<user>{{ m['content'] }}<bot>{% endfor %}"
+    return made
+
+
+@pytest.mark.parametrize("mark", [f"{name}/{how}" for name, one in PRESETS.items() for how in one.protocols])
+def test_the_whole_prompt_of_a_protocol_byte_for_byte(tmp_path: Path, tokenizer: Any, mark: str) -> None:
+    """Nothing of ours is said; short tasks are read with one document, ASQA with five (section 4.3)."""
+    name, how = mark.split("/")
+    file = read_task(Given(write(tmp_path, FILES[name]), preset(name), how))
+    assert (file.name, file.task.as_dict()["preset"], file.task.kind) == (name, mark, PRESETS[name].kind)
+    documents, asked = PROMPTS[mark]
+    for system, want in (
+        ("base", f"<user>{asked}<bot>"),
+        ("rag", f"<user>{documents}{asked}<bot>"),
+        ("finetuned", f"### Instruction:\n{asked}\n\n### Response:\n"),
+    ):
+        found = system_of_task(system, tokenizer, file.task)
+        engine = ScriptedEngine(lambda request: Failed("seen"), tokenizer.eos_token_id)
+        list(drive([found.decoder(file.items[0], file.task)], engine, None))
+        assert tokenizer.decode(engine.requests[0].prompt_ids) == want
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("popqa", {"id": 4222362}, "id '4222362' occurs twice, first in row 1"),
+        ("popqa", {"possible_answers": "[]"}, "'possible_answers' is empty"),
+        ("popqa", {"possible_answers": '[" "]'}, "'possible_answers' has a blank answer"),
+        ("popqa", {"possible_answers": None}, "no 'answers' or 'possible_answers' or 'answer'"),
+        ("popqa", {"ctxs": []}, "no passages: 'ctxs' or 'docs' is missing or empty"),
+        ("popqa", {"ctxs": [{"title": "T"}]}, "passage 1 of 'ctxs' needs a 'text'"),
+        ("popqa", {"id": True}, "'id' must be text or a whole number"),
+        ("pubhealth", {"answers": ["mixture"]}, "'answers' must be true or false"),
+        ("arc-challenge", {"answerKey": "5"}, "'answerKey' '5' is none of the labels 1, 2, 3"),
+        ("arc-challenge", {"choices": {"text": ["a"], "label": ["A", "B"]}}, "of the same length"),
+        ("arc-challenge", {"choices": {"text": ["a", "a"], "label": ["1", "2"]}}, "two options are equal"),
+        ("asqa", {"qa_pairs": []}, "'qa_pairs' must be a list of at least one"),
+        ("qampari", {"answers": [[]]}, "'answers' is empty"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, name: str, change: dict[str, Any], message: str) -> None:
+    changed = FILES[name] | {"id": "b", "sample_id": "b"} | change
+    second = {key: value for key, value in changed.items() if value is not None}
+    with pytest.raises(UserError, match=rf"set\.jsonl:2: .*{message}"):
+        read(write(tmp_path, FILES[name], second), name)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[]", "x.json: no rows"),
+        (b"[\n3\n]", "x.json: row 1: a row must be an object, not int"),
+        (b'[\n{"question":\n "\xff"}]', "x.json:3: not UTF-8"),
+        (b"{]\n", "x.json:1: "),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read(tmp_path / "x.json", "triviaqa")
+
+
+def test_settings_are_the_policy_where_it_differs_from_the_defaults() -> None:
+    """Algorithm 1 line 6: the critiques at every segment. Eq. 3: an option's critique is added to its probability."""
+    assert preset("popqa").settings() == {"passages": 10, "undefined": "force"}
+    closed = {"segment_tokens": 50, "undefined": "force", "aggregate": "sum"}
+    assert preset("pubhealth").settings() == preset("arc-challenge").settings("table-5") == closed
+    assert preset("asqa").settings() == {"threshold": 0.0, "segment_tokens": 300, "undefined": "force"}
+    official = preset("asqa").settings("official")
+    assert (official["mode"], official["weights"], official["likelihood"]) == ("always", Weights(isuse=0.0), "none")
+    short = preset("popqa").settings("official")
+    assert (short["retrieve_test"], short["undefined"], short["weights"]) == ("log_ratio", "zero", Weights(isuse=1.0))
+    budgets = [(one.new_tokens, one.segments) for one in map(preset("asqa").task, preset("asqa").protocols)]
+    assert budgets == [(1024, 7), (1800, 6), (100, 1)]
+    written, scored = preset("pubhealth").task("baseline"), preset("pubhealth").task("baseline-scored")
+    assert (written.headline, written.new_tokens, written.written) == ("option_match", 50, True)
+    assert (scored.headline, scored.written) == ("accuracy", False)
+    for what in PRESETS.values():
+        for name, how in what.protocols.items():
+            if how.decoding is not None:
+                rebuilt = Decoding(**what.settings(name), max_segments=how.decoding.max_segments)
+                assert rebuilt == how.decoding, (what.name, name)
+
+
+def test_what_a_command_line_names(tmp_path: Path) -> None:
+    assert Given.parse("a/b.jsonl") == Given(Path("a/b.jsonl"))
+    assert Given.parse("popqa=x=y.jsonl") == Given(Path("x=y.jsonl"), preset("popqa"))
+    assert Given.parse("asqa/official=f.json") == Given(Path("f.json"), preset("asqa"), "official")
+    own = tmp_path / "popqa=x.jsonl"
+    own.touch()
+    assert Given.parse(str(own)).preset is None
+    with pytest.raises(UserError, match="unknown task 'popkuh'; known: popqa, triviaqa"):
+        Given.parse("popkuh=f.jsonl")
+    with pytest.raises(UserError, match="popqa has no protocol 'mine'; it has paper, table-5, official, baseline"):
+        Given.parse("popqa/mine=f.jsonl")
+    with pytest.raises(UserError, match="two files are called popqa"):
+        read_tasks([Given.parse("popqa=a.jsonl"), Given.parse("popqa/official=b.jsonl")])
+
+
+def test_tasks_are_described_and_the_page_has_their_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "tasks", "asqa"]) == 0
+    shown = capsys.readouterr().out
+    assert r"correct answers.## Input:\n\nQUESTION'" in shown
+    assert "str_em: 30.0 (7b), 31.7 (13b)" in shown
+    page = (ROOT / "docs" / "guides" / "tasks.md").read_text(encoding="utf-8")
+    assert re.search(r"<!-- tasks -->\n(.*?)<!-- /tasks -->", page, flags=re.S)[1] == compact(COLUMNS, rows())
+
+
+# Development files from public originals
+
+NQ = {"question": "who", "answers": ["Ann"], "ctxs": [{"title": "A", "text": "It was Ann.", "isgold": True}]}
+
+
+def test_rows_are_made_as_measured() -> None:
+    def made(name: str, *raws: Any, selection: str = "") -> list[dict[str, Any]]:
+        return list(ROWS[name](raws, selection.split()))
+
+    asked = "Please choose the correct answer to the question: How will it roll?"
+    listed = "Answer1: slower Answer2: faster Answer3: as fast\n\nAnswer format: answer1/answer2/answer3"
+    (choice,) = made("arc_c", {"instruction": f"{asked}\n\n{listed}", "answer": "answer2"})
+    head = "Given three answer candidates, A, B and C, choose the best answer choice.\n\n## Input:\n\n"
+    assert choice["instruction"] == head + "How will it roll?\nA: slower\nB: faster\nC: as fast"
+    assert (choice["label"], choice["answers"]) == ("B", ["B", "faster"])
+    assert choice["options"] == ["slower", "faster", "as fast"]
+    given = {"question": "Will it?", "mc1_targets": {"No.": 1, "Yes.": 0, "Maybe.": 0}, "mc2_targets": {"No.": 1}}
+    (truth,) = made("truthfulqa_mc", given, given, selection="- cab")  # one is left out, options are shuffled
+    assert (truth["id"], truth["options"], truth["label"]) == ("truthfulqa-1", ["Maybe.", "No.", "Yes."], "B")
+    assert truth["mc2"] == {"No.": 1}
+    evidence = {"id": "7", "claim": "It is French .", "evidence": "It is a French film .", "label": "REFUTES"}
+    (claim,) = made("fever_symmetric", evidence)
+    assert claim["label"] == "false"
+    assert claim["instruction"].endswith("## Input:\n\nIt is French .")
+    assert claim["passages"] == [{"id": "feversym-7-e", "title": "", "text": "It is a French film ."}]
+    passage = {"title": "T", "text": "Because . It is .", "sentences": ["Because .", "It is ."]}
+    output = {"answer": "Because it is.", "selected_sentences": ["Because ."]}
+    answered = {"id": "-3", "input": "why is it so", "passages": [passage], "output": [output]}
+    empty = {**answered, "id": "4", "output": [{"answer": " ", "selected_sentences": []}]}
+    nothing, long = made("clapnq_dev", answered, empty, selection="4 -3")  # in the selected order
+    assert (nothing["label"], nothing["answers"], nothing["gold_passage_ids"]) == ("unanswerable", [], [])
+    assert (long["label"], long["answers"]) == ("answerable", ["Because it is."])
+    assert long["support"] == [{"passage_id": "clapnq-p-3", "sentences": ["Because ."]}]
+    (gold,) = made("nq_gold", {}, NQ, selection="1")
+    assert (gold["id"], gold["answers"], gold["gold_passage_ids"]) == ("nq-1", ["Ann"], ["nq-1-gold"])
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """`nq_gold` of one question, whose original lies in a folder."""
+    content = gzip.compress(json.dumps(NQ).encode(), mtime=0)
+    original = Original("owner/name", "abc", "qa/nq.jsonl.gz", hashlib.sha256(content).hexdigest())
+    made = "".join(map(public_data.json_line, ROWS["nq_gold"]([NQ], ["0"])))
+    checksum = hashlib.sha256(made.encode()).hexdigest()
+    one = replace(public_sets()["nq_gold"], originals=(original,), sha256=checksum, selection="0")
+    monkeypatch.setattr(public_data, "public_sets", lambda: {"nq_gold": one})
+    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "nq.jsonl.gz").write_bytes(content)
+    return tmp_path / "nq.jsonl.gz"
+
+
+def test_a_file_is_made_from_a_folder(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["data", "make", "nq_gold", "--from", str(tmp_path), "-o", str(tmp_path / "dev")]
+    for content, said in ((None, "holds no nq.jsonl.gz; get it from https://raw"), (b"\xff\x00", "has SHA-256 ")):
+        original = small.read_bytes()
+        small.unlink() if content is None else small.write_bytes(content)
+        assert main(command) != 0
+        assert said in (line := capsys.readouterr().err)
+        assert line.count("\n") == 1
+        assert not (tmp_path / "dev").exists()
+        small.write_bytes(original)
+    assert main(command) == 0
+    file = read_task(Path(capsys.readouterr().out.strip()))
+    assert (file.task.kind, file.items[0].answers) == ("short", ("Ann",))
+
+
+def test_originals_are_downloaded_once_and_checked(small: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    served = {"/owner/name/abc/qa/nq.jsonl.gz": b"another file"}
+    asked = []
+
+    class Original(Answering):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.answer(200, served[self.path])
+
+    server = loopback(Original)
+    monkeypatch.setattr(public_data, "HOST", server.url)
+    with pytest.raises(UserError, match="gave another file"):
+        make("nq_gold", tmp_path / "dev")
+    served[asked[0]] = small.read_bytes()
+    first = make("nq_gold", tmp_path / "dev").read_bytes()
+    assert make("nq_gold", tmp_path / "dev").read_bytes() == first
+    assert len(asked) == 2
+    server.stop()
+    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "empty"))
+    with pytest.raises(UserError, match=r"cannot download http://127.*name its folder with --from"):
+        make("nq_gold", tmp_path / "dev")

@@ -5,6 +5,6 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [
-    *map(str, (TESTS / "intrinsics", TESTS / "decoding", TESTS / "evaluation" / "metrics", Path(__file__).parent)),
+    *map(str, (TESTS / "intrinsics", TESTS / "decoding", TESTS / "evaluation", Path(__file__).parent)),
     str(Path(__file__).parent / "self_interpretation"),
 ]

@@ -1,15 +1,19 @@
-"""Bootstrap intervals, AUC, classes and calibration by hand, and against scikit-learn and torchmetrics."""
+"""Bootstrap intervals, AUC, classes and calibration by hand and against scikit-learn and torchmetrics; temperatures."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import tiny
 
+from retrieval.passage import Passage
+from selfrag.cli.main import main
+from selfrag.engines.base import Limits
+from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import mean, pooled_auc
 from selfrag.evaluation.metrics.citations import pair_figures
@@ -26,6 +30,13 @@ from selfrag.evaluation.metrics.classification import (
     plot_reliability,
     reliability,
 )
+from selfrag.evaluation.reflection_calibration import Observed, calibrate, fit, observe, store, write
+from selfrag.prompting import Prompting
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import ISREL, Role
+from selfrag.reflection.vocabulary import STORED, Vocabulary, read_scalings
+from selfrag.tokenization import HFTextCodec
+from selfrag.training.rows import Evidence, Row, Text, Token
 
 
 def test_mean_with_its_interval() -> None:
@@ -58,36 +69,15 @@ def test_answerability_by_hand() -> None:
     figures = [[one.precision.value, one.recall.value, one.f1.value] for one in found.classes.values()]
     assert figures == [pytest.approx([1.0, 0.5, 2 / 3]), pytest.approx([2 / 3, 1.0, 0.8])]
     assert found.weighted_f1.value == pytest.approx((2 / 3 + 0.8) / 2)
-    assert found.accuracy.value == 0.75
     assert found.confusion == {("U", "U"): 1, ("U", "A"): 1, ("A", "A"): 2}
-    assert [one.support for one in found.classes.values()] == [2, 2]
-
-
-def test_no_prediction_costs_recall_and_not_precision() -> None:
+    # No prediction costs recall and not precision.
     found = classification(list("UUAA"), ["U", None, "A", "other"], ("U", "A"))
     assert (found.classes["U"].precision.value, found.classes["U"].recall.value) == (1.0, 0.5)
     assert (found.accuracy.value, found.undefined) == (0.5, 2)
     assert found.as_dict()["confusion"] == {"U": {"U": 1, "": 1}, "A": {"A": 1, "": 1}}
-
-    with pytest.raises(ValueError, match="unknown class 'X'"):
-        classification(["X"], ["U"], ("U", "A"))
-    with pytest.raises(ValueError, match="1 items for 2"):
-        classification(["U"], ["U", "A"], ("U", "A"))
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30))
-def test_classes_agree_with_scikit_learn(pairs: list[tuple[str, str]]) -> None:
-    sklearn = pytest.importorskip("sklearn.metrics")
-    truth, predicted = [t for t, _ in pairs], [p for _, p in pairs]
-    found = classification(truth, predicted, ("a", "b", "c"))
-    expected = sklearn.precision_recall_fscore_support(truth, predicted, labels=["a", "b", "c"], zero_division=0)
-    for at, one in enumerate(found.classes.values()):
-        figures = (one.precision.value, one.recall.value, one.f1.value, one.support)
-        assert figures == pytest.approx(tuple(column[at] for column in expected))
-    weighted = sklearn.f1_score(truth, predicted, average="weighted", zero_division=0)
-    macro = sklearn.f1_score(truth, predicted, labels=sorted(set(truth)), average="macro", zero_division=0)
-    assert (found.weighted_f1.value, found.macro_f1.value) == pytest.approx((weighted, macro))
+    for truth, said, message in ((["X"], ["U"], "unknown class 'X'"), (["U"], ["U", "A"], "1 items for 2")):
+        with pytest.raises(ValueError, match=message):
+            classification(truth, said, ("U", "A"))
 
 
 def test_jafs_by_hand() -> None:
@@ -102,12 +92,9 @@ def test_jafs_by_hand() -> None:
     assert (found.jafs.value, found.faithfulness.value, found.responses) == (pytest.approx(0.45), 0.8, 1)
     classes = found.answerability.classes
     assert classes[UNANSWERABLE].f1.value == classes[ANSWERABLE].f1.value == pytest.approx(0.5)
-
-
-def test_an_answer_whose_faithfulness_is_unknown_is_left_out_and_counted() -> None:
-    found = joint_figures([Outcome(answerable=True, answered=True), Outcome(answerable=False, answered=False)])
+    # An answer whose faithfulness is unknown is left out, and counted.
+    found = joint_figures([Outcome(answerable=True, answered=True), outcomes[0]])
     assert (found.jafs.value, found.jafs.n, found.unknown, found.responses) == (1.0, 1, 1, 1)
-    assert found.as_dict()["faithfulness"]["value"] is None
     with pytest.raises(ValueError, match="not between"):
         Outcome(answerable=True, answered=True, faithfulness=1.5)
 
@@ -130,23 +117,13 @@ def test_five_answers_by_hand() -> None:
     assert (adaptive_bins([0.4, 0.1, 0.3, 0.2], 2).tolist(), set(adaptive_bins([0.5] * 7, 3))) == ([1, 0, 1, 0], {0})
     # A border belongs to the upper bin, and one to the last.
     assert equal_bins([0.0, 0.1, 0.0999, 1.0]).tolist() == [0, 1, 0, 9]
+    for confidence, message in (([1.2], "no probability"), ([math.nan], "nan"), ([0.1, 0.2], "2 confidences for 1")):
+        for figure in (calibration_error, brier, reliability):
+            with pytest.raises(ValueError, match=message):
+                figure(confidence, [1])
 
 
-@pytest.mark.parametrize(
-    ("confidence", "correct", "message"),
-    [
-        ([1.2], [1], "no probability"),
-        ([math.nan], [1], "no probability: nan"),
-        ([0.1, 0.2], [1], "2 confidences for 1 outcomes"),
-    ],
-)
-def test_bad_predictions_are_refused(confidence: list[float], correct: list[int], message: str) -> None:
-    for figure in (calibration_error, brier, reliability):
-        with pytest.raises(ValueError, match=message):
-            figure(confidence, correct)
-
-
-def test_calibration_agrees_with_torchmetrics_and_scikit_learn() -> None:
+def test_figures_agree_with_torchmetrics_and_scikit_learn() -> None:
     torch = pytest.importorskip("torch")
     torchmetrics = pytest.importorskip("torchmetrics.functional.classification")
     sklearn = pytest.importorskip("sklearn.metrics")
@@ -163,6 +140,20 @@ def test_calibration_agrees_with_torchmetrics_and_scikit_learn() -> None:
         shown = reliability(said, right, adaptive=adaptive)
         np.testing.assert_allclose([one.confidence for one in shown], mean, atol=0.002)
         np.testing.assert_allclose([one.accuracy for one in shown], accuracy, atol=0.011)  # quantile borders move one
+    for count in (1, 2, 5, 30):
+        truth, predicted = ([str(label) for label in random.choice(list("abc"), count)] for _ in range(2))
+        found = classification(truth, predicted, ("a", "b", "c"))
+        expected = sklearn.precision_recall_fscore_support(truth, predicted, labels=list("abc"), zero_division=0)
+        for at, one in enumerate(found.classes.values()):
+            figures = (one.precision.value, one.recall.value, one.f1.value, one.support)
+            assert figures == pytest.approx(tuple(column[at] for column in expected))
+        weighted = sklearn.f1_score(truth, predicted, average="weighted", zero_division=0)
+        macro = sklearn.f1_score(truth, predicted, labels=sorted(set(truth)), average="macro", zero_division=0)
+        assert (found.weighted_f1.value, found.macro_f1.value) == pytest.approx((weighted, macro))
+        gold, given = random.random((2, count, 6)) < 0.3
+        pairs = pair_figures(*([set(np.flatnonzero(row)) for row in rows] for rows in (gold, given)))
+        expected = sklearn.precision_recall_fscore_support(gold, given, average="micro", zero_division=0)[:3]
+        assert (pairs.precision.value, pairs.recall.value, pairs.f1.value) == pytest.approx(expected)
 
 
 def test_the_diagram_appears_whole(tmp_path: Path) -> None:
@@ -172,3 +163,64 @@ def test_the_diagram_appears_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["plot.png"]
     with pytest.raises(UserError, match="nothing to draw"):
         plot_reliability({"none": ()}, tmp_path / "other.png")
+
+
+def sure(rights: int, wrongs: int) -> list[Observed]:
+    """A model that is sure of Relevant, and right in some rows."""
+    judgment = Judgment(ISREL, "row", (0.99, 0.01), 1.0)
+    return [Observed(f"q{i}", judgment, int(i >= rights)) for i in range(rights + wrongs)]
+
+
+def test_the_temperature_makes_confidence_the_share_that_is_right() -> None:
+    """Right in 80 of 100 rows: the log-odds of .99 become those of .8, so T is near log 99 / log 4."""
+    scaling = fit(sure(80, 20), biased=False)
+    assert scaling.temperature == pytest.approx(math.log(99) / math.log(4), rel=0.1)
+    assert scaling(sure(1, 0)[0].judgment).probability("Relevant") == pytest.approx(0.8, abs=0.02)
+
+
+def test_tokens_are_read_where_a_row_has_them() -> None:
+    """The prefix is all that the row has before the token; the passage stands in it."""
+    tokenizer = tiny.byte_level_tokenizer()
+    prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    vocabulary, passage = prompting.vocabulary, Passage("p", "Text.", "Title")
+    parts = (Token("[Retrieval]"), Evidence(passage), Token("[Irrelevant]"), Text("Yes."), Token("[Utility:4]"))
+    watched = {vocabulary.ids["[Relevant]"]: 0.3, vocabulary.ids["[Irrelevant]"]: 0.1}
+    engine = ScriptedEngine(
+        lambda request: Reply((vocabulary.eos_id,), {0: watched}),
+        vocabulary.eos_id,
+        limits=Limits(max_model_len=500, vocab_size=10_000),
+    )
+    found = observe([Row("r", "set/kind", "Is it?", parts)], prompting, engine)
+    assert [(one.judgment.role, one.right) for one in found] == [("retrieve", 0), ("isrel", 1), ("isuse", 3)]
+    assert found[1].judgment.distribution == pytest.approx((0.75, 0.25))
+    evidence = prompting.evidence(passage, 256).ids
+    assert engine.requests[1].prompt_ids == (*prompting.prompt("Is it?"), vocabulary.ids["[Retrieval]"], *evidence)
+
+
+def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(tmp_path: Path) -> None:
+    observed = sure(80, 20)
+    found = calibrate(observed)
+    figures = found[Role.RELEVANCE]
+    before, after = figures.error
+    assert before.value == pytest.approx(0.19, abs=1e-6)
+    assert after.value < 0.06
+    assert figures.loss[1].value < figures.loss[0].value
+    write(observed, found, tmp_path / "out")
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["calibration.json", "calibration.md", "reliability-isrel.svg"]
+    assert "| isrel | 100 | 3.1" in (tmp_path / "out" / "calibration.md").read_text()
+    (tmp_path / "reflection.json").write_text('{"format": 1}')
+    store(found, tmp_path)
+    record = json.loads((tmp_path / "reflection.json").read_text())
+    assert record["format"] == 1
+    assert read_scalings(record[STORED]) == {Role.RELEVANCE: figures.scaling}
+    with pytest.raises(UserError, match="calibration needs 5"):
+        calibrate(observed[:4])
+
+
+def test_a_folder_that_cannot_hold_the_result_is_refused_before_the_model_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["eval", "calibration", str(tmp_path / "rows"), "--out", str(tmp_path / "out"), "--model", "none"]
+    assert main([*command, "--store", str(tmp_path)]) == 2
+    assert "holds neither tokenizer_config.json" in capsys.readouterr().err

@@ -1,12 +1,12 @@
-"""Citation figures by hand: against gold, and by entailment as ALCE defines them."""
+"""Citation figures by hand: against gold, by entailment as ALCE defines them, and by grades of a chat model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from answering import Answering
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -19,11 +19,13 @@ from selfrag.evaluation.metrics.citations import (
     cited_sentences,
     cites,
     claim_recall,
-    marked_sentences,
     pair_figures,
     premise,
 )
+from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.metrics.registry import get_metric, ratio
+from selfrag.intrinsics.contract import Completion, Failed, Request
+from selfrag.intrinsics.state import Message, State
 
 PASSAGES = {one.id: one for one in (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))}
 THREE = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
@@ -61,36 +63,18 @@ def test_an_abstention_cites_nothing_and_an_unanswerable_question_has_no_right_c
     assert precision.part(item, Output("I do not know", cited=("p1",))) == (1.0, 1.0)
 
 
-GOLD = [[Cited(0, "p", 0), Cited(0, "p", 1), Cited(1, "q", 0)], [Cited(0, "p", 2)]]
-GIVEN = [[Cited(0, "p", 1), Cited(1, "p", 0)], [Cited(0, "p", 2)]]
-
-
 def test_pairs_by_hand() -> None:
-    found = pair_figures([by_sentence(one) for one in GOLD], [by_sentence(one) for one in GIVEN])
+    gold = [[Cited(0, "p", 0), Cited(0, "p", 1), Cited(1, "q", 0)], [Cited(0, "p", 2)]]
+    given = [[Cited(0, "p", 1), Cited(1, "p", 0)], [Cited(0, "p", 2)]]
+    found = pair_figures(list(map(by_sentence, gold)), list(map(by_sentence, given)))
     values = [one.value for one in (found.precision, found.recall, found.f1, found.exact)]
     assert values == pytest.approx([2 / 3, 2 / 4, 4 / 7, 0.5])
     # Gold (0, p), (1, q) and (0, p); given (0, p), (1, p) and (0, p).
-    found = pair_figures([by_passage(one) for one in GOLD], [by_passage(one) for one in GIVEN])
+    found = pair_figures(list(map(by_passage, gold)), list(map(by_passage, given)))
     assert found.precision.value == found.recall.value == found.f1.value == pytest.approx(2 / 3)
-    found = pair_figures([{1}, {2}], [set(), set()])
-    assert found.precision.value == found.recall.value == found.f1.value == 0.0
     assert pair_figures([set()], [set()]).exact.value == 1.0
     with pytest.raises(ValueError, match="shorter"):
         pair_figures([{1}], [])
-
-
-sets = st.lists(st.tuples(st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5))), min_size=1, max_size=8)
-
-
-@settings(max_examples=20, deadline=None)
-@given(sets)
-def test_pairs_agree_with_scikit_learn(pairs: list[tuple[set[int], set[int]]]) -> None:
-    sklearn = pytest.importorskip("sklearn.metrics")
-    truth = [[number in gold for number in range(6)] for gold, _ in pairs]
-    said = [[number in given for number in range(6)] for _, given in pairs]
-    found = pair_figures([gold for gold, _ in pairs], [given for _, given in pairs])
-    expected = sklearn.precision_recall_fscore_support(truth, said, average="micro", zero_division=0)[:3]
-    assert (found.precision.value, found.recall.value, found.f1.value) == pytest.approx(expected)
 
 
 class Letters:
@@ -120,16 +104,7 @@ def test_alce_by_hand() -> None:
     assert [(one.recall, one.precision, one.f1) for one in (three, uncited) if one] == [(0.0, 0.0, 0.0)] * 2
 
 
-def test_a_missing_verdict_leaves_a_response_out_and_only_where_it_is_needed() -> None:
-    sure = [CitedSentence("a", ("a",))]
-    unknown = [CitedSentence("a", ("a",)), CitedSentence("?", ("a",))]
-    uncited = [CitedSentence("?")]  # nobody needs to be asked
-    found = cites([sure, unknown, uncited, []], Letters())
-    values = [None if one is None else (one.recall, one.precision, one.f1) for one in found]
-    assert values == [(1.0, 1.0, 1.0), None, (0.0, 0.0, 0.0), None]
-
-
-def test_the_judge_is_asked_in_three_rounds_and_only_for_what_is_needed() -> None:
+def test_the_judge_is_asked_in_rounds_for_what_is_needed_and_a_missing_verdict_leaves_a_response_out() -> None:
     judge = Letters()
     cites([[CitedSentence("ab", ("a", "ab")), CitedSentence("z", ("a", "b")), CitedSentence("a", ("a",))]] * 2, judge)
     assert judge.rounds == [
@@ -137,6 +112,10 @@ def test_the_judge_is_asked_in_three_rounds_and_only_for_what_is_needed() -> Non
         [("a", "ab"), ("ab", "ab")],  # not of `z`, which is not recalled
         # ("ab", "ab") is what is left without the passage that does not entail, and is known already
     ]
+    unknown = [CitedSentence("a", ("a",)), CitedSentence("?", ("a",))]
+    uncited = [CitedSentence("?")]  # nobody needs to be asked
+    found = cites([unknown[:1], unknown, uncited], Letters())
+    assert [None if one is None else one.f1 for one in found] == [1.0, None, 0.0]
 
 
 def test_claim_recall_by_hand() -> None:
@@ -166,16 +145,65 @@ def test_sentences_cite_their_segment() -> None:
         cited_sentences(Output("Ann.", ("p9",), segments=(("Ann.", "p9"),)), PASSAGES)
 
 
-def test_numbers_in_brackets_are_citations_where_a_caller_says_so() -> None:
-    """A system that would else cite all it read cites what it says, of the first line, as in ALCE."""
-    found = marked_sentences("Ann wrote [1][2]. It rained. [2] So it did [3].", list(PASSAGES.values()))
-    assert found == (
+def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says_so() -> None:
+    said = "Ann wrote [1][2]. It rained. [2] So it did [3].\n[1] So."
+    output = Output(said, ("p2",), ("p1", "p2"), True, (("..", None),))
+    assert cited_sentences(output, PASSAGES, marked=True) == (
         CitedSentence("Ann wrote.", tuple(map(premise, PASSAGES.values()))),
         CitedSentence("It rained.", ("It rained.",)),
         CitedSentence("So it did."),  # there is no third passage
     )
-    output = Output("Ann wrote [2]. It rained.\n[1] So.", ("p2",), ("p1", "p2"), True, (("..", None),))
-    wanted = (CitedSentence("Ann wrote.", ("It rained.",)), CitedSentence("It rained."))
-    assert cited_sentences(output, PASSAGES, marked=True) == wanted
     own = Output("Ann did [2].", ("p1",), ("p1", "p2"), True, (("Ann did [2].", "p1"),))
     assert cited_sentences(own, PASSAGES, marked=True) == cited_sentences(own, PASSAGES)  # citations by segment
+
+
+def grader(labels: Mapping[tuple[str, str], str]) -> tuple[Grader, Answering]:
+    """Gives the label for a piece of a question and a piece of what is judged; fails where there is none."""
+
+    def answer(request: Request) -> Completion | Failed:
+        (turn,), (slot,) = request.prompt.messages, request.slots
+        found = [label for pieces, label in labels.items() if all(piece in turn.content for piece in pieces)]
+        if not found:
+            return Failed("no answer")
+        return Completion("", "stop", scores=(tuple(math.log(0.9 if x == found[0] else 0.01) for x in slot.surfaces),))
+
+    executor = Answering(answer)
+    return Grader(executor, "m"), executor
+
+
+def test_three_grades_of_support_as_longbench_cite_counts_them() -> None:
+    judge, executor = grader(
+        {
+            ("How far", "Goethe wrote Faust."): "fully",
+            ("How far", "He wrote it in Rome."): "partly",
+            ("How far", "It is prose."): "none",
+            ("The sentence is one", "Sentence: So much for that."): "no",
+            ("The sentence is one", "Sentence: It sold well."): "yes",
+            ("any key point", "By Goethe."): "relevant",
+            ("any key point", "A river."): "irrelevant",
+        }
+    )
+    response = [
+        CitedSentence("Goethe wrote Faust.", ("By Goethe.", "A river.")),
+        CitedSentence("He wrote it in Rome.", ("By Goethe.",)),
+        CitedSentence("It is prose.", ("A river.",)),
+        CitedSentence("So much for that."),
+        CitedSentence("It sold well."),
+    ]
+    (found, nothing, silent) = judge.cites(["Who?"] * 3, [response, [], [CitedSentence("It is blue.")]])
+    # (1 + 0.5 + 0 + 1 + 0) / 5 and 2 of 4 citations; without a grade there is no figure.
+    assert (found.recall, found.precision) == (0.5, 0.5)
+    assert (nothing.recall, nothing.precision, nothing.f1) == (0.0, 0.0, 0.0)
+    assert silent is None
+    seen = [request.prompt.messages[0].content for request in executor.requests]
+    assert any("By Goethe." in one and "A river." in one for one in seen)  # what a sentence cites is one support
+
+
+def test_a_model_says_who_does_not_know_and_rates_against_a_reference() -> None:
+    said = ["Nobody can tell from this.", "Perhaps Goethe, who knows.", "Goethe.", "?"]
+    kinds = zip(said, ("unknown", "partly", "answer"), strict=False)
+    states = [State((Message("user", "Who wrote Faust?"), Message("assistant", one))) for one in said]
+    judge, _ = grader({("Does the last message", one): label for one, label in kinds})
+    assert judge.abstained(states) == [True, False, False, None]
+    judge, _ = grader({("Rate the", "Reference: In 1808."): "10", ("Rate the", "Reference: Goethe"): "04"})
+    assert judge.quality(states[:3], ["In 1808.", "Goethe", "Nobody"]) == [1.0, pytest.approx(1 / 3), None]

@@ -7,23 +7,7 @@ from pathlib import Path
 from typing import Any
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "</s>")
-WORDS = [
-    "premise",
-    "hypothesis",
-    "title",
-    ":",
-    ".",
-    "ann",
-    "wrote",
-    "it",
-    "rained",
-    "in",
-    "paris",
-    "a",
-    "the",
-    "0",
-    "1",
-]
+WORDS = "premise hypothesis title : . ann wrote it rained in paris a the 0 1"
 
 
 class Ruled:
@@ -46,7 +30,7 @@ def tokenizer(*, cls: bool) -> Any:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {word: at for at, word in enumerate((*SPECIAL, *WORDS))}
+    vocabulary = {word: at for at, word in enumerate((*SPECIAL, *WORDS.split()))}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     core.normalizer = normalizers.Lowercase()
     core.pre_tokenizer = pre_tokenizers.Whitespace()

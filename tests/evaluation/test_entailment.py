@@ -39,6 +39,12 @@ PAIRS = [
 ]
 
 
+@pytest.fixture(scope="session")
+def tiny_true(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a random T5."""
+    return tiny_judges.save_t5(tmp_path_factory.mktemp("true"))
+
+
 def test_true_says_what_the_model_writes_whatever_the_batch(tiny_true: Path) -> None:
     torch = pytest.importorskip("torch")
     judge = TrueEntailment.load(str(tiny_true))
@@ -68,9 +74,7 @@ def test_a_classifier_is_the_model_whatever_the_batch(tiny_nli: Path, tmp_path: 
     assert len(ids) == len(judge._ids(("Ann", "it " * 100))["input_ids"]) == 48
     assert judge.tokenizer.convert_ids_to_tokens(ids)[-4:] == ["[SEP]", "it", "rained", "[SEP]"]
     one = ClassifierEntailment.load(str(tiny_judges.save_classifier(tmp_path / "one", ("score",))))
-    found = one.probabilities(PAIRS)
-    assert all(len(row) == 1 and 0 <= row[0] <= 1 for row in found)
-    assert one.entails(PAIRS) == [row[0] >= 0.5 for row in found]
+    assert one.entails(PAIRS) == [row[0] >= 0.5 for row in one.probabilities(PAIRS)]
 
 
 def test_judges_by_name(tiny_nli: Path, tiny_true: Path, tmp_path: Path) -> None:
@@ -91,11 +95,10 @@ def test_judges_by_name(tiny_nli: Path, tiny_true: Path, tmp_path: Path) -> None
             load_entailment(name)
 
 
-def judge(executor: Any, **settings: Any) -> JudgeEntailment:
-    return JudgeEntailment(executor, "judge", {"model": "m"}, **settings)
-
-
 def test_a_prompted_judge_compares_its_two_answers() -> None:
+    def judge(executor: Any, **settings: Any) -> JudgeEntailment:
+        return JudgeEntailment(executor, "judge", {"model": "m"}, **settings)
+
     assert judge(scoring(yes=0.6, no=0.2)).entails([PAIR]) == [True]
     assert judge(scoring(yes=0.2, no=0.6)).entails([PAIR]) == [False]
     assert judge(scoring(yes=0.6, no=0.2), threshold=0.8).entails([PAIR]) == [False]
@@ -105,20 +108,17 @@ def test_a_prompted_judge_compares_its_two_answers() -> None:
     prompt, hostile = (request.prompt.messages[0].content for request in asked.requests)
     assert "[01] Title: Ann Ann wrote it." in prompt
     assert "Assistant: Ann wrote it." in prompt
-    assert prompt.endswith(f"Task: {TASK}")
     assert [line for line in hostile.splitlines() if line.startswith("Task:")] == [f"Task: {TASK}"]
 
 
 def test_an_endpoint_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    no = [("no", {"no": -0.1, "yes": -2.5})]
-    with ChatServer(lambda body: said("yes") if "rained" in str(body["messages"]) else said("no", no)) as server:
+    replies = {"rained": said("yes"), "snowed": said("Well, that depends."), "": said("no", [("no", {"no": -0.1})])}
+    with ChatServer(lambda body: next(v for k, v in replies.items() if k in str(body["messages"]))) as server:
         found = load_entailment(f"judge:owner/model-7b@{server.url}/v1")
-        assert found.entails([PAIR, ("It rained.", "It rained.")]) == [False, True]
+        assert found.entails([PAIR, ("It rained.", "It rained."), ("It snowed.", "It is.")]) == [False, True, None]
         assert (found.name, found.identity()["url"]) == ("judge model-7b", f"{server.url}/v1")
         assert {body["model"] for body in server.bodies} == {"owner/model-7b"}
-    with ChatServer(lambda body: said("Well, that depends.")) as server:
-        assert load_entailment(f"judge:m@{server.url}").entails([PAIR]) == [None]
 
 
 def test_the_hallucination_intrinsic_wants_every_sentence_faithful() -> None:
@@ -146,10 +146,9 @@ def test_a_critic_calls_full_support_entailment(tmp_path: Path) -> None:
         "doubt": {"Fully supported": 0.4, "Partially supported": 0.3, "No support / Contradictory": 0.3},
     }
     critic = ScriptedCritic(lambda case: answers[case.output])
-    pairs = [(PAIR[0], claim) for claim in answers]
-    assert CriticEntailment(critic, "critic").entails(pairs) == [True, False, None, True]
-    assert CriticEntailment(critic, "critic", threshold=0.5).entails(pairs) == [True, False, None, False]
-    CriticEntailment(critic, "critic").entails([("It rained.", "full")])
+    pairs = [*((PAIR[0], claim) for claim in answers), ("It rained.", "full")]
+    assert CriticEntailment(critic, "critic").entails(pairs) == [True, False, None, True, True]
+    assert CriticEntailment(critic, "critic", threshold=0.5).entails(pairs) == [True, False, None, False, True]
     seen = [(one.group, one.instruction, one.evidence.title, one.evidence.text) for one in critic.cases]
     assert seen[0] == ("IsSup", "Write one factual sentence about Ann.", "Ann", "Ann wrote it.")
     assert seen[-1] == ("IsSup", "Write one factual sentence.", "", "It rained.")
@@ -171,7 +170,6 @@ def test_judges_in_process_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert all(one["files"]["model.safetensors"] for one in known)
     monkeypatch.setattr(select, "load_engine", lambda kind, path, **options: load("transformers", path, **options))
     prompted = load_entailment(f"judge:{model}")
-    assert isinstance(prompted, JudgeEntailment)
     (verdict,) = JudgeEntailment(prompted.executor, "judge", {}, min_coverage=0.0).entails([PAIR])
     assert verdict in (True, False)  # the model is random, and its probabilities are exact
     faithful, splitter = load_entailment(f"intrinsic:{model}"), load_splitter(str(model))
@@ -195,18 +193,18 @@ def counting(model: str = "m") -> tiny_judges.Ruled:
 def test_verdicts_are_remembered_and_equal_pairs_asked_once(tmp_path: Path) -> None:
     inner, again = counting(), counting()
     pairs = [("ab", "a"), ("ab", "c"), ("ab", "a"), ("ab", "?")]
-    wanted = [True, False, True, None]
-    assert Remembered(inner, tmp_path / "v.log").entails(pairs) == wanted
+    for judge in (inner, again):
+        assert Remembered(judge, tmp_path / "v.log").entails(pairs) == [True, False, True, None]
     assert inner.asked == [("ab", "a"), ("ab", "c"), ("ab", "?")]
-    assert Remembered(again, tmp_path / "v.log").entails(pairs) == wanted
     assert again.asked == [("ab", "?")]  # what had no verdict is asked again
 
 
-def test_a_killed_pass_goes_on_and_a_half_written_line_is_cut_off(
+def test_a_killed_pass_goes_on_and_what_is_damaged_or_of_another_judge_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("selfrag.evaluation.metrics.entailment.AT_ONCE", 2)
     path, inner, after = tmp_path / "v.log", counting(), counting()
+    path.write_bytes(b'{"for')  # died while writing the first line
     with pytest.raises(RuntimeError, match="killed"):
         Remembered(inner, path).entails([("ab", "a"), ("ab", "b"), ("ab", "!")])
     whole = path.read_bytes()
@@ -214,13 +212,6 @@ def test_a_killed_pass_goes_on_and_a_half_written_line_is_cut_off(
     assert Remembered(after, path).entails([("ab", "a"), ("ab", "b"), ("ab", "x")]) == [True, True, False]
     assert after.asked == [("ab", "x")]
     assert path.read_bytes().startswith(whole)
-    path.write_bytes(b'{"for')  # died while writing the first line
-    assert Remembered(counting(), path).entails([("ab", "a")]) == [True]
-
-
-def test_verdicts_of_another_judge_and_damaged_ones_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "v.log"
-    Remembered(counting(), path).entails([("ab", "a")])
     with pytest.raises(UserError, match="holds verdicts of a judge with other judge"):
         Remembered(counting("other"), path)
     for damage in ("damage", '{"pair": "x", "entails": true}'):

@@ -1,16 +1,22 @@
-"""Metrics of answers by hand, and against rouge-score and trec_eval; the readings of "contains" apart."""
+"""Metrics of answers by hand; the registry: names parse back, plug-ins join, nothing is NaN, the page names all."""
 
 from __future__ import annotations
 
 import math
 import random
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.cli.main import main
 from selfrag.evaluation.items import Item, Output
+from selfrag.evaluation.metrics import registry
 from selfrag.evaluation.metrics.answers import (
     LISTS,
     answer_recall,
@@ -27,7 +33,16 @@ from selfrag.evaluation.metrics.answers import (
     token_f1,
 )
 from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
-from selfrag.evaluation.metrics.registry import Part, get_metric, ratio
+from selfrag.evaluation.metrics.registry import (
+    JUDGED,
+    METRICS,
+    PARAMETRIC,
+    Metric,
+    Part,
+    get_metric,
+    metrics,
+    ratio,
+)
 from selfrag.evaluation.normalisation import abstains, contains_any
 
 PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
@@ -67,19 +82,12 @@ def test_contains_whole_words_only() -> None:
     assert not contains_any("In 1998.", ["19", "98", "199"])
     assert contains_any("Beyonc\u00e9 sang", ["beyonce\u0301"])
     assert not contains_any("a the an", ["The"])  # normalises to nothing
-    assert not contains_any("anything", [])
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        *((text, True) for text in ("", " . ", "I don't know.", "I don\u2019t know", "I'm not sure.")),
-        ("I do not know the answer.", True),
-        *((text, False) for text in ("Paris", "No", "She did not know it then", "unknown soldier")),
-    ],
-)
-def test_abstentions(answer: str, expected: bool) -> None:
-    assert abstains(answer) is expected
+def test_abstentions() -> None:
+    declined = ("", " . ", "I don't know.", "I don\u2019t know", "I'm not sure.", "I do not know the answer.")
+    assert all(map(abstains, declined))
+    assert not any(map(abstains, ("Paris", "No", "She did not know it then", "unknown soldier")))
 
 
 def test_exact_match_and_token_f1() -> None:
@@ -88,8 +96,7 @@ def test_exact_match_and_token_f1() -> None:
     # 2 words in common; 3 and 4 words: 2 * 2 / 7. The other answer shares none.
     assert token_f1("in New York", ["New York City today", "Paris"]) == pytest.approx(4 / 7)
     assert token_f1("york york", ["york"]) == pytest.approx(2 / 3)
-    assert token_f1("the", ["a"]) == 1.0
-    assert token_f1("", ["york"]) == 0.0
+    assert (token_f1("the", ["a"]), token_f1("", ["york"])) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +154,7 @@ def test_three_readings_of_contains() -> None:
     assert str_em(text, SETS) == answer_recall_words(text, SETS) == pytest.approx(2 / 3)
     assert answer_recall("a nyctalope", SETS) == answer_recall_words("a nyctalope", SETS) == 0.0
     assert str_em("a nyctalope", SETS) == pytest.approx(1 / 3)  # a substring, as in ALCE
-
-
-def test_str_em_reads_the_first_line_and_no_citation_marks() -> None:
+    # The first line, without citation marks.
     assert str_em("New [1] York\nThe Beatles", SETS) == pytest.approx(1 / 3)
     assert answer_recall_words("New York.\nThe Beatles", SETS) == pytest.approx(2 / 3)
     assert str_em("\n\n New York", SETS) == pytest.approx(1 / 3)
@@ -221,19 +226,68 @@ def test_both_agree_with_trec_eval() -> None:
     measures = pytest.importorskip("ir_measures")
     rng = random.Random(5)
     documents = [f"d{i}" for i in range(30)]
-    qrels, run, rankings = {}, {}, {}
-    for number in range(40):
-        query = f"q{number}"
-        qrels[query] = {one: rng.randint(0, 3) for one in rng.sample(documents, rng.randint(1, 12))}
-        rankings[query] = rng.sample(documents, rng.randint(1, 25))
-        run[query] = {one: 100.0 - rank for rank, one in enumerate(rankings[query])}
+    gains = {f"q{n}": {one: rng.randint(0, 3) for one in rng.sample(documents, rng.randint(1, 12))} for n in range(40)}
+    ranked = {query: rng.sample(documents, rng.randint(1, 25)) for query in gains}
+    run = {query: {one: 100.0 - rank for rank, one in enumerate(ranking)} for query, ranking in ranked.items()}
     wanted = [measures.parse_measure(f"{name}@{k}") for name in ("R", "nDCG") for k in (1, 5, 10, 20)]
-    compared = 0
-    for found in measures.iter_calc(wanted, qrels, run):
-        ranking, gains = rankings[found.query_id], qrels[found.query_id]
-        k = found.measure.params["cutoff"]
-        relevant = [one for one, gain in gains.items() if gain > 0]
-        ours = recall_at(ranking, relevant, k) if found.measure.NAME == "R" else ndcg_at(ranking, gains, k)
-        assert (ours or 0.0) == pytest.approx(found.value, abs=1e-4)  # trec_eval gives four digits
-        compared += 1
-    assert compared == 40 * 8
+    results = list(measures.iter_calc(wanted, gains, run))
+    assert len(results) == 40 * 8
+    for found in results:
+        own, k = gains[found.query_id], found.measure.params["cutoff"]
+        figure, gold = (recall_at, [d for d in own if own[d]]) if found.measure.NAME == "R" else (ndcg_at, own)
+        assert (figure(ranked[found.query_id], gold, k) or 0.0) == pytest.approx(found.value, abs=1e-4)  # its digits
+
+
+ITEMS = (SHORT, SEVERAL, LETTERS, LONG, NO_ANSWER, BARE)
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "metrics.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["accurracy"], r"unknown metric 'accurracy'; did you mean accuracy\? All are in docs/"),
+        (["retrieval_recall@K"], "unknown metric 'retrieval_recall@K'"),
+        (["retrieval_recall@0"], "at least 1, such as retrieval_recall@5"),
+        (["f1", "f1"], "f1 is named twice"),
+        ([], "no metric"),
+        *(([name], f"metric {name} needs .*; compute it on the finished run: selfrag eval") for name in JUDGED),
+    ],
+)
+def test_errors_name_what_is_known(names: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        metrics(names)
+
+
+def test_a_broken_package_of_metrics_and_a_name_given_twice_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("gone", "no_such_metrics", group)])
+    registry.known.cache_clear()
+    with pytest.raises(UserError, match=r"metrics no_such_metrics of another package cannot be loaded: .*No module"):
+        get_metric("contains")
+    with pytest.raises(ValueError, match="there is a metric contains already"):
+        registry.metric("contains")(lambda item, output: 1.0)
+
+
+def test_no_metric_returns_nan_in_silence() -> None:
+    with pytest.raises(ValueError, match="broken of item 'q' is"):
+        Metric("broken", lambda item, output: (math.nan, 1.0)).part(SHORT, Output("x"))
+    assert ratio([None, (0.0, 0.0)]) is ratio([]) is None
+
+
+@given(
+    st.text(alphabet="abcAB .,[]12\n\x1b\ud800", max_size=20),
+    st.lists(st.sampled_from(["p1", "p2", "p9"]), unique=True, max_size=3),
+)
+def test_no_metric_raises_or_leaves_its_range_for_what_a_model_writes(text: str, cited: list[str]) -> None:
+    output = Output(text, tuple(cited), tuple(cited), bool(cited), ((text, cited[0] if cited else None),))
+    for item in ITEMS:
+        for one in METRICS.values():
+            found = one.part(item, output)
+            assert found is None or (math.isfinite(found[0]) and math.isfinite(found[1]))
+            assert found is None or one.unit == "count" or 0 <= found[0] <= max(found[1], 0)
+            one.part(item, None)
+
+
+def test_every_metric_is_on_the_page_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "metrics"]) == 0
+    shown = capsys.readouterr().out
+    assert [name for name in (*METRICS, *PARAMETRIC, *JUDGED) if name not in shown or f"`{name}`" not in PAGE] == []

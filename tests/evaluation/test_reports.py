@@ -1,0 +1,441 @@
+"""Reports of runs: tables, page, plots, the annotation form and the results page; texts of others stay texts."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import shutil
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import browsing
+import pytest
+import reported
+from structure import Structure
+
+from make_results import groups, keep, page
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.cli.main import main
+from selfrag.evaluation.annotation import asked, digest, form, read_forms, sampled
+from selfrag.evaluation.comparison import Comparison, Row, Table, compare, read_runs
+from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.items import Item, Output
+from selfrag.evaluation.plots import draw_tables, spoken
+from selfrag.evaluation.report import Case, CaseFile, Outcome, Report, parts, read_cases, read_report, render, write
+from selfrag.evaluation.tables import markdown
+from selfrag.pages import encoded, save
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guides" / "reports.md").read_text(encoding="utf-8")
+TAGS = """html head meta title style body a header h1 h2 h3 h4 p ul ol li span bdi nav main section div table caption
+    thead tbody tr th td svg g text rect path fieldset legend label input article details summary pre strong img"""
+ATTRIBUTES = """lang charset http-equiv content name class href id scope tabindex role aria-label aria-labelledby alt
+    src width height x y d fill stroke stroke-width rx xmlns font-family font-size font-weight dir type checked"""
+
+browser = browsing.browser
+
+
+@pytest.mark.parametrize(("width", "columns"), [(80, 0), (120, 2), (190, 3)])
+def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
+    runs: list[Path], capsys, monkeypatch, width: int, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["eval", "report", str(runs[0].parent), "--only", "short", "--against", "finetuned"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    assert "[100.0, 100.0]" in shown  # an interval is never broken
+    assert "long (" not in shown
+    assert sum(name in shown for name in ("recall", "s/item", "searches")) == columns
+
+
+def saved(folder: Path, run: Path, person: str, wrong: tuple[str, ...] = (), **changes: object) -> Path:
+    """What somebody saved in a form who said yes to all but `wrong`."""
+    answers = sampled(run, 2, only=["long"])
+    about = {"format": "selfrag-annotation-1", "count": 2, "seed": 0, "only": ["long"], "sample": digest(answers)}
+    verdicts = {name: name not in wrong for _, _, name in asked(answers)}
+    path = folder / f"{person}.json"
+    path.write_text(json.dumps(about | {"annotator": person, "verdicts": verdicts} | changes))
+    return path
+
+
+def test_what_cannot_be_done_is_one_line(runs: list[Path], tmp_path: Path, capsys) -> None:
+    both, ours = list(map(str, runs)), str(runs[0])
+    for words, said in (
+        (["report", str(tmp_path / "none")], "holds no run: manifest.json is missing"),
+        (["report", *both, "-o", "page.doc"], "cannot tell what to write; the file must end in .html"),
+        (["report", *both, "--against", "ours"], "no run of a system called 'ours'"),
+        (["report", *both, "--only", "third"], "has no third; it has short, long"),
+        (["report", ours, "-o", "/proc/none/page.html"], "cannot write"),
+        (["annotate", ours], "give --out FORM.html"),
+        (["annotate", both[1], "-o", str(tmp_path / "f.html")], "run it again with --traces"),
+    ):
+        assert main(["eval", *words]) == 2
+        assert said in (error := capsys.readouterr().err)
+        assert error.count("\n") == 1
+    for change, said in (
+        ({"format": "x"}, "is no file that the form"),
+        ({"verdicts": {"0.plausible": "yes"}}, "a verdict is neither true nor false"),
+        ({"verdicts": {}}, "nothing was answered"),
+        ({"sample": "0"}, "was made for another run"),
+    ):
+        with pytest.raises(UserError, match=said):
+            read_forms(runs[0], [saved(tmp_path, runs[0], "me", **change)])
+
+
+@pytest.fixture
+def copied(runs: list[Path], tmp_path: Path) -> list[Path]:
+    """The same runs, free to be damaged; their manifests name the data files of the first ones."""
+    return [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
+
+
+def test_failed_items_come_first_and_the_rest_is_a_seeded_sample(runs: list[Path]) -> None:
+    found = read_runs(runs)
+    (short, long), again = read_cases(found, 3, seed=1), read_cases(found, 3, seed=1)
+    assert [case.id for case in short.cases] == [case.id for case in again[0].cases]
+    assert (len(short.cases), short.items, len(long.cases), long.items) == (3, 8, 3, 3)
+    ours, other = next(case for case in short.cases if case.id == "short_qa-5").outcomes
+    assert (ours.output.text, ours.output.segments, ours.share) == ("Paris.", (("Paris.", "d1"),), 1.0)
+    assert ours.trace.question == "Question 5?"
+    assert "no memory left" in str(other.error)
+    assert (other.output.text, other.share, other.trace) == ("", 0.0, None)
+    with pytest.raises(UserError, match="-1 items; 0 or more"):
+        read_cases(found, -1)
+
+
+def test_a_data_file_that_is_gone_or_changed_is_said(copied: list[Path]) -> None:
+    manifest = json.loads((copied[0] / "manifest.json").read_text())
+    before = Path(manifest["files"]["short"]["path"])
+    path = copied[0].parent / before.name
+    manifest["files"]["short"]["path"] = str(path)
+    (copied[0] / "manifest.json").write_text(json.dumps(manifest))
+    for said in ("is not there; say where it is now with --data", "has changed since"):
+        short, long = read_cases(read_runs(copied), 2)
+        assert said in str(short.note)
+        assert long.note is None
+        assert all(case.item is None for case in short.cases)
+        path.write_text("{}\n")
+    moved = read_cases(read_runs(copied), 2, data=before.parent)[0]
+    assert moved.note is None
+    assert all(case.item is not None for case in moved.cases)
+
+
+def test_a_damaged_trace_spoils_only_itself(copied: list[Path]) -> None:
+    path = copied[0] / "short.jsonl"
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    records[0]["trace"] = {"question": "Q"}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    first, second = [case.outcomes[0] for case in read_cases(read_runs(copied), 99)[0].cases][:2]
+    assert first.trace is None
+    assert "no trace in JSON" in str(first.damage)
+    assert second.trace.question == "Question 1?"
+    records[2]["read"] = 3
+    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+    with pytest.raises(UserError, match=r"short\.jsonl:3: .*'short_qa-2' is no record of an answer"):
+        read_cases(read_runs(copied), 99)
+
+
+# The page
+
+
+def outcome(system: str = "ours", share: float = 1.0, **changes: object) -> Outcome:
+    answer = {"text": "Paris.", "segments": (("Paris.", "d1"),), "read": ("d1",), "usage": {"searches": 2}}
+    output = Output(**{key: changes.pop(key, value) for key, value in answer.items()})
+    return replace(Outcome(system, output, None, {"contains": (share, 1.0)}, None), **changes)
+
+
+def hostile_page(text: str) -> Structure:
+    """A report with `text` wherever others can write."""
+    scores = {f"m{text}": (1.0, 1.0)}
+    made = {"trace": reported.hostile(text), "usage": {f"u{text}": 3}, "scores": scores}
+    traced = outcome(f"s{text}", text=text, **made)
+    bare = outcome(f"t{text}", text=text, error=text, damage=text, segments=((text, text),), read=(text,))
+    passages, gold = (Passage(f"d1{text}", f"Text.{text}", f"Title{text}"),), (f"gold{text}",)
+    item = Item(f"q{text}", f"Ask{text}", True, passages, frozenset({f"d1{text}"}), gold, references=gold)
+    file = {"settings": {"task": {"kind": f"short{text}"}, "items": 1, "rows": 2, "sha256": f"ab{text}", "limit": text}}
+    about = {"commit": f"c{text}", "time": text, "versions": {f"v{text}": text}}
+    identity = {"engine": text, "model": {f"model.safetensors{text}": text}, "system": {"kind": text}}
+    manifest = {"identity": identity, "about": about, "files": {f"file{text}": file}}
+    table = Table(f"f{text}", text, ("contains",), 1, (Row(f"s{text}", {"contains": None}, {}, None, 0),), (text,))
+    cases = CaseFile(f"file{text}", (Case(f"q{text}", item, (traced, bare)),), 9, text or None)
+    return Structure(render(Report(Comparison(None, (table,), None), {f"s{text}": manifest}, (cases,), 3)))
+
+
+def check(found: Structure) -> None:
+    found.check_inert(TAGS, ATTRIBUTES)
+    assert not found.unseen()
+    assert all(str(value).startswith("data:image/svg+xml;base64,") for value in found.values("src"))
+    found.text().encode()
+
+
+@pytest.mark.parametrize("name", sorted(reported.HOSTILE))
+def test_hostile_text_is_text(name: str) -> None:
+    check(hostile_page(reported.HOSTILE[name]))
+
+
+def test_the_report_of_real_runs(runs: list[Path]) -> None:
+    found = Structure(render(read_report(runs, against="finetuned")))
+    check(found)
+    for part in ("Average over 2 files", "long (long, 3 items)", "finetuned: 1 items failed and count as wrong",
+                 "Question 0?", "gold: Paris", "Text of d1 <b>& so on</b>.", "no memory left",
+                 "model.safetensors abcdefabcdef", "At the start: retrieve", "After candidate 0: retrieve",
+                 "0.900",  # the likelihood of what the better passage led to
+                 "Fully supported 0.80"):  # fmt: skip
+        assert part in found.text(), part
+    pictures = [dict(attrs) for tag, attrs in found.tags if tag == "img"]
+    assert len(pictures) == 3
+    assert re.search(r"contains of reflective 100\.0 .*; finetuned 50\.0 \[", str(pictures[1]["alt"]))
+    # It is readable by ear.
+    tags = [tag for tag, _ in found.tags]
+    assert (tags.count("table"), tags.count("details")) == (tags.count("caption"), tags.count("summary"))
+    assert all(dict(attrs).get("scope") in ("row", "col") for tag, attrs in found.tags if tag == "th")
+    assert all(dict(attrs).get("alt") for tag, attrs in found.tags if tag == "img")
+    levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_what_is_not_at_hand_is_said() -> None:
+    text = Structure(parts().article(Case("q", None, (outcome(read=("d1", "d2")),)), "item")).text()
+    assert "not at hand" in text
+    assert "was shown: d1, d2" in text
+    right, wrong = outcome("a"), outcome("b", 0.0, error="gone")
+    for outcomes, kinds in (((right,), {"right"}), ((right, wrong), {"wrong", "differ", "failed"})):
+        assert Case("q", None, outcomes).kinds == {"all", *kinds}
+
+
+def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(browser, runs: list[Path], tmp_path: Path) -> None:
+    report = read_report(runs, against="finetuned")
+    file = write(report, tmp_path / "a report.html")
+    page, seen = browsing.opened(browser, file, viewport={"width": 400, "height": 700})
+    assert [url for url in seen["requests"] if not url.startswith("data:image/svg+xml")] == [file.as_uri()]
+    assert seen["dialogs"] == seen["errors"] == []
+    moved = page.evaluate("""() => {
+        const box = document.querySelector('.results .scroll'), name = box.querySelector('tbody th')
+        const before = name.getBoundingClientRect().left
+        box.scrollLeft = 200
+        return [box.scrollLeft, name.getBoundingClientRect().left - before]
+    }""")
+    assert moved[0] > 100  # a wide table scrolls, and the names of the systems stay
+    assert abs(moved[1]) < 1
+    drawn = page.evaluate("[...document.images].map(image => image.complete && image.naturalWidth > 100)")
+    assert drawn == [True] * 3
+    answer = page.locator("#item-0-0-0")
+    segment, tree = answer.locator("table").first, answer.locator("svg").first
+    assert not segment.is_visible()
+    answer.locator("summary").first.click()
+    assert segment.is_visible()
+    answer.locator("summary", has_text="the search").click()
+    assert answer.get_by_text("At the start: retrieve").is_visible()
+    assert not tree.is_visible()
+    answer.locator("summary", has_text="the tree").click()
+    assert tree.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    answer.get_by_role("link", name="rank it again under other weights").click()
+    page.wait_for_selector("#view:not([hidden])")
+    first = report.files[0].cases[0]
+    assert page.locator("#asked").inner_text() == first.question
+    assert first.outcomes[0].output.text in page.locator("#answer").inner_text()
+    page.evaluate("location.hash = 'item-0-1-0'")
+    page.get_by_text(report.files[0].cases[1].question).first.wait_for()
+    page.evaluate("location.hash = '__proto__'")
+    page.get_by_text("this page holds no such answer").wait_for()
+    assert seen["errors"] == []
+
+
+# Plots
+
+
+def table(*names: str, head: str = "contains") -> Table:
+    def row(place: int, name: str) -> Row:
+        value = (0.2, 0.5, 0.4)[place]
+        figures = {
+            head: Estimate(value, value - 0.1, value + 0.1, 9),
+            "retrieval_rate": Estimate(place / 10, 0.0, 1.0, 9),
+            "prompt_tokens": Estimate(100.0 * (place + 1), 90.0, 900.0, 9),
+            "generated_tokens": Estimate(10.0, 9.0, 11.0, 9),
+        }
+        return Row(name, figures, {}, 0.5, 0)
+
+    metrics = (head, "retrieval_rate", "prompt_tokens", "generated_tokens")
+    return Table("set", "short", metrics, 9, tuple(row(i, name) for i, name in enumerate(names)))
+
+
+def test_the_panels_hold_the_figures() -> None:
+    shown = table("a", "b", "c")
+    assert spoken(shown).startswith("set (short, 9 items): contains of a 20.0 [10.0, 30.0]; b 50.0 [40.0, 60.0]")
+    scores, tokens, _ = draw_tables([shown]).axes
+    assert [label.get_text() for label in scores.get_yticklabels()] == ["1  a", "2  b", "3  c"]
+    assert scores.get_xlabel() == "contains, % with 95% interval"
+    assert [bar.lines[0].get_xdata()[0] for bar in scores.containers] == pytest.approx([20, 50, 40])
+    points = [(bar.lines[0].get_xdata()[0], bar.lines[0].get_ydata()[0]) for bar in tokens.containers]
+    assert points == [pytest.approx((110, 20)), pytest.approx((210, 50)), pytest.approx((310, 40))]
+    (front,) = [line for line in tokens.lines if line.get_linestyle() == "--"]
+    assert list(front.get_xdata()) == pytest.approx([110, 210])  # c costs more than b and is worse
+    with pytest.raises(UserError, match="nothing to draw"):
+        draw_tables([Table("set", "short", ("contains",), 9, (Row("a", {"contains": None}, {}, 0.5, 0),))])
+
+
+def test_names_of_others_are_only_text() -> None:
+    text = "$\\frac{1}{$ <b>&</b> \ud83d\u202e\x1b[31m\n\u0645 " + reported.HOSTILE["closing"]
+    drawn = encoded(draw_tables([table(text, "b", head=text)]), ".svg").decode()
+    root = ElementTree.fromstring(drawn)
+    assert "$\\frac{1}{$ <b>&</b>" in "".join(root.itertext())
+    assert not root.findall(".//{http://www.w3.org/2000/svg}script")
+    assert "\u202e" not in drawn
+
+
+def test_a_plot_is_written_whole_and_the_same_each_time(tmp_path: Path) -> None:
+    drawn = draw_tables([table("a", "b")])
+    for ending, start in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
+        paths = [save(drawn, tmp_path / f"{i}{ending}") for i in range(2)]
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+        assert paths[0].read_bytes().startswith(start)
+    assert len(list(tmp_path.iterdir())) == 4
+    for name, said in (("x.gif", r"a plot ends in \.png, \.svg, \.pdf"), ("none/x.svg", "cannot write")):
+        with pytest.raises(UserError, match=said):
+            save(drawn, tmp_path / name)
+
+
+# The form of human evaluation
+
+
+def test_figures_and_agreement_by_hand(runs: list[Path], tmp_path: Path, capsys) -> None:
+    run = runs[0]
+    one = saved(tmp_path, run, "one")
+    other = saved(tmp_path, run, "other", ("0.plausible", "1.0.isrel"))
+    found = {figure.name: figure for figure in read_forms(run, [one, other])}
+    assert (found["plausible"].share.value, found["plausible"].share.n) == (0.75, 2)
+    assert found["s&p"].share.value == 0.75
+    assert found["isrel"].share.value == pytest.approx((1 + 0.75) / 2)  # one of four verdicts on the second answer
+    assert found["issup"].share.value == 1.0
+    assert found["plausible"].agreement.value == 0.5
+    assert found["isrel"].agreement.value == pytest.approx((1 + 0.5) / 2)
+    assert found["plausible"].kappa.value == 0.0  # one person says yes to all
+    assert read_forms(run, [one])[0].agreement is None
+    assert main(["eval", "annotate", str(run), "--read", str(one), "--read", str(other)]) == 0
+    shown = capsys.readouterr().out
+    line = next(line for line in shown.splitlines() if line.startswith("|") and "supported and plausible" in line)
+    assert [cell.strip() for cell in line.split("|")[3:5]] == ["2", "75.0 (50.0 to 100.0)"]
+    assert "2 people" in shown
+
+
+def test_a_form_in_a_browser_saves_what_was_said_and_asks_no_address(browser, runs, tmp_path, capsys) -> None:
+    file = tmp_path / "form.html"
+    assert main(["eval", "annotate", str(runs[0]), "--sample", "2", "--only", "long", "-o", str(file)]) == 0
+    assert "open it in a browser" in capsys.readouterr().out
+    page, seen = browsing.opened(browser, file)
+    for button in page.locator("input[value=yes]").all():
+        button.check()
+    page.locator("input[name='0.plausible'][value=no]").check()
+    assert page.locator("#left").inner_text() == "0 of 12 are open"
+    with page.expect_download() as download:
+        page.locator("#save").click()
+    download.value.save_as(tmp_path / "said.json")
+    assert seen["dialogs"] == seen["errors"] == []
+    assert [url for url in seen["requests"] if not url.startswith("blob:")] == [file.as_uri()]
+    found = {figure.name: figure.share.value for figure in read_forms(runs[0], [tmp_path / "said.json"])}
+    assert found == {"plausible": 0.5, "s&p": 0.5, "isrel": 1.0, "issup": 1.0}
+    for _ in range(20):  # a busy browser writes its storage a little later
+        page.reload()
+        if (left := page.locator("#left").inner_text()) == "0 of 12 are open":
+            break
+    assert left == "0 of 12 are open"  # the browser has kept them
+
+
+def test_hostile_texts_stay_texts_in_a_form(copied: list[Path]) -> None:
+    evil = json.dumps("</script><script>alert(1)</script>" + "".join(reported.HOSTILE.values()))[1:-1]
+    file = copied[0] / "long.jsonl"
+    file.write_text(file.read_text(encoding="utf-8").replace("It is large.", evil), encoding="utf-8")
+    assert "</script><script>alert(1)" in Structure(form(copied[0], 1, only=["long"])).text()
+
+
+# The results page
+
+
+def make_results(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["make_results.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "scripts" / "make_results.py"), run_name="__main__")
+    assert ended.value.code == 0
+
+
+def test_the_committed_page_is_what_the_command_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures, intervals and differences are computed again from the scores of every item."""
+    shown = ROOT / "docs" / "records" / "results.md"
+    shutil.copytree(shown.with_suffix(""), tmp_path / "results")
+    make_results(monkeypatch, "--into", str(tmp_path / "results.md"))
+    made = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert all((tmp_path / picture).is_file() for picture in re.findall(r"\]\((\S+)\)", made))
+    assert made == shown.read_text(encoding="utf-8"), "run scripts/make_results.py again, and change nothing by hand"
+
+
+def test_runs_of_other_items_stand_in_tables_of_their_own(runs: list[Path], tmp_path: Path) -> None:
+    keep(runs, tmp_path)
+    keep([runs[0].parent], tmp_path)  # a run that is made again replaces the old one
+    (one,) = [path for path in tmp_path.iterdir() if path.name.startswith("finetuned")]
+    values = json.loads(one.read_text())
+    del values["files"]["long"]
+    (tmp_path / "finetuned-other.json").write_text(json.dumps(values))
+    kept = [[one.run.name for one in group.digests] for group in groups(tmp_path)]
+    assert kept == [["finetuned", "reflective"], ["finetuned"]]
+    text = page(tmp_path, against="finetuned")
+    assert "## 2 systems on short, long" in text
+    assert "## 1 system on short" in text
+    assert markdown(compare(read_runs(sorted(runs)), against="finetuned")) in text
+    assert "| finetuned | finetuned | model.safetensors abcdefabcdef | scripted |" in text
+
+
+def test_what_cannot_be_kept_is_one_line(copied: list[Path], tmp_path: Path) -> None:
+    study = tmp_path / "sweep.md"
+    for about, text, message in (
+        ({"rows": []}, "# Sweep\n", "no JSON file beside it says where its figures come from"),
+        ({"time": "now", "commit": "c"}, "![x](../secret.svg)", r"the picture '\.\./secret\.svg' is not beside it"),
+    ):
+        study.write_text(text)
+        study.with_suffix(".json").write_text(json.dumps(about))
+        with pytest.raises(UserError, match=message):
+            keep([study], tmp_path / "none")
+    manifest = json.loads((copied[1] / "manifest.json").read_text())
+    del manifest["files"]["short"]["result"]
+    (copied[1] / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="short is not finished"):
+        keep(copied, tmp_path / "other")
+    assert not (tmp_path / "other").exists()  # nothing is kept by half
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="keeps no run and no study"):
+        page(tmp_path / "empty")
+
+
+def test_the_examples_of_the_guide_run(runs: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:
+    for run, name in zip(runs, ("selfrag-adaptive", "rag-1"), strict=True):
+        made = Path(shutil.copytree(run, tmp_path / "runs" / name))
+        manifest = (made / "manifest.json").read_text()
+        (made / "manifest.json").write_text(re.sub(r'"name": ?"\w+"', f'"name": "{name}"', manifest, count=1))
+    for name in ("sweep", "ablation"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.md").write_text(f"# {name.capitalize()}\n")
+        (tmp_path / name / f"{name}.json").write_text('{"commit": "0", "time": "now"}')
+    (tmp_path / "docs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    code = "".join(re.findall(r"^```python\n(.*?)^```", GUIDE, flags=re.M | re.S))
+    exec(compile(code, "reports.md", "exec", dont_inherit=True), {"__name__": "__docs__"})  # the point of this test
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    lines = "".join(re.findall(r"^```bash\n(.*?)^```", GUIDE, flags=re.M | re.S)).splitlines()
+    assert len(lines) == 4
+    for program, *words in map(shlex.split, lines):
+        if program == "selfrag":
+            assert main(words) == 0, words
+        else:
+            make_results(monkeypatch, *words[1:])
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made >= {"report.html", "tables.md", "tables.csv", "plots.svg", "plots.png"}
+    shown = (tmp_path / "docs" / "records" / "results.md").read_text()
+    assert "## 2 systems on short, long" in shown
+    assert "differences to selfrag-adaptive" in shown
+    assert "## Ablation" in shown
