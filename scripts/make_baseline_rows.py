@@ -6,7 +6,7 @@
 
 `finetuned` is the paper's fine-tuning without retrieval (Llama2-FT): the output after the instruction. `sail` follows
 SAIL: the first passage found for the question between its markers, then the output, and no critique. Train both with
-the settings of the generator; `selfrag.evaluation.baselines` decodes them.
+the settings of the generator; `selfrag.evaluation.systems` decodes them.
 """
 
 from __future__ import annotations

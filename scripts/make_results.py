@@ -26,10 +26,9 @@ from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, comparable, compare, read_run, run_folders
 from selfrag.evaluation.metrics.registry import Part
-from selfrag.evaluation.plots import draw
 from selfrag.evaluation.public_data import public_sets
 from selfrag.evaluation.records import read_manifest
-from selfrag.evaluation.report import file_origin, run_origin
+from selfrag.evaluation.report import draw, file_origin, run_origin
 from selfrag.evaluation.tables import compact, escape, markdown
 from selfrag.jsonl import json_line
 from selfrag.pages import save

@@ -20,7 +20,7 @@ from selfrag.engines.http import HTTPConfig, _vocab_size
 from selfrag.evaluation.items import item_of, read_items
 from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.factscore import read_output
-from selfrag.evaluation.public_files import read_records
+from selfrag.evaluation.presets import read_records
 from selfrag.evaluation.records import read_manifest
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.training import journal

@@ -25,13 +25,12 @@ from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
-from selfrag.evaluation.baselines import NoEngine, Prompted, endpoint_system
 from selfrag.evaluation.items import Item, Output, output_of
 from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
-from selfrag.evaluation.systems import System, named_system, system_of_task
+from selfrag.evaluation.systems import NoEngine, Prompted, System, endpoint_system, named_system, system_of_task
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, searched
 from selfrag.loading import index_directory, is_address, load_retriever, load_tokenizer, resolve_model, retriever_parts
@@ -438,7 +437,7 @@ def run_systems(
     Args:
         names: name of the run to the system it is (`selfrag.evaluation.systems.SYSTEMS`).
         model: what answers: a checkpoint, or `MODEL@URL` for a model behind an OpenAI-compatible endpoint, which runs
-            `selfrag.evaluation.baselines.UNTUNED`.
+            `selfrag.evaluation.systems.UNTUNED`.
         files: what to run on.
         out: directory of the run directories.
         source: how the files were read, for the manifest.

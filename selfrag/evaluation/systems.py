@@ -1,31 +1,320 @@
-"""The systems that are compared, by name: baselines, and ours as policies. A name and a tokenizer become decoders."""
+"""The systems that are compared, by name: baselines, and ours as policies. A name and a tokenizer become decoders.
+
+An OpenAI-compatible endpoint, such as ChatGPT and Ret-ChatGPT of the Self-RAG paper (4.2), takes texts and gives texts:
+prompts have the words of the other untuned baselines, in one user turn, and multiple choice is written, since no
+endpoint scores options exactly.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from retrieval.checks import choice, whole
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.beam import decode
-from selfrag.decoding.options import decode_options
+from selfrag.decoding.driver import Service
+from selfrag.decoding.options import Ids, decode_options, normalised, option_logprobs, option_requests
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.reflectors import Critic
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
 from selfrag.decoding.search_tags import PROFILES, Budget, Searcher, decode_tags
-from selfrag.decoding.trace import decoding_dict
-from selfrag.decoding.tree import Decoder
+from selfrag.decoding.segments import geometric_mean
+from selfrag.decoding.sessions import Finished, Ticket
+from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding_dict
+from selfrag.decoding.tree import Batch, Decoder, ask
 from selfrag.errors import DecodingError, UserError
-from selfrag.evaluation.baselines import UNTUNED, FineTuned, Untuned
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import Given, documents
 from selfrag.evaluation.task import SET_BY_TASK, Task
+from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Request, State
+from selfrag.intrinsics.flows import ChatWriter, Flow, Write
+from selfrag.intrinsics.flows.progress import Progress
 from selfrag.plugins import names, registered
-from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting
+from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting, passage_ids
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
-from selfrag.tokenization import HFTextCodec
+from selfrag.tokenization import HFTextCodec, TextCodec
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the model reads before it answers."""
+
+    question: str  # as asked, for the answer
+    ids: Ids  # the whole prompt
+    passages: tuple[Passage, ...] = ()  # the evidence in it, in order
+    dropped_tokens: int = 0  # tokens of passages that were cut
+
+
+@dataclass(slots=True)
+class _State:
+    usage: Usage = field(default_factory=Usage)
+
+
+def write(prompt: Prompt, codec: TextCodec, max_tokens: int) -> Decoder:
+    """One greedy answer.
+
+    Raises:
+        DecodingError: the engine refused the prompt.
+    """
+    state = _State()
+    (result,) = yield from ask(state, [Generate(prompt.ids, max_tokens)])
+    if isinstance(result, Failed):
+        raise DecodingError(f"no answer could be generated: {result.reason}")
+    ids = result.token_ids[:-1] if result.finish is Finish.EOS else result.token_ids
+    node = _node(prompt, 0, codec.decode(ids), ids)
+    node.finish, node.likelihood = str(result.finish), geometric_mean(result.token_logprobs)
+    node.score = node.path_score = node.likelihood
+    return _answer(prompt, [node], 0, state.usage, max_tokens)
+
+
+def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int) -> Decoder:
+    """The most probable of `options` after the prompt, by exact probability.
+
+    `options` are as the model would write them, and `eos_id` ends one that another one continues from.
+
+    Raises:
+        DecodingError: the engine refused the prompt.
+    """
+    state = _State()
+    encoded = [tuple(codec.encode(option)) for option in options]
+    requests = option_requests(prompt.ids, encoded, (eos_id,))
+    results = yield from _all(state, requests)
+    logprobs = option_logprobs(requests, results, prompt.ids, encoded, (eos_id,))
+    nodes: list[Node] = []
+    probabilities = normalised(logprobs, options, encoded)
+    for option, ids, probability in zip(options, encoded, probabilities, strict=True):
+        node = _node(prompt, len(nodes), option, ids)
+        node.finish, node.likelihood, node.score, node.path_score = "option", probability, probability, probability
+        node.status = Status.PRUNED
+        nodes.append(node)
+    best = max(range(len(nodes)), key=lambda i: nodes[i].score)
+    nodes[best].status = Status.FINISHED
+    return _answer(prompt, nodes, best, state.usage, 1, tuple(options))
+
+
+def _all(state: _State, requests: list[Generate]) -> Generator[Batch, list[Result], list[Generated]]:
+    results = yield from ask(state, requests)
+    failed = next((result for result in results if isinstance(result, Failed)), None)
+    if failed is not None:
+        raise DecodingError(f"no option could be scored: {failed.reason}")
+    return [result for result in results if isinstance(result, Generated)]
+
+
+def _node(prompt: Prompt, number: int, text: str, ids: Ids) -> Node:
+    one = prompt.passages[0] if len(prompt.passages) == 1 else None
+    node = Node(number, ROOT, 1, "none" if one is None else "passage", one, text, ids, ids)
+    node.ended, node.status, node.dropped_tokens = True, Status.FINISHED, prompt.dropped_tokens
+    return node
+
+
+def _answer(
+    prompt: Prompt, nodes: list[Node], best: int, usage: Usage, max_tokens: int, options: tuple[str, ...] = ()
+) -> Answer:
+    reads = bool(prompt.passages)
+    decision = Decision(ROOT, "retrieve" if reads else "write", "as the system does", passages=prompt.passages)
+    policy = Decoding(
+        mode="always" if reads else "never",
+        passages=max(1, len(prompt.passages)),
+        max_segments=1,
+        segment_tokens=max_tokens,
+        beam=1,
+    )
+    trace = Trace(prompt.question, policy, tuple(nodes), (decision,), best, options)
+    text, segments = segments_of(trace, best)
+    return Answer(prompt.question, text, segments, usage, trace)
+
+
+PASSAGES = "Use these passages to answer the question.\n\n"
+QUESTION = "Question: "
+
+
+UNTUNED = {"base": 0, "rag": 1, "rag-1": 1, "rag-5": 5}
+"""Passages that an untuned baseline reads, by its name; `rag` has the number of a published task's protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Untuned:
+    """Baseline (i): base model, the first `passages` of the item in the prompt."""
+
+    codec: TextCodec  # safe tokenisation
+    chat: Chat  # the model's chat template
+    eos_id: int  # ends an answer
+    passages: int  # how many; 0 asks the model alone
+    passage_tokens: int = 256  # a passage is cut here
+    cites_all: bool = True
+
+    def decoder(self, item: Item, task: Task) -> Decoder:
+        """One greedy answer, or the most probable option where the task has them scored."""
+        found = choices(item) if item.options else None
+        hint = task.hint.format(choices=", ".join(found.surfaces if found else ()))
+        prompt = self.prompt(item, hint, bare=not task.hint)
+        if found and not task.written:
+            return (yield from choose(prompt, self.codec, found.surfaces, self.eos_id))
+        return (yield from write(prompt, self.codec, task.new_tokens))
+
+    def prompt(self, item: Item, hint: str = "", *, bare: bool = False) -> Prompt:
+        """Numbered passages, the question, the hint if there is one; `bare` adds no word to passages and question."""
+        used = item.passages[: self.passages]
+        ids = [*self.chat.before]
+        dropped = 0
+        if used and not bare:
+            ids += self.codec.encode(PASSAGES)
+        for number, passage in enumerate(used, 1):
+            body, cut = passage_ids(self.codec, passage, self.passage_tokens)
+            ids += [*self.codec.encode(f"[{number}] "), *body, *self.codec.encode("\n\n")]
+            dropped += cut
+        lead = QUESTION if used and not bare else ""
+        told = f"\n\n{hint}" if hint else ""
+        ids += [*self.codec.encode(f"{lead}{item.instruction}{told}"), *self.chat.after]
+        return Prompt(item.instruction, tuple(ids), used, dropped)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Settings and the texts of the prompt."""
+        return {
+            "kind": "untuned",
+            "passages": self.passages,
+            "passage_tokens": self.passage_tokens,
+            "chat": self.chat.source,
+            "prompt": [PASSAGES, QUESTION],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuned:
+    """A fine-tuned model that never criticises."""
+
+    prompting: Prompting  # codec, vocabulary (for the markers around a passage) and layout of the model
+    passages: int  # how many of the item's passages stand before the answer; 0 for (ii), 1 for (iii)
+    passage_tokens: int = 256  # a passage is cut here
+    cites_all: bool = True
+
+    def decoder(self, item: Item, task: Task) -> Decoder:
+        """One greedy answer, or the most probable option where the task has them scored."""
+        prompt = self.prompt(item)
+        if item.options and not task.written:
+            eos_id = self.prompting.vocabulary.eos_id
+            return (yield from choose(prompt, self.prompting.codec, choices(item).surfaces, eos_id))
+        return (yield from write(prompt, self.prompting.codec, task.new_tokens))
+
+    def prompt(self, item: Item) -> Prompt:
+        """The prompt of the training rows and the evidence between its markers."""
+        used = item.passages[: self.passages]
+        evidence = [self.prompting.evidence(passage, self.passage_tokens) for passage in used]
+        ids = (*self.prompting.prompt(item.instruction), *(i for part in evidence for i in part.ids))
+        return Prompt(item.instruction, ids, used, sum(part.dropped_tokens for part in evidence))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Settings."""
+        return {
+            "kind": "finetuned",
+            "passages": self.passages,
+            "passage_tokens": self.passage_tokens,
+            "layout": self.prompting.layout.name,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Worded(ChatWriter):
+    """Writes from a prompt that is given as it is."""
+
+    prompt: str = ""
+
+    def request(self, progress: Progress) -> Request:
+        """One user turn."""
+        return Request(progress.state(), ChatPrompt((Message("user", self.prompt),)), self.max_tokens, self.temperature)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A model behind an endpoint, the first `passages` of the item in the prompt."""
+
+    executor: Executor  # asks it
+    passages: int  # how many; 0 asks the model alone
+    passage_words: int = 200  # a passage is cut after so many
+    cites_all: bool = True
+
+    def __post_init__(self) -> None:
+        whole("passages", self.passages, 0)
+        whole("passage_words", self.passage_words)
+
+    def decoder(self, item: Item, task: Task) -> Decoder:
+        """One greedy answer.
+
+        Raises:
+            DecodingError: the task has options scored.
+        """
+        if item.options and not task.written:
+            raise DecodingError("an endpoint scores no options; take a protocol in which they are written: baseline")
+        writer = _Worded(self.executor, task.new_tokens, prompt=self.prompt(item, task))
+        state = State((Message("user", item.instruction),), item.passages[: self.passages])
+        return (yield from Flow((Write(writer),)).decoder(state, None))
+
+    def prompt(self, item: Item, task: Task) -> str:
+        """Numbered passages, the question, and the task's hint if it has one; without a hint nothing is added."""
+        used = item.passages[: self.passages]
+        shown = [
+            f"[{number}] {' '.join(f'{one.title} {one.text}'.split()[: self.passage_words])}\n\n"
+            for number, one in enumerate(used, 1)
+        ]
+        before, lead = (PASSAGES, QUESTION) if used and task.hint else ("", "")
+        hint = task.hint.format(choices=", ".join(choices(item).surfaces if item.options else ()))
+        return f"{before}{''.join(shown)}{lead}{item.instruction}" + (f"\n\n{hint}" if hint else "")
+
+    def services(self) -> Mapping[str, Service]:
+        """The endpoint, for a driver."""
+        return ChatWriter(self.executor).services(None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Settings and the texts of the prompt."""
+        settings = {"passages": self.passages, "passage_words": self.passage_words}
+        return {"kind": "endpoint", **settings, "prompt": [PASSAGES, QUESTION]}
+
+
+def endpoint_system(
+    name: str, executor: Executor, settings: Mapping[str, Any] | None = None, task: Task | None = None
+) -> Prompted:
+    """A system by its name; `rag` reads as many passages as the protocol of a published task says.
+
+    `settings` are `passages` and `passage_words`, and win over the protocol.
+
+    Raises:
+        UserError: a system that needs a checkpoint, or an unknown setting.
+    """
+    if name not in UNTUNED:
+        raise UserError(f"{name} needs a checkpoint; an endpoint runs {', '.join(UNTUNED)}")
+    count = documents(task) if name == "rag" and task is not None else UNTUNED[name]
+    fields = {"passages": count, **(settings or {})}
+    if unknown := sorted(set(fields) - {"passages", "passage_words"}):
+        raise UserError(f"--set {unknown[0]}: a system behind an endpoint has passages and passage_words")
+    return Prompted(executor, **fields)
+
+
+class NoEngine:
+    """Stands where a driver has an engine: nothing is asked of it."""
+
+    def submit(self, request: Generate) -> Ticket:
+        """Never called.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError(f"an endpoint takes no token ids ({len(request.prompt_ids)} given)")
+
+    def step(self) -> Sequence[Finished]:
+        """Nothing is done."""
+        return []
+
+    def abort(self, tickets: Iterable[Ticket]) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class System(Protocol):

@@ -12,8 +12,7 @@ from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item, choices, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
-from selfrag.evaluation.presets import Given, Preset
-from selfrag.evaluation.public_files import Record, passages_of, read_records
+from selfrag.evaluation.presets import Given, Preset, Record, passages_of, read_records
 from selfrag.evaluation.task import SHORT, Task, task_of
 from selfrag.provenance import sha256
 

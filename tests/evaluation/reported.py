@@ -16,8 +16,7 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation import runner
-from selfrag.evaluation.baselines import FineTuned
-from selfrag.evaluation.systems import Reflective
+from selfrag.evaluation.systems import FineTuned, Reflective
 from selfrag.evaluation.task_files import read_task
 
 GOOD, FAIR = "{issup .8 .1 .1}{isuse 0 0 0 0 1}", "{issup .3 .5 .2}{isuse 0 0 .2 .8 0}"

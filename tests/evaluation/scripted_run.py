@@ -20,10 +20,10 @@ from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING
 from selfrag.cluster import Actors, connect
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.evaluation.baselines import FineTuned
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.records import read_records
 from selfrag.evaluation.runner import Cluster, Model, Run, Source, answer_on_ray, run, run_all, run_systems
+from selfrag.evaluation.systems import FineTuned
 from selfrag.evaluation.task import SHORT
 from selfrag.evaluation.task_files import TaskFile
 

@@ -23,7 +23,6 @@ from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply
-from selfrag.evaluation.baselines import FineTuned
 from selfrag.evaluation.comparison import compare, read_runs
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.judging import (
@@ -56,6 +55,7 @@ from selfrag.evaluation.metrics.factscore import (
 )
 from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
 from selfrag.evaluation.runner import run
+from selfrag.evaluation.systems import FineTuned
 from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task_files import TaskFile, read_task
 from selfrag.intrinsics.contract import Completion, Failed, Request

@@ -26,8 +26,19 @@ from selfrag.evaluation.annotation import asked, digest, form, read_forms, sampl
 from selfrag.evaluation.comparison import Comparison, Row, Table, compare, read_runs
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
-from selfrag.evaluation.plots import draw_tables, spoken
-from selfrag.evaluation.report import Case, CaseFile, Outcome, Report, parts, read_cases, read_report, render, write
+from selfrag.evaluation.report import (
+    Case,
+    CaseFile,
+    Outcome,
+    Report,
+    draw_tables,
+    parts,
+    read_cases,
+    read_report,
+    render,
+    spoken,
+    write,
+)
 from selfrag.evaluation.tables import markdown
 from selfrag.pages import encoded, save
 

@@ -34,11 +34,10 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.errors import EngineError
 from selfrag.evaluation import runner
-from selfrag.evaluation.baselines import FineTuned
 from selfrag.evaluation.presets import PRESETS
 from selfrag.evaluation.records import RecordFile, Spent, failures, read_records
 from selfrag.evaluation.runner import Source, Work, answer, answer_on_ray, record_of, run, run_all
-from selfrag.evaluation.systems import SYSTEMS, Reflective
+from selfrag.evaluation.systems import SYSTEMS, FineTuned, Reflective
 from selfrag.evaluation.task import SHORT
 
 HERE = Path(__file__).parent

@@ -23,16 +23,20 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.search_tags import PROFILES
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.evaluation.baselines import Chat, FineTuned, Prompted, Untuned, endpoint_system
 from selfrag.evaluation.items import Item, output_of
 from selfrag.evaluation.presets import preset
 from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Run, answer_here, run_all, scores
 from selfrag.evaluation.systems import (
     ROLES,
+    Chat,
+    FineTuned,
+    Prompted,
     Reflective,
     Searching,
     System,
+    Untuned,
+    endpoint_system,
     known_systems,
     named_system,
     parse_settings,

@@ -283,12 +283,22 @@ def test_the_whole_prompt_of_a_protocol_byte_for_byte(tmp_path: Path, tokenizer:
         ("popqa", {"ctxs": []}, "no passages: 'ctxs' or 'docs' is missing or empty"),
         ("popqa", {"ctxs": [{"title": "T"}]}, "passage 1 of 'ctxs' needs a 'text'"),
         ("popqa", {"id": True}, "'id' must be text or a whole number"),
+        ("popqa", {"possible_answers": [1]}, "'possible_answers' must be a list of texts"),
+        ("popqa", {"question": None}, "no row of questions, which has .*"),
         ("pubhealth", {"answers": ["mixture"]}, "'answers' must be true or false"),
         ("arc-challenge", {"answerKey": "5"}, "'answerKey' '5' is none of the labels 1, 2, 3"),
         ("arc-challenge", {"choices": {"text": ["a"], "label": ["A", "B"]}}, "of the same length"),
         ("arc-challenge", {"choices": {"text": ["a", "a"], "label": ["1", "2"]}}, "two options are equal"),
+        ("arc-challenge", {"choices": None, "answers": ["x"]}, "no row of choices, .*; it looks like one of "),
+        (
+            "arc-challenge",
+            {"choices": {"text": ["a"] * 27, "label": [*map(str, range(27))]}},
+            "27 choices, and letters",
+        ),
         ("asqa", {"qa_pairs": []}, "'qa_pairs' must be a list of at least one"),
         ("qampari", {"answers": [[]]}, "'answers' is empty"),
+        ("qampari", {"answers": []}, "'answers' is empty"),
+        ("qampari", {"answers": ["Jaws"]}, "'answers' must be a list of lists of texts"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, name: str, change: dict[str, Any], message: str) -> None:
@@ -351,7 +361,7 @@ def test_what_a_command_line_names(tmp_path: Path) -> None:
 
 
 def test_tasks_are_described_and_the_page_has_their_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "tasks", "asqa"]) == 0
+    assert main(["eval", "tasks"]) == main(["eval", "tasks", "asqa"]) == 0
     shown = capsys.readouterr().out
     assert r"correct answers.## Input:\n\nQUESTION'" in shown
     assert "str_em: 30.0 (7b), 31.7 (13b)" in shown
