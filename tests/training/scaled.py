@@ -1,36 +1,52 @@
-"""A small run through the Trainer, as a program: `scaled.py BASE ROWS OUT JSON`, alone or under `accelerate launch`.
+"""A small run as a program: `scaled.py BASE ROWS OUT JSON`, alone or, with the model in shards, under torchrun.
 
-JSON has the tables `config` and `scale`. The main process prints the losses of the log.
+JSON has the tables `config` and `scale`; without `scale` it is the loop for one process. accelerate cuts models into
+shards on accelerators only. Under torchrun it is told what it would find there; all else, FSDP2 or DeepSpeed,
+transformers' Trainer and our code, is what runs on GPUs.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
+import torch
+from accelerate.state import DistributedType, PartialState
 from trained import config
 
+from selfrag.training.export import save_adapter, save_checkpoint
+from selfrag.training.job import trained
 from selfrag.training.run import rows_of
-from selfrag.training.scale import Trained, fit_scaled
 from selfrag.training.settings import Scale
 
+_PLAIN = PartialState.__init__
 
-def main(base: str, rows: str, out: str, settings: str) -> Trained:
+
+def _as_on_gpus(state: PartialState, *args: Any, **options: Any) -> None:
+    _PLAIN(state, *args, **options)
+    shared = PartialState._shared_state
+    if shared.get("distributed_type") is DistributedType.MULTI_CPU:
+        shared["distributed_type"] = DistributedType.MULTI_GPU
+    if torch.distributed.is_initialized():  # DeepSpeed began it, and accelerate saw no device
+        rank = torch.distributed.get_rank()
+        shared |= {"num_processes": torch.distributed.get_world_size(), "device": torch.device("cpu")}
+        shared |= {"process_index": rank, "local_process_index": rank}
+
+
+def main(base: str, rows: str, out: Path, settings: str) -> None:
     """Run and save what came out."""
-    from selfrag.training.export import save_adapter, save_checkpoint
-
     tables = json.loads(settings)
-    chosen = config(**tables.get("config", {}))
-    trained = fit_scaled(
-        rows_of(Path(rows), chosen), Path(base), Path(out) / "run", chosen, Scale(**tables.get("scale", {}))
-    )
-    if trained.main and not (Path(out) / "product").exists():
-        (save_adapter if chosen.method == "lora" else save_checkpoint)(
-            trained.trainee, Path(out) / "product", trained.state
-        )
-    return trained
+    chosen, scale = config(**tables["config"]), Scale(**tables["scale"]) if "scale" in tables else None
+    found = trained(rows_of(Path(rows), chosen), Path(base), out / "run", chosen, scale)
+    if found is not None and not (out / "product").exists():
+        save = save_adapter if chosen.method == "lora" else save_checkpoint
+        save(found.trainee, out / "product", found.state)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if "WORLD_SIZE" in os.environ:
+        PartialState.__init__ = _as_on_gpus
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])

@@ -16,7 +16,7 @@ from selfrag.reflection.labels import TOKENS, Role
 from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record
 from selfrag.training import export
 from selfrag.training import lora as fused
-from selfrag.training.export import WEIGHTS, merge, save_adapter, save_checkpoint
+from selfrag.training.export import WEIGHTS, convert, merge, save_adapter, save_checkpoint
 from selfrag.training.journal import fingerprint, load_parameters
 from selfrag.training.model import load_trainee
 from selfrag.training.settings import Lora
@@ -43,20 +43,14 @@ def weights(path):
 
 
 def test_merging_an_adapter_and_saving_the_trainee_are_one(exported, tmp_path):
-    _, trainee, _, merged = exported
+    base, trainee, adapter, merged = exported
     direct = weights(save_checkpoint(copy.deepcopy(trainee), tmp_path / "direct"))
     through_adapter = weights(merged)
     assert direct.keys() == through_adapter.keys()
     assert all(torch.equal(direct[name], through_adapter[name]) for name in direct)
     assert {value.dtype for value in direct.values()} == {torch.bfloat16}
-    settings = json.loads((merged / "config.json").read_text())
-    assert "quantization_config" not in settings
-    assert settings.get("use_cache", True) is True
-    assert not list(merged.glob("adapter*"))
+    assert json.loads((merged / "config.json").read_text()).get("use_cache", True) is True
 
-
-def test_an_adapter_holds_lora_and_rows_in_bf16_and_no_path(exported):
-    base, trainee, adapter, _ = exported
     tensors = load_file(adapter / WEIGHTS)
     assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
     assert sum(tensor.numel() for tensor in tensors.values()) == sum(p.numel() for p in trainee.parameters.values())
@@ -128,8 +122,7 @@ def test_a_full_model_and_weights_gathered_from_shards_make_the_same_checkpoint_
     assert all(torch.equal(gathered[name], whole[name]) for name in whole)
 
 
-@pytest.mark.parametrize(("rank", "scale"), [(1, 1.0), (3, 2.0), (16, 0.7)])
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("rank", "scale", "transposed"), [(1, 1.0, False), (3, 2.0, True), (16, 0.7, False)])
 def test_a_pair_is_merged_in_float32_and_rounded_once(monkeypatch, rank, scale, transposed):
     """Against a sum in numpy, which knows neither blocks nor threads, in the documented order."""
     import numpy as np
@@ -149,17 +142,11 @@ def test_a_pair_is_merged_in_float32_and_rounded_once(monkeypatch, rank, scale, 
     held = weight.T.contiguous().T if transposed else weight.clone()
     fused.merge_pair(held, down, up, scale)
     assert torch.equal(held, expected)
-    exact = weight.double() + scale * (up.double() @ down.double())
-    assert (held.double() - exact).abs().max() <= (exact.abs() * 2**-8).max()
-
-
-def fresh(base, lora=None):
-    return load_trainee(base, lora=lora or config().lora, seed=99).parameters
 
 
 def test_a_stage_begins_with_every_parameter_of_an_adapter_and_says_so(exported, tmp_path):
     base, trainee, adapter, _ = exported
-    parameters = fresh(base)
+    parameters = load_trainee(base, lora=config().lora, seed=99).parameters
     assert any(not torch.equal(value, trainee.parameters[name]) for name, value in parameters.items())
     assert load_parameters(adapter, parameters, config().lora) == fingerprint(adapter / WEIGHTS)
     for name, value in parameters.items():
@@ -172,12 +159,23 @@ def test_a_stage_begins_with_every_parameter_of_an_adapter_and_says_so(exported,
 
 
 def test_an_adapter_of_another_size_or_a_broken_one_is_refused(exported, copied):
-    base, adapter, lora = exported[0], exported[2], config().lora
+    adapter, lora = exported[2], config().lora
+    parameters = load_trainee(exported[0], lora=lora).parameters
     with pytest.raises(UserError, match="another model, method or adapter size"):
-        load_parameters(adapter, fresh(base, Lora(2, 32.0)), Lora(2, lora.alpha))
+        load_parameters(adapter, dict(list(parameters.items())[1:]), lora)
     with pytest.raises(UserError, match="lora_alpha"):
-        load_parameters(adapter, fresh(base), Lora(lora.rank, 1.0))
+        load_parameters(adapter, parameters, Lora(lora.rank, 1.0))
     for broken in (WEIGHTS, "adapter_config.json"):
         (copied / broken).write_bytes(b"\xff not this")
         with pytest.raises(UserError, match="holds no adapter that can be read"):
-            load_parameters(copied, fresh(base), lora)
+            load_parameters(copied, parameters, lora)
+
+
+def test_a_missing_file_and_one_of_another_kind_are_no_gguf(tmp_path):
+    """The conversion needs the base model of the demo and runs with its tests."""
+    with pytest.raises(UserError, match=r"no GGUF file at .*nothing\.gguf"):
+        convert(tmp_path / "nothing.gguf", tmp_path / "out")
+    (tmp_path / "page.gguf").write_bytes(b"<html>not found</html>")
+    with pytest.raises(UserError, match="is not a GGUF file"):
+        convert(tmp_path / "page.gguf", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -8,7 +8,7 @@ from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 
 from selfrag.errors import UserError
 from selfrag.training.model import Tally, measure
-from selfrag.training.packing import apart, pack, plan_epoch, weight_of
+from selfrag.training.packing import pack, plan_epoch, weight_of
 from selfrag.training.rows import Example, Group, TargetLayout
 from selfrag.training.run import rate
 from selfrag.training.scale import Loads
@@ -41,7 +41,7 @@ def test_every_row_comes_once_within_the_budget_in_balanced_loads(rows, budget, 
             assert max(totals) - min(totals) <= max(lengths[row] for row in members)
 
 
-def test_an_epoch_is_a_function_of_seed_and_number():
+def test_an_epoch_is_a_function_of_seed_and_number_with_all_kinds_in_every_stretch():
     def order(seed, epoch):
         return plan_epoch([10] * 50, ["a"] * 50, seed=seed, epoch=epoch, step_tokens=40, workers=2)
 
@@ -49,9 +49,6 @@ def test_an_epoch_is_a_function_of_seed_and_number():
     assert len({str(order(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}) == 4
     with pytest.raises(UserError, match="no training rows"):
         plan_epoch([], [], seed=0, epoch=0, step_tokens=10, workers=1)
-
-
-def test_every_stretch_holds_all_kinds_in_proportion():
     kinds = ["common"] * 80 + ["rare"] * 20
     steps = plan_epoch([10] * 100, kinds, seed=0, epoch=0, step_tokens=100, workers=2)
     assert all(1 <= sum(kinds[row] == "rare" for row in members) <= 3 for members in rows_in(steps))
@@ -110,26 +107,13 @@ def test_two_rows_end_to_end():
     assert load.weights.tolist() == pytest.approx([3, 0.5, 0.5, 6, 2, 2, 4, 6, *[2] * 8, 4, 8])
 
 
-def test_the_rows_of_a_pack_come_apart_as_they_went_in():
-    rows = [LAYOUT.example(row("[Retrieval]", passage("a"), "[Relevant]", "XY")), LAYOUT.example(row("[Utility:5]"))]
-    silent = Example(ids=(5, 6, 7), labels=(-100,) * 3, groups=(0, 0, 0))
-    found = apart(pack([rows[0], silent, rows[1]], WEIGHTING))
-    assert len(found) == 2
-    for one, alone in zip(found, (pack([one], WEIGHTING) for one in rows), strict=True):
-        assert one.row_lengths == alone.row_lengths
-        for name in ("ids", "positions", "predictors", "targets", "groups", "weights"):
-            torch.testing.assert_close(getattr(one, name), getattr(alone, name))
-
-
 def test_tallies_add_up_by_group_and_label():
     load = pack([LAYOUT.example(row("[Retrieval]", passage("a"), "[Relevant]", "X"))], WEIGHTING)
     losses = torch.arange(1.0, 7.0)
     hits = torch.tensor([True, False, True, False, True, True])
     tally = measure(load, losses, hits) + measure(load, losses, ~hits)
 
-    assert tally.count[Group.MARKER] == 4
-    assert tally.losses[Group.MARKER] == 10.0
-    assert tally.hits[Group.MARKER] == 2
+    assert (tally.count[Group.MARKER], tally.losses[Group.MARKER], tally.hits[Group.MARKER]) == (4, 10.0, 2)
     assert tally.label_count == {IDS["[Retrieval]"]: 2, IDS["[Relevant]"]: 2}
     assert tally.loss == pytest.approx(float((losses * load.weights).sum() / load.weights.sum()))
     assert Tally().loss == 0.0

@@ -1,6 +1,6 @@
 """Recipes: the paper's settings as a preset, strict reading, launch files that accelerate and DeepSpeed accept."""
 
-import json
+from dataclasses import replace
 
 import pytest
 
@@ -27,20 +27,11 @@ def write(path, text):
     return path
 
 
-def test_a_file_extends_a_recipe_and_tables_merge(tmp_path):
-    mine = write(tmp_path / "mine.toml", 'extends = "gpu"\n[training]\nepochs = 1\n[training.lora]\nrank = 4\n')
-    recipe = read_recipe(mine)
-    assert recipe.name == "mine (extends generator/gpu)"
-    assert (recipe.config.epochs, recipe.config.lora.rank, recipe.config.lora.alpha) == (1, 4, 64.0)
-    assert recipe.scale == read_recipe("gpu").scale
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[training]\nepoch = 3\n", "unknown epoch; known: seed, method"),
         ("[training]\nepochs = 'three'\n", "epochs = 'three': wrong kind"),
-        ("[training]\nmethod = 'qlora'\n", "method = 'qlora': wrong kind"),
         ("[training.lora]\nsize = 3\n", "unknown size; known: rank, alpha"),
         ("[scale]\nsharding = 'zero2'\n", "sharding = 'zero2'"),
         ("[train]\n", "unknown train"),
@@ -58,7 +49,7 @@ def test_a_bad_recipe_is_named(tmp_path, text, message):
 @pytest.mark.parametrize("sharding", ["none", "fsdp", "zero3"])
 @pytest.mark.parametrize("gpu", [True, False])
 def test_accelerate_reads_every_launch_file(sharding, gpu):
-    """Checked by accelerate's own reader, which refuses keys it does not know. Not run here: there is no GPU."""
+    """Checked by accelerate's own reader, which refuses keys it does not know."""
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     from accelerate.commands.config.config_args import load_config_from_file
 
@@ -68,23 +59,14 @@ def test_accelerate_reads_every_launch_file(sharding, gpu):
     assert loaded.distributed_type == expected
 
 
-def test_zero3_leaves_to_the_trainer_what_the_recipe_decides():
-    path = launch_file(Scale(sharding="zero3"), gpu=True).with_name("zero3.json")
-    settings = json.loads(path.read_text())
-    assert settings["zero_optimization"]["stage"] == 3
-    decided = ("gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    assert {settings[name] for name in decided} == {"auto"}
-    assert not {"optimizer", "scheduler"} & set(settings)
-
-
 def test_a_set_value_is_toml_or_a_word():
     given = ["precision=fp32", "lora={rank = 4}", "reach.last_layers = 3"]
-    recipe = read_recipe("gpu").assigned([*(f"training.{one}" for one in given), "scale.checkpointing=false"])
-    config, before = recipe.config, read_recipe("gpu").config
+    before = read_recipe("gpu")
+    recipe = before.assigned([*(f"training.{one}" for one in given), "scale.checkpointing=false"])
+    config = recipe.config
     assert (config.precision, config.lora.rank, config.lora.alpha, config.reach.last_layers) == ("fp32", 4, 64.0, 3)
-    assert recipe.scale is not None
-    assert not recipe.scale.checkpointing
-    assert (config.learning_rate, config.seed) == (before.learning_rate, before.seed)
+    assert recipe.scale == replace(before.scale, checkpointing=False)
+    assert config.learning_rate == before.config.learning_rate
 
 
 @pytest.mark.parametrize(
@@ -95,7 +77,6 @@ def test_a_set_value_is_toml_or_a_word():
         ("training.lora=3", r"^--set training\.lora: training\.lora must be a table, not 3"),
         ("training.epochs=0", "^epochs=0"),
         ("epochs=3", "write TABLE.NAME=VALUE, such as training.epochs=3; tables: training, scale"),
-        ("critic.style=words", "tables: training, scale"),
         ("training.epochs", "write TABLE.NAME=VALUE"),
     ],
 )
@@ -115,12 +96,14 @@ def test_a_printed_recipe_is_read_as_the_same_with_the_source_of_each_value(tmp_
     assert text.startswith(f"# generator: generator/{name} with --epochs\n")
 
 
-def test_a_recipe_may_extend_a_file_beside_it(tmp_path):
+def test_a_recipe_extends_one_of_the_package_or_a_file_beside_it_and_tables_merge(tmp_path):
     (tmp_path / "deep").mkdir()
     write(tmp_path / "deep" / "mine.toml", 'extends = "../other.toml"\n')
-    write(tmp_path / "other.toml", 'extends = "generator/cpu"\n[training]\nepochs = 9\n')
+    write(tmp_path / "other.toml", 'extends = "generator/gpu"\n[training]\nepochs = 9\n[training.lora]\nrank = 4\n')
     recipe = read_recipe(tmp_path / "deep" / "mine.toml")
-    assert (recipe.config.epochs, recipe.name) == (9, "mine (extends other (extends generator/cpu))")
+    assert recipe.name == "mine (extends other (extends generator/gpu))"
+    assert (recipe.config.epochs, recipe.config.lora.rank, recipe.config.lora.alpha) == (9, 4, 64.0)
+    assert recipe.scale == read_recipe("gpu").scale
     write(tmp_path / "other.toml", 'extends = "deep/mine.toml"\n')
     with pytest.raises(UserError, match="extends itself"):
         read_recipe(tmp_path / "deep" / "mine.toml")

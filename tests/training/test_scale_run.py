@@ -1,15 +1,16 @@
 """The Trainer learns what the CPU loop learns, alone and in two processes, and refuses what this machine cannot do."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from families import save_base
-from trained import config, log, losses
+from trained import config, log, losses, same
 
 from selfrag.cli.main import main
 from selfrag.errors import UserError
-from selfrag.training.export import merge, save_adapter, save_checkpoint
+from selfrag.training.export import merge, save_adapter
 from selfrag.training.recipes import GENERATOR, read_recipe
 from selfrag.training.run import fit, rows_of
 from selfrag.training.scale import COMPLETE, fit_scaled
@@ -33,9 +34,7 @@ micro_tokens = 90
 """
 
 
-@pytest.mark.parametrize(
-    ("family", "method"), [("llama sentencepiece", "lora"), ("gpt2", "full"), ("qwen2", "full"), ("gemma2", "lora")]
-)
+@pytest.mark.parametrize(("family", "method"), [("llama sentencepiece", "lora"), ("gpt2", "full")])
 def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(tmp_path, rows, family, method):
     base = save_base(tmp_path / "base", family)
     rate = 3e-3 if method == "lora" else 1e-3
@@ -50,9 +49,7 @@ def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(tmp
     for one, other in zip(loop, scaled, strict=True):
         assert one["tokens"] == other["tokens"]
         assert one["rate"] == pytest.approx(other["rate"])
-        assert {name: group["n"] for name, group in one["groups"].items()} == {
-            name: group["n"] for name, group in other["groups"].items()
-        }
+        assert [group["n"] for group in one["groups"].values()] == [group["n"] for group in other["groups"].values()]
 
 
 def test_attention_checkpointing_and_load_size_do_not_change_the_loss(base_dir, rows, tmp_path):
@@ -63,22 +60,6 @@ def test_attention_checkpointing_and_load_size_do_not_change_the_loss(base_dir, 
         assert losses(tmp_path / str(number)) == pytest.approx(losses(tmp_path / "0"), rel=1e-4)
     with pytest.raises(UserError, match=r"other config \(scale\)"):
         fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "0", settings, Scale(micro_tokens=50))
-
-
-def test_what_was_trained_is_exported(base_dir, rows, tmp_path):
-    from transformers import AutoModelForCausalLM
-
-    settings = config(epochs=2)
-    trained = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "lora", settings, Scale())
-    merged = merge(base_dir, save_adapter(trained.trainee, tmp_path / "adapter"), tmp_path / "merged")
-    rows_there = AutoModelForCausalLM.from_pretrained(merged).get_input_embeddings().weight
-    (own,) = trained.trainee.rows.values()
-    ids = list(trained.trainee.expansion.token_ids)
-    torch.testing.assert_close(rows_there[ids], own.detach().to(torch.bfloat16))
-
-    full = config(epochs=2, method="full")
-    trained = fit_scaled(rows_of(rows, full), base_dir, tmp_path / "full", full, Scale())
-    assert AutoModelForCausalLM.from_pretrained(save_checkpoint(trained.trainee, tmp_path / "checkpoint"))
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_leaves_the_checkpoint(base_dir, rows, tmp_path):
@@ -125,3 +106,31 @@ def test_what_shards_cannot_do_is_refused(base_dir, rows, tmp_path):
     with pytest.raises(UserError, match=r"tied embeddings .* take sharding = 'zero3' or 'none'"):
         start()
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_four_bits_learn_what_the_plain_base_learns_and_merge_into_it(tmp_path, rows, precision):
+    """QLoRA: its linear layers and nothing else are quantised, and what is exported knows nothing of it."""
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    from bitsandbytes.nn import Linear4bit
+    from transformers import AutoModelForCausalLM
+
+    base = save_base(tmp_path / "base", "llama sentencepiece")
+    plain = config(epochs=6, learning_rate=3e-3, row_learning_rate=3e-3, precision=precision)
+    settings, scale = replace(plain, quantize="nf4"), Scale(micro_tokens=90, checkpointing=True)
+    found = fit_scaled(rows_of(rows, settings), base, tmp_path / "nf4", settings, scale).trainee
+    again = fit_scaled(rows_of(rows, settings), base, tmp_path / "nf4", settings, scale).trainee
+    assert same(again, found)
+    fit_scaled(rows_of(rows, plain), base, tmp_path / "plain", plain, scale)
+    quantised = [one for one in found.causal.modules() if isinstance(one, Linear4bit)]
+    assert len(quantised) == 7 * found.causal.config.num_hidden_layers
+    assert {one.weight.dtype for one in quantised} == {torch.uint8}
+    assert all(value.dtype == torch.float32 for value in found.parameters.values())
+    ours, theirs = losses(tmp_path / "nf4"), losses(tmp_path / "plain")
+    assert ours == pytest.approx(theirs, rel=0.05)
+    assert ours != theirs
+    adapter = save_adapter(found, tmp_path / "adapter")
+    assert "quantization" not in (adapter / "adapter_config.json").read_text()
+    model = AutoModelForCausalLM.from_pretrained(merge(base, adapter, tmp_path / "merged"))
+    assert not hasattr(model.config, "quantization_config")
+    assert not any(isinstance(one, Linear4bit) for one in model.modules())

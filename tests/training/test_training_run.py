@@ -100,20 +100,19 @@ def test_a_run_goes_on_in_the_precision_it_began_with(base_dir, rows, tmp_path, 
     [
         ({"epochs": 0}, "epochs=0: give a whole number of at least 1"),
         ({"lora": Lora(rank=0)}, "lora rank=0"),
-        ({"learning_rate": -1e-4}, "learning_rate=-0.0001: give a number of at least 0"),
         ({"clip": float("nan")}, "clip=nan"),
+        ({"held_out": 1.5}, "held_out=1.5"),
         ({"method": "prefix"}, "method='prefix': choose one of lora, full"),
+        ({"method": "full", "quantize": "nf4"}, "for method 'lora'"),
+        ({"quantize": "int3"}, "quantize"),
+        ({"quantize": "nf4"}, "recipes with [scale]"),  # and not the loop
+        ({"device": "gpu"}, "give cpu or cuda"),
+        ({"device": "cuda"}, "finds none here; give cpu"),
     ],
 )
-def test_settings_with_which_nothing_can_be_learned_are_refused(changes, said):
-    with pytest.raises(UserError, match=re.escape(said)):
-        config(**changes)
-
-
-@pytest.mark.parametrize(("device", "said"), [("gpu", "give cpu or cuda"), ("cuda", "finds none here; give cpu")])
-def test_a_device_that_is_not_there_is_one_line(base_dir, rows, tmp_path, device, said):
-    if device == "cuda" and torch.cuda.is_available():
+def test_settings_with_which_nothing_can_be_learned_are_refused(base_dir, rows, tmp_path, changes, said):
+    if changes == {"device": "cuda"} and torch.cuda.is_available():
         pytest.skip("there is one here")
-    with pytest.raises(UserError, match=said):
-        train(rows, base_dir, tmp_path / "run", config(device=device))
+    with pytest.raises(UserError, match=re.escape(said)):
+        train(rows, base_dir, tmp_path / "run", config(**changes))
     assert not (tmp_path / "run").exists()
