@@ -16,8 +16,7 @@ from pathlib import Path
 
 from command import command, progress
 from retrieval.atomic import write_json
-from selfrag.demo.corpus import passages
-from selfrag.demo.download import CORPUS, fetch
+from selfrag.demo.download import CORPUS, fetch, passages
 from selfrag.loading import resolve_model
 from selfrag.provenance import commit, machine
 from speed.alora import GOAL, Sizes, race, table

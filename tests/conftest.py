@@ -43,16 +43,16 @@ SERVED = ("tests/engines/test_real_engines.py", "tests/engines/test_vllm_server.
 MAKE_DEMO_FILES = """
 from contextlib import suppress
 from pathlib import Path
-from selfrag.demo import corpus, download, encoder_path, index_path, model_path
+from selfrag.demo import download, encoder_path, index_path, model_path
 
-cache, passages = download.cache_home(), corpus.passages
+cache, passages = download.cache_home(), download.passages
 cache.mkdir(parents=True, exist_ok=True)
 for name in ("assets", "models"):
     (cache.parent / name).mkdir(exist_ok=True)
     with suppress(FileExistsError):
         (cache / name).symlink_to(Path("..", name))
 asked = ("Guernica (Picasso)", "Marie Curie", "Pablo Picasso")
-corpus.passages = lambda file: (one for one in passages(file) if one.id[9] == "0" or one.title in asked)
+download.passages = lambda file: (one for one in passages(file) if one.id[9] == "0" or one.title in asked)
 model_path(), encoder_path(), index_path()
 """
 """Downloads and models are those of the user; of the corpus, whose encoding takes minutes, a tenth is indexed."""

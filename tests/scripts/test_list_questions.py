@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from list_questions.questions import ListAnswer, list_questions
+from list_questions.questions import list_questions
 from list_questions.rows import Selection, list_rows, make_list_questions
 from list_questions.statements import statements
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.jsonl import write_jsonl
 
 FILMS = (
-    Passage(
-        "p1", "Jaws is a 1975 American thriller film directed by Jane Q. Doe and starring Roy Dale.", "Jaws (film)"
-    ),
+    Passage("p1", "Jaws is a 1975 American film directed by Jane Q. Doe and starring Roy Dale.", "Jaws (film)"),
     Passage("p2", '"Duel" is a 1971 film directed by Jane Q. Doe. It stars Ann Bee.', "Duel"),
     Passage("p3", "The Sea is a film produced by Max Roe, directed by Jane Q. Doe and starring Roy Dale.", "The Sea"),
     Passage("p4", "The Moon is a film starring Roy Dale, directed by Bob Poe.", "The Moon"),
     Passage("p5", "Jane Q. Doe is a director. Her first success was Duel.", "Jane Q. Doe"),
     Passage("p6", "A list of films by Jane Q. Doe.", "List"),
 )
-
-
-@pytest.mark.parametrize(
-    ("title", "text", "stated"),
-    [
-        ("The Sea", FILMS[2].text, ["Max Roe", "Jane Q. Doe", "Roy Dale"]),
-        ("Upon (Aqua Two song)", '"Upon" is a song by the Swedish band Aqua.', ["Aqua Two"]),
-        ("Up", "Up is the theme song of a film directed by Ann Bee.", []),
-        ("Erie", "Erie is a city in the U.S. state of Pennsylvania, United States.", ["Pennsylvania"]),
-        ("A &amp; B", "A & B is a novel by the writer Ann Bee.", ["Ann Bee"]),
-    ],
-)
-def test_a_passage_states_what_its_first_sentence_says_of_its_title(title: str, text: str, stated: list[str]) -> None:
-    assert {s.object for s in statements([Passage("p", text, title)])} == set(stated)
 
 
 def test_the_three_types_of_question() -> None:
@@ -47,8 +31,6 @@ def test_the_three_types_of_question() -> None:
         ("intersection", "Which films were directed by Jane Q. Doe and star Roy Dale?"): ("Jaws", "The Sea"),
         ("composition", "Who directed the films that star Roy Dale?"): ("Jane Q. Doe", "Bob Poe"),
     }
-    (composed,) = (q for q in list_questions(statements(FILMS)) if q.type == "composition")
-    assert composed.answers == (ListAnswer(("Jane Q. Doe",), ("p1", "p3")), ListAnswer(("Bob Poe",), ("p4",)))
     spelled = enumerate(("J. R. Poe", "J R Poe", "J.R. Poe"))  # one name
     dotted = [Passage(str(n), f"Film {n} is a film directed by {who}.", f"Film {n}") for n, who in spelled]
     (question,) = list_questions(statements(dotted))
@@ -59,7 +41,6 @@ def test_the_three_types_of_question() -> None:
 
 def test_rows_name_all_relevant_passages_and_need_one_near_the_top() -> None:
     questions = list_questions(statements(FILMS))
-    assert {r["split"] for r in list_rows(questions, lambda q, k: [FILMS] * len(q), Selection(within=0))} == {"dev"}
     alone = [q for q in questions if q.text.endswith("by Jane Q. Doe?")]
 
     def ranked(*ids: str) -> list[list[Passage]]:
@@ -69,27 +50,21 @@ def test_rows_name_all_relevant_passages_and_need_one_near_the_top() -> None:
     assert row["gold_passage_ids"] == ["p1", "p2", "p3", "p5"]  # p5 names her and Duel
     assert row["answers"] == [["Jaws"], ["Duel"], ["The Sea"]]
     assert row["answer_passage_ids"] == [["p1"], ["p2"], ["p3"]]
-    assert (row["task"], row["split"], row["id"]) == ("list_qa", "dev", "list-simple-film-director-jane-q-doe")
+    assert (row["task"], row["id"]) == ("list_qa", "list-simple-film-director-jane-q-doe")
     far = ranked("p6", "p4", "p4", "p1")
     assert list_rows(alone, lambda queries, k: far) == []
-    (row,) = list_rows(alone, lambda queries, k: far, Selection(within=0))
-    assert row["split"] == "train"  # an example is about things that no other question is about
 
 
 def test_a_corpus_becomes_the_same_file_twice_and_a_bad_one_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("bm25s", reason="bm25s is not installed")
-    corpus = tmp_path / "corpus.jsonl"
-    lines = [json.dumps({"id": p.id, "title": p.title, "text": p.text}) for p in FILMS]
-    corpus.write_text("\n".join(lines) + "\n")
+    corpus, films = tmp_path / "corpus.jsonl", [{"id": p.id, "title": p.title, "text": p.text} for p in FILMS]
+    write_jsonl(corpus, films)
     first = make_list_questions(corpus, tmp_path / "a.jsonl")
     second = make_list_questions(corpus, tmp_path / "b.jsonl")
     assert first["sha256"] == second["sha256"]
     assert (first["rows"], first["type"]) == (4, {"simple": 2, "intersection": 1, "composition": 1})
-    for text, message in (
-        (f"{lines[0]}\n{lines[0]}\n", r"corpus\.jsonl:2: id 'p1' occurs twice"),
-        (f"{lines[0]}\n", "no list question"),
-    ):
-        corpus.write_text(text)
+    for lines, message in ((films[:1] * 2, r"corpus\.jsonl:2: id 'p1' occurs twice"), (films[:1], "no list question")):
+        write_jsonl(corpus, lines)
         with pytest.raises(UserError, match=message):
             make_list_questions(corpus, tmp_path / "c.jsonl")
     assert not (tmp_path / "c.jsonl").exists()

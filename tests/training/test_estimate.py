@@ -49,7 +49,6 @@ def test_what_is_calculated_goes_the_right_way(base_dir, rows, monkeypatch):
         return estimate(rows_here, base_dir, settings, scale, processes=processes)
 
     assert of(full).calculated["optimiser"] > of(lora).calculated["optimiser"]
-    assert of(full).trained == of(full).parameters
     sharded = of(full, Scale(sharding="zero3"), processes=4)
     assert sharded.calculated["optimiser"] == pytest.approx(of(full).calculated["optimiser"] / 4)
     saved = of(full, Scale(checkpointing=True))
@@ -83,7 +82,6 @@ def test_the_summary_tells_the_time_alone_and_beside_other_work():
     assert lines[3] == "memory      about 1.0 GiB a process, measured by real steps"
     assert lines[4] == "time        about 2.0 hours with 1 process"
     busy = summary(replace(quiet, share=0.25, calculated={"weights": 2.0**30}), 2, 4)
-    assert "900 over 2 passes" in busy[0]
     assert busy[3].endswith("a process (weights 1.00), calculated from the model's shape, good to a factor of two")
     assert busy[4].endswith(
         "4 processes; other work takes 75% of the machine now, and beside that it would be 8.0 hours"

@@ -106,16 +106,14 @@ def test_a_full_disk_is_one_line_and_costs_nothing(base_dir, rows, tmp_path, mon
     assert losses(run) == losses(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    ("error", "free"), [(RuntimeError("No space left on device (os error 28)"), 10**9), (RuntimeError("short write"), 9)]
-)
+@pytest.mark.parametrize(("error", "free"), [("No space left on device (os error 28)", 10**9), ("short write", 9)])
 def test_the_trainer_on_a_full_disk_says_so_in_one_line(base_dir, rows, tmp_path, monkeypatch, error, free):
     """Neither safetensors nor torch raise an OSError there."""
 
     def full(*_):
         usage = shutil.disk_usage(tmp_path)._replace(free=free)
         monkeypatch.setattr("selfrag.training.scale.shutil.disk_usage", lambda _: usage)
-        raise error
+        raise RuntimeError(error)
 
     monkeypatch.setattr("transformers.Trainer._save_checkpoint", full)
     settings = config(max_steps=1, checkpoint_steps=1)

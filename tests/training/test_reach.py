@@ -85,10 +85,9 @@ def test_an_activated_adapter_gives_the_numbers_and_gradients_of_peft(base_dir):
 
 
 def test_what_does_not_go_together_is_refused(base_dir, tmp_path):
-    with pytest.raises(UserError, match="token_rows = false"):
-        Reach(invocation=(1,))
-    with pytest.raises(UserError, match="at least 1"):
-        Reach(last_layers=0)
+    for wrong, said in (({"invocation": (1,)}, "token_rows = false"), ({"last_layers": 0}, "at least 1")):
+        with pytest.raises(UserError, match=said):
+            Reach(**wrong)
     with pytest.raises(UserError, match="trains everything"):
         load_trainee(base_dir, method="full", reach=Reach(token_rows=False))
     trainee = reached(base_dir, Reach(token_rows=False, invocation=(90, 91)))

@@ -36,25 +36,12 @@ def test_the_threshold_by_hand(most, threshold):
     assert threshold_for([0.0, 4.0, -1.0, 2.0], most) == threshold
 
 
-def margins(directory, examples):
-    """Log-odds of Relevant against Irrelevant where IsRel is due, by transformers from the saved checkpoint."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(directory), AutoTokenizer.from_pretrained(directory)
-    yes, no = tokenizer.convert_tokens_to_ids(["[Relevant]", "[Irrelevant]"])
-    found = []
-    for example in examples:
-        due = next(i for i, label in enumerate(example.labels) if label in (yes, no))
-        logits = model(torch.tensor([example.ids[:due]])).logits[0, -1].float()
-        found.append((float(logits[yes] - logits[no]), example.labels[due] == yes))
-    return found
-
-
 @pytest.mark.parametrize("family", ["llama tied", "llama"])
 def test_the_exported_model_judges_as_the_calibration_says_and_no_other_row_moves(tmp_path, family):
+    from transformers import AutoModelForCausalLM
+
     base, rows = save_base(tmp_path / "base", family), write(tmp_path / "rows.jsonl")
-    save_checkpoint(train(rows, base, tmp_path / "run", config(epochs=1)), tmp_path / "before")
-    trainee = train(rows, base, tmp_path / "run", config(epochs=1))  # anew: saving spoils a trainee
+    trainee = train(rows, base, tmp_path / "run", config(epochs=1))
     layout = layout_for(trainee.tokenizer, config())
     examples = [layout.example(one) for one in held_out(1)]
     with pytest.raises(UserError, match="both IsRel labels"):
@@ -65,14 +52,15 @@ def test_the_exported_model_judges_as_the_calibration_says_and_no_other_row_move
     assert [i for i in range(15) if not torch.equal(changed[i], old[name][i])] == [4]
     assert calibration.taken[1] == pytest.approx(1 / 3)
 
-    save_checkpoint(trainee, tmp_path / "after")
-    before, after = margins(tmp_path / "before", examples), margins(tmp_path / "after", examples)
-    moved = [old - new for (old, _), (new, _) in zip(before, after, strict=True)]
-    assert sum(moved) / len(moved) == pytest.approx(calibration.shift, abs=0.05)
-    assert calibration.rows == (3, 3)
-    for at, odds in enumerate((before, after)):
-        assert calibration.missed[at] == pytest.approx(sum(value <= 0 for value, good in odds if good) / 3)
-        assert calibration.taken[at] == pytest.approx(sum(value > 0 for value, good in odds if not good) / 3)
+    model = AutoModelForCausalLM.from_pretrained(save_checkpoint(trainee, tmp_path / "after"))
+    yes, no = trainee.tokenizer.convert_tokens_to_ids(["[Relevant]", "[Irrelevant]"])
+    said = []
+    for example in examples:
+        due = next(i for i, label in enumerate(example.labels) if label in (yes, no))
+        logits = model(torch.tensor([example.ids[:due]])).logits[0, -1]
+        said.append(bool(logits[yes] > logits[no]))
+    assert calibration.taken[1] == pytest.approx(sum(said[::2]) / 3)
+    assert calibration.missed[1] == pytest.approx(1 - sum(said[1::2]) / 3)
 
 
 def made(folder: Path) -> dict:

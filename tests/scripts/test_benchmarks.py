@@ -1,0 +1,147 @@
+"""Benchmarks measure what they say: the same work, the same answers, counted right. Speeds are not judged here."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny
+
+sys.path.append(str(Path(__file__).parents[1] / "training"))
+
+from lettered import Letters
+from trained import ROWS, config, write
+
+import bench_critic
+from retrieval.passage import Passage
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Finish, Generate, Generated
+from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.errors import UserError
+from selfrag.jsonl import write_jsonl
+from selfrag.prompting import Prompting
+from selfrag.reflection.labels import TOKENS
+from selfrag.reflection.vocabulary import Vocabulary
+from speed import alora, training
+from speed.official import Published
+from speed.rivals import MISSING, CutAfterwards, Recording, cut, watched
+from speed.timing import Run, Work, answer_all, least_tokens, race
+from speed.workload import SHORT, Item, read_items
+
+EOS = 2
+VOCABULARY = Vocabulary({token: 50_000 + i for i, token in enumerate(TOKENS)}, EOS)
+ID, PROMPTING = VOCABULARY.ids, Prompting(Letters(), VOCABULARY)
+
+
+def test_ways_run_in_turn_and_every_second_round_backwards():
+    order: list[str] = []
+
+    def way(name: str, seconds: float):
+        def run() -> Run:
+            order.append(name)
+            return Run(seconds, ("text",), Work())
+
+        return run
+
+    series = race({"a": way("a", 1.0), "b": way("b", 2.0)}, 3, lambda: order.append("-"))
+    assert "".join(order) == "-a-b-b-a-a-b"
+    assert series["b"].seconds == (2.0, 2.0, 2.0)
+
+
+def row(count: int) -> dict:
+    passages = [{"id": f"p{k}", "title": "T", "text": f"Text {k}."} for k in range(count)]
+    asked = {"task": "short_qa", "instruction": "Who?", "answers": ["Answer"], "gold_passage_ids": ["p0"]}
+    return asked | {"passages": passages}
+
+
+def test_items_are_the_first_rows_with_their_first_passages(tmp_path):
+    file = tmp_path / "q.jsonl"
+    write_jsonl(file, [row(3), row(3), row(1)])
+    assert [len(item.passages) for item in read_items(file, 2, 2)] == [2, 2]
+    for rows, message in (
+        ([row(2)], "holds 1 questions, but 2 are wanted"),
+        ([row(2), row(1)], "has 1 passages, but 2 are wanted"),
+        ([row(2), {"passages": []}], r"q\.jsonl:2: a benchmark row needs instruction"),
+    ):
+        write_jsonl(file, rows)
+        with pytest.raises(UserError, match=message):
+            read_items(file, 2, 2)
+
+
+def test_a_critic_is_asked_two_labels_a_row_and_two_more_a_passage(tmp_path):
+    write_jsonl(tmp_path / "rows.jsonl", [{"id": f"q{i}"} | row(3) for i in range(3)])
+    cases = bench_critic.cases_of(tmp_path / "rows.jsonl", rows=2, passages=3)
+    assert Counter(case.group for case in cases) == {"Retrieve": 2, "IsUse": 2, "IsRel": 6, "IsSup": 6}
+    with pytest.raises(UserError, match="holds 3 rows with an answer and 3 passages; 4 are asked for"):
+        bench_critic.cases_of(tmp_path / "rows.jsonl", rows=4, passages=3)
+
+
+def reply(request: Generate) -> Reply:
+    """`Hi.` and retrieval, with a hallucinated passage behind; after the second passage `Ho.` and the end."""
+    first = request.prompt_ids.count(VOCABULARY.paragraph_open) == 1
+    tail = (ID["[Retrieval]"], ord("x"), ord("y"), EOS) if first else (ID["[Utility:5]"], EOS)
+    return Reply((ID["[Relevant]"], *map(ord, "Hi." if first else "Ho."), ID["[Fully supported]"], *tail))
+
+
+def test_cutting_afterwards_gives_the_same_answers_for_more_tokens():
+    items = [Item("q?", (Passage("a", "A text"), Passage("b", "B text"))), Item("r?", (Passage("a", "A text"),))]
+    recording, late = Recording(ScriptedEngine(reply, EOS)), CutAfterwards(ScriptedEngine(reply, EOS))
+    policy = Decoding(mode="always", max_segments=2, segment_tokens=20)
+    ours, cut_late = (answer_all(items, PROMPTING, policy, engine) for engine in (recording, late))
+    assert cut_late.texts == ours.texts == ("Hi. Ho.", "Hi. Ho.")
+    assert cut_late.work == ours.work
+    assert late.generated_tokens > ours.work.generated_tokens
+    assert len(recording.requests) == ours.work.requests
+    assert sum(len(request.prompt_ids) for request in recording.requests) == ours.work.prompt_tokens
+
+
+def test_what_counts_by_hand(tmp_path):
+    result = Generated((7, 9, 8, 9), (-0.1, -0.2, -0.3, -0.4), np.zeros((4, 1), np.float32), Finish.BUDGET)
+    assert (cut(result, (9,)).token_ids, cut(result, (9,)).finish) == ((7, 9), Finish.STOP)
+    assert cut(result, ()) == result
+    assert watched({5: SimpleNamespace(logprob=-0.5)}, (5, 6)) == [-0.5, MISSING]
+    # 1 2 3 is computed once, then 4, 5 and 6 behind it, and 9
+    assert least_tokens([(1, 2, 3, 4), (9,), (1, 2, 3, 5, 6), (1, 2, 3)]) == 7
+    with pytest.raises(UserError, match="give a clone"):
+        Published(tmp_path, "", None, SHORT)
+
+
+@pytest.mark.engine
+def test_activated_adapters_compute_the_conversation_once(tmp_path):
+    model = tiny.save_llama(tmp_path / "model", reflection=False, context=4096)
+    tokenizer = tiny.byte_level_tokenizer(reflection=False)
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    tokenizer.save_pretrained(model)
+    corpus = [Passage(f"p{i}", f"Passage {i} says that water boils. " * 12, f"Title {i}") for i in range(60)]
+    sizes = alora.Sizes(tokens=300, rank=4, repeats=1, max_tokens=3)
+    report = alora.race(model, corpus, sizes, tmp_path, lambda _: None)
+    assert report.same
+    plain, activated = (
+        sum(sum(one.computed_tokens) for one in report.timed if one.kind == kind) for kind in ("plain", "activated")
+    )
+    assert activated < 0.6 * plain
+    assert alora.table(report).count("activated") == 6
+
+
+@pytest.mark.slow
+def test_every_trainer_sees_the_same_rows_and_has_the_same_losses(tmp_path):
+    pytest.importorskip("trl", reason="trl is not installed")
+    rows = write(tmp_path / "rows.jsonl", [replace(one, id=f"{one.id}{n}") for n in range(3) for one in ROWS][:8])
+    base = tiny.save_llama(tmp_path / "base", reflection=False, tie=True)
+    settings = config(epochs=1, learning_rate=2e-3, precision="fp32")
+    contest = training.Contest(rows, base, rows_per_step=2, steps=4, warm=1, config=settings)
+    plain = training.measure("plain", contest)
+    for system in training.SYSTEMS:
+        found = training.measure(system, contest)
+        assert found.tokens == plain.tokens
+        assert found.losses == pytest.approx(plain.losses, rel=1e-4)
+    with pytest.raises(UserError, match="do not go evenly into 8 rows"):
+        training.measure("plain", replace(contest, rows_per_step=3, steps=3))
