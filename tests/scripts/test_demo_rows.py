@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import random
 from pathlib import Path
 
@@ -14,11 +16,15 @@ from demo_rows.sources import load
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.evaluation.normalisation import contains_any
-from selfrag.jsonl import write_jsonl
 from selfrag.training.rows import Evidence, Row, Text, Token, read_rows, write_rows
 
 CITIES = ("Paris", "Rome", "Oslo", "Bern", "Kyiv", "Lima", "Riga", "Cairo", "Quito", "Seoul")
 FACT = "Is the following statement correct or not? Say true if it's correct; otherwise say false.\n\n## Input:\n\n"
+
+
+def write_jsonl(path: Path, records: list[dict]) -> None:
+    text = "".join(json.dumps(record) + "\n" for record in records).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
 def _body(city: str) -> str:

@@ -56,12 +56,14 @@ def test_a_job_leaves_plot_card_and_a_product_that_can_go_to_the_hub_as_it_is(tm
 
 
 def test_a_base_of_the_hub_keeps_its_name_and_is_linked(tmp_path):
+    from huggingface_hub import ModelCard
+
     snapshot = tmp_path / "hub" / "models--owner--a-model" / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
     assert base_name(snapshot) == "owner/a-model"
     run = {"inputs": {"base": "0", "rows": "1"}, "config": {"lora": {"rank": 2}}, "facts": {"tokens": 1}}
     text = render(CHECKPOINT, "owner/a-model", "cpu", run, [record(1, 1.0)])
-    assert "\nbase_model: owner/a-model\n" in text
+    assert ModelCard(text).data.base_model == "owner/a-model"
 
 
 def test_the_last_figures_are_weighted_by_targets_over_the_last_tenth():
