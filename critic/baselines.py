@@ -154,8 +154,8 @@ class PromptedCodec:
             dropped = Counter({"task": made.dropped.get("task", 0)})
             dropped["evidence"] = len(self.text.bos_ids) + len(asked) - len(made.ids) - dropped["task"]
             return replace(made, dropped=+dropped)  # without zeros: not every form shows the passage
-        dropped = Counter({"task": len(asked) - room})
-        return Prompt((*self.text.bos_ids, *asked[-room:]), options, +dropped)
+        excess = max(0, len(asked) - room)
+        return Prompt((*self.text.bos_ids, *asked[excess:]), options, {"task": excess} if excess else {})
 
 
 @dataclass(frozen=True)

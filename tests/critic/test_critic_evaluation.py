@@ -133,33 +133,15 @@ def test_tfidf_learns_what_words_tell_and_leaves_out_what_it_never_saw():
     assert use is None
 
 
-class Words:
-    """A tokenizer to count with: one id a word."""
-
-    bos_ids = (7,)
-
-    def encode(self, text):
-        return [len(word) for word in text.split()]
-
-
-@pytest.mark.parametrize(
-    ("room", "kept", "dropped"),
-    [
-        (0, 20, {}),
-        (-1, 19, {"evidence": 1}),
-        (-20, 1, {"evidence": 19, "task": 1}),  # one word of the passage stays, and the beginning goes
-        (-30, 1, {"evidence": 19, "task": 11}),
-    ],
-)
-def test_what_a_prompt_loses_is_counted_in_tokens(room, kept, dropped):
-    case = Case("IsRel", "Q?", evidence=Passage("p", " ".join(f"{'x' * 100}" for _ in range(20))))
-    # BOS, the prompt, the longest label of a word, and EOS
-    whole = 1 + len(OWN.prompt(case).split()) + 1 + 1
-    made = PromptedCodec(Words(), 0, whole + room).prompt(case)
-    assert made.dropped == dropped
-    assert made.ids.count(100) == kept
-    assert len(made.ids) == whole - 2 + room
-    assert room or made.ids == (7, *Words().encode(OWN.prompt(case)))
+def test_a_prompt_that_is_too_long_loses_its_passage_then_its_beginning_and_tells_the_tokens():
+    case = Case("IsRel", "Q?", evidence=Passage("p", "word " * 300))
+    codec = PromptedCodec.from_tokenizer(tiny.byte_level_tokenizer(reflection=False), 20_000)
+    whole = codec.prompt(case)
+    room = len(whole.ids) + max(map(len, whole.options)) + 1  # and EOS
+    for less, parts in ((0, set()), (100, {"evidence"}), (1_000, {"evidence", "task"})):
+        made = replace(codec, max_length=room - less).prompt(case)
+        assert set(made.dropped) == parts
+        assert len(whole.ids) - len(made.ids) == sum(made.dropped.values()) >= less
 
 
 def test_a_label_that_the_form_does_not_offer_is_not_asked_for():

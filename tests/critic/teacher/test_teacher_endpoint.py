@@ -93,7 +93,7 @@ def test_defect_08_a_label_that_was_not_told_gets_no_probability(server) -> None
     server.hidden = ("B",)
     for reply in ask(teacher(server, constraint=Constraint.LOGPROBS), questions(8)):
         if reply.outcome is Outcome.LABELLED:
-            assert (reply.label, reply.distribution) == ("Relevant", None)
+            assert (reply.label, reply.distribution, reply.coverage) == ("Relevant", None, pytest.approx(0.9))
         else:
             assert "coverage" in reply.reason
             assert reply.label is None
