@@ -6,7 +6,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from critic.cli.augment import read_part
@@ -30,6 +30,7 @@ def draw(items, count, seed):
     return sample.items()
 
 
+@settings(max_examples=30)
 @given(small=st.integers(0, 60), large=st.integers(0, 60), seed=st.integers(0, 5), order=st.permutations(MANY[:50]))
 def test_a_smaller_draw_is_part_of_a_larger_one_and_the_order_of_rows_does_not_matter(small, large, seed, order):
     small, large = sorted((small, large))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from teaching_server import questions
 
@@ -49,6 +49,7 @@ def test_defect_35_empty_fields_are_left_out_and_never_none() -> None:
     assert item == "\nInstruction: Do it\nOutput: Done\nEvidence: text\nScore:"
 
 
+@settings(max_examples=40)
 @given(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
 def test_no_text_can_pass_for_a_field_an_example_or_a_control_token(
     instruction, preceding, output, title, body
