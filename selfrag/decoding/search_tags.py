@@ -12,14 +12,14 @@ import tomllib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from retrieval.checks import choice, number, unknown_name, whole
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Usage, segments_of
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.requests import Failed, Finish, Generate, Result, Retrieve, Retrieved
-from selfrag.decoding.segments import geometric_mean
+from selfrag.decoding.segments import Branch, geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, Decoder, ask
 from selfrag.errors import DecodingError, SearchError, UserError
@@ -198,32 +198,55 @@ class Searcher:
         return [*ids, *self.codec.encode_surface(after)]
 
 
+class _Turn(NamedTuple):
+    """What the model wrote up to the end of a search, of the answer, or of its budget."""
+
+    text: str
+    ids: tuple[int, ...]
+    likelihood: float
+    finish: Finish
+
+
 @dataclass(slots=True)
 class _State:
     """One answer in the making."""
 
     question: str
     ids: list[int]
-    until: float | None
     tokens: int = 0
     usage: Usage = field(default_factory=Usage)
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     found: dict[tuple[str, str, str], Passage] = field(default_factory=dict)
-    refused: bool = False
 
     @property
     def last(self) -> int:
         """The newest node."""
         return len(self.nodes) - 1 if self.nodes else ROOT
 
-    def node(self, text: str, turn: str, ids: tuple[int, ...], likelihood: float, cited: Passage | None) -> None:
-        """Record a turn, or the answer in it."""
-        branch = "none" if cited is None else "passage"
-        one = Node(len(self.nodes), self.last, len(self.nodes) + 1, branch, cited, text, ids, ids, turn, likelihood)  # type: ignore[arg-type]
-        one.score = one.path_score = likelihood
-        one.status, one.ended = (Status.FINISHED, True) if text else (Status.KEPT, False)
-        self.nodes.append(one)
+    def record(self, turn: _Turn, said: str = "") -> None:
+        """Add a turn, or the answer in it, which cites the first passage that holds it."""
+        plain = " ".join(said.split()).casefold()
+        holding = (one for one in self.found.values() if plain and plain in " ".join(one.text.split()).casefold())
+        cited = next(holding, None)
+        node = Node(
+            len(self.nodes), self.last, len(self.nodes) + 1, "none" if cited is None else "passage", cited, said
+        )
+        node.token_ids = node.text_ids = turn.ids
+        node.finish, node.likelihood, node.score, node.path_score = turn.text, *(turn.likelihood,) * 3
+        node.status, node.ended = (Status.FINISHED, True) if said else (Status.KEPT, False)
+        self.nodes.append(node)
+
+    def decide(self, action: Action, reason: str, query: str | None = None) -> None:
+        """Record what follows a turn. An answer rests on all that was found so far, not on the last search alone."""
+        self.decisions.append(Decision(self.last, action, reason, None, query, tuple(self.found.values())))
+
+    def answer(self, error: str | None = None) -> Answer:
+        """What there is so far, as an answer."""
+        policy = Decoding(beam=1, max_segments=max(1, len(self.nodes)), passages=max(1, len(self.found)))
+        trace = Trace(self.question, policy, tuple(self.nodes), tuple(self.decisions), self.last)
+        text, segments = segments_of(trace, trace.best)
+        return Answer(self.question, text, segments, self.usage, trace, error=error)
 
 
 def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] | None = None) -> Decoder:
@@ -232,28 +255,30 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
     The model names no source. The answer cites the first passage, of all that were found, in which its text occurs;
     `Answer.retrieved` lists what the searches found.
     """
-    budget, seconds = searcher.budget, searcher.budget.seconds
-    state = _State(question, list(searcher.prompt(question)), None if seconds is None else searcher.clock() + seconds)
-    stop, searches = searcher.stop_ids, 0
-    state.decisions.append(Decision(ROOT, "write", "the model decides when to search"))
+    budget, profile = searcher.budget, searcher.profile
+    state = _State(question, list(searcher.prompt(question)))
+    until = None if budget.seconds is None else searcher.clock() + budget.seconds
+    state.decide("write", "the model decides when to search")
+    searches = 0
     while True:
-        turn, ids, likelihood, finish = yield from _turn(searcher, state, stop)
-        said = searcher.profile.answered(turn)
-        queries = searcher.profile.queries(turn)
-        over = finish in (Finish.EOS, Finish.CONTEXT) or state.tokens >= budget.tokens
-        if said is not None or (finish is Finish.EOS and not queries):
-            text = turn.strip() if said is None else said
-            return (yield from _answered(state, text, turn, ids, likelihood))
-        if over or not queries or state.refused or (state.until is not None and searcher.clock() >= state.until):
-            state.node("", turn, ids, likelihood, None)
-            return _unanswered(state, "the time is over" if not over and queries and not state.refused else "")
-        state.node("", turn, ids, likelihood, None)
+        turn = yield from _turn(searcher, state)
+        said, queries = profile.answered(turn.text), profile.queries(turn.text)
+        if said is None and turn.finish is Finish.EOS and not queries:
+            said = turn.text.strip()
+        state.record(turn, said or "")
+        if said is not None:
+            answer = state.answer()
+            for segment in answer.segments:
+                yield Commit(segment)
+            return answer
+        over = turn.finish in (Finish.EOS, Finish.CONTEXT) or state.tokens >= budget.tokens
+        if over or not queries or searches > budget.searches:
+            return state.answer("the model gave no answer within its budget")
+        if until is not None and searcher.clock() >= until:
+            return state.answer("the time is over")
         searches += 1
         if searches > budget.searches:
-            state.refused = True
-            state.decisions.append(
-                Decision(state.last, "continue", "no search is left", passages=tuple(state.found.values()))
-            )
+            state.decide("continue", "no search is left")
             state.ids += searcher.documents(None)
             continue
         if passages is None:
@@ -261,25 +286,17 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
         else:
             found = list(passages[: budget.passages])
         state.found |= {one.key: one for one in found if one.key not in state.found}
-        # The answer rests on all that was found so far, not on the last search alone.
-        state.decisions.append(
-            Decision(state.last, "retrieve", "the model asked", query=queries[0], passages=tuple(state.found.values()))
-        )
+        state.decide("retrieve", "the model asked", queries[0])
         state.ids += searcher.documents(found)
 
 
-def _turn(
-    searcher: Searcher, state: _State, stop: tuple[int, ...]
-) -> Generator[Batch | Commit, list[Result], tuple[str, tuple[int, ...], float, Finish]]:
-    """What the model writes up to the end of a search, of the answer, or of its budget; a turn is read in pieces."""
+def _turn(searcher: Searcher, state: _State) -> Generator[Batch | Commit, list[Result], _Turn]:
+    """The next turn, read in pieces: a token that may end one ends a piece."""
     ids: list[int] = []
     logprobs: list[float] = []
-    budget, profile = searcher.budget, searcher.profile
-    while True:
-        room = min(budget.turn_tokens - len(ids), budget.tokens - state.tokens)
-        if room < 1:
-            finish = Finish.BUDGET
-            break
+    budget, profile, stop = searcher.budget, searcher.profile, searcher.stop_ids
+    finish = Finish.BUDGET
+    while (room := min(budget.turn_tokens - len(ids), budget.tokens - state.tokens)) > 0:
         (result,) = yield from ask(state, [Generate(tuple(state.ids), room, stop_ids=stop)])
         if isinstance(result, Failed):
             if not state.nodes and not ids:
@@ -291,12 +308,12 @@ def _turn(
         logprobs += result.token_logprobs[: len(new)]
         state.ids += new
         state.tokens += len(result.token_ids)
-        text, finish = searcher.codec.surface(ids), result.finish
+        text = searcher.codec.surface(ids)
         closed = text.rstrip().endswith(profile.searched) and profile.queries(text)
-        if finish is not Finish.STOP or closed or profile.answered(text) is not None:
+        if result.finish is not Finish.STOP or closed or profile.answered(text) is not None:
+            finish = result.finish
             break
-    likelihood = geometric_mean(tuple(logprobs)) if logprobs else 0.0
-    return searcher.codec.surface(ids), tuple(ids), likelihood, finish
+    return _Turn(searcher.codec.surface(ids), tuple(ids), geometric_mean(tuple(logprobs)), finish)
 
 
 def _searched(state: _State, queries: Sequence[str], k: int) -> Generator[Batch | Commit, list[Result], list[Passage]]:
@@ -310,28 +327,3 @@ def _searched(state: _State, queries: Sequence[str], k: int) -> Generator[Batch 
         elif not state.found:
             raise SearchError(f"search failed: {result.reason if isinstance(result, Failed) else result}")
     return list(found.values())
-
-
-def _answered(
-    state: _State, text: str, turn: str, ids: tuple[int, ...], likelihood: float
-) -> Generator[Batch | Commit, list[Result], Answer]:
-    plain = " ".join(text.split()).casefold()
-    cited = next(
-        (one for one in state.found.values() if plain and plain in " ".join(one.text.split()).casefold()), None
-    )
-    state.node(text, turn, ids, likelihood, cited)
-    answer = _answer(state)
-    for segment in answer.segments:
-        yield Commit(segment)
-    return answer
-
-
-def _unanswered(state: _State, reason: str) -> Answer:
-    return replace(_answer(state), error=reason or "the model gave no answer within its budget")
-
-
-def _answer(state: _State) -> Answer:
-    policy = Decoding(beam=1, max_segments=max(1, len(state.nodes)), passages=max(1, len(state.found)))
-    trace = Trace(state.question, policy, tuple(state.nodes), tuple(state.decisions), state.last)
-    text, segments = segments_of(trace, trace.best)
-    return Answer(state.question, text, segments, state.usage, trace)
