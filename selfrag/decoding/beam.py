@@ -13,10 +13,10 @@ from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.cascade import Admitted, admit, judge_candidates, route
 from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.reflectors import Critic, Guardrail, ScoreTerm
+from selfrag.decoding.reflectors import Asking, Critic, Guardrail, ScoreTerm
 from selfrag.decoding.requests import Result
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
-from selfrag.decoding.tree import Batch, Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
+from selfrag.decoding.tree import Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
 from selfrag.decoding.writing import (
     Candidate,
     Hypothesis,
@@ -92,7 +92,7 @@ def _score(tree: Tree, best: Hypothesis | None) -> float:
     return -math.inf if best is None else tree.nodes[best.node].path_score
 
 
-def _expand(tree: Tree, live: list[Hypothesis]) -> Generator[Batch, list[Result], list[Candidate]]:
+def _expand(tree: Tree, live: list[Hypothesis]) -> Asking[list[Candidate]]:
     """Decide at each boundary, search where asked for, and lay out the next segment's candidates."""
     plans: list[tuple[Hypothesis, Action, str]] = [
         (h, *tree.policy.action(h.boundary, has_evidence=h.evidence is not None)) for h in live
@@ -133,9 +133,7 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Generator[Batch, list[Result]
     return candidates
 
 
-def _judge(
-    tree: Tree, grown: list[Hypothesis]
-) -> Generator[Batch, list[Result], tuple[list[Hypothesis], list[Hypothesis]]]:
+def _judge(tree: Tree, grown: list[Hypothesis]) -> Asking[tuple[list[Hypothesis], list[Hypothesis]]]:
     """Returns the hypotheses that no reflector rejects, and of these the ones that pass the whole cascade."""
     nodes = yield from judge_candidates(tree, [tree.nodes[hypothesis.node] for hypothesis in grown])
     staying = {node.id for node in nodes}

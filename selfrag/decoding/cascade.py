@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reflectors import Asking, Effect, Guardrail, Moment, ScoreTerm, Verdict, together
-from selfrag.decoding.requests import Result
 from selfrag.decoding.segments import APPLICABLE
 from selfrag.decoding.trace import QUESTION, Node, Status
-from selfrag.decoding.tree import Asked, Batch, Tree, counted
+from selfrag.decoding.tree import Asked, Tree, counted
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES
 
@@ -27,7 +26,7 @@ class _Tier:
     waiting: list[Node] = field(default_factory=list)
 
 
-def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Generator[Batch, list[Result], list[Node]]:
+def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Asking[list[Node]]:
     """Let all reflectors judge the usable candidates of a step, and return those that stay, in tree order."""
     costs = {name: critic.cost for name, critic in tree.critics.items()}
     rooms = tree.policy.rooms(costs, len(nodes))
@@ -39,7 +38,7 @@ def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Generator[Batch, list
     return sorted(passed, key=lambda node: node.id)
 
 
-def _passing(tree: Tree, tiers: Sequence[_Tier], wanted: int) -> Generator[Batch, list[Result], list[Node]]:
+def _passing(tree: Tree, tiers: Sequence[_Tier], wanted: int) -> Asking[list[Node]]:
     """Returns up to `wanted` more candidates that pass the last of `tiers`; fewer where the tiers run out."""
     *before, tier = tiers
     passed: list[Node] = []
@@ -54,9 +53,7 @@ def _passing(tree: Tree, tiers: Sequence[_Tier], wanted: int) -> Generator[Batch
     return passed
 
 
-def _judge(
-    tree: Tree, nodes: Sequence[Node], group: tuple[ScoreTerm, ...]
-) -> Generator[Batch, list[Result], list[Node]]:
+def _judge(tree: Tree, nodes: Sequence[Node], group: tuple[ScoreTerm, ...]) -> Asking[list[Node]]:
     """Returns the candidates that no reflector of the tier rejects."""
     verdicts = yield from together([_verdicts(tree, nodes, part) for part in group])
     passed = []
@@ -130,7 +127,7 @@ def _rejected(policy: Decoding, node: Node, verdicts: Sequence[tuple[ScoreTerm, 
     return not policy.allows(node.judgments, roles)
 
 
-Judging = Generator[Batch, list[Result], list[list[Judgment | None]]]
+Judging = Asking[list[list[Judgment | None]]]
 
 
 @dataclass(slots=True)
@@ -153,7 +150,7 @@ class Admitted:
         return below
 
 
-def route(tree: Tree) -> Generator[Batch, list[Result], tuple[Action, str, list[tuple[str, Judgment]]] | None]:
+def route(tree: Tree) -> Asking[tuple[Action, str, list[tuple[str, Judgment]]] | None]:
     """Whether to search, by the guardrails on the question alone; None without a defined judgment."""
     gates = _of(tree, "retrieve")
     if not gates or tree.policy.mode != "adaptive":
@@ -168,9 +165,7 @@ def route(tree: Tree) -> Generator[Batch, list[Result], tuple[Action, str, list[
     return ("retrieve" if any(below) else "write"), kept, asked.judged
 
 
-def admit(
-    tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool
-) -> Generator[Batch, list[Result], list[Admitted]]:
+def admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -> Asking[list[Admitted]]:
     """Filters the passages of each search by the guardrails, which may abstain at the start of the answer (`first`)."""
     admitted = [Admitted(passages) for passages in searches]
     yield from _drop(tree, [one for one in admitted if one.passages])
@@ -190,7 +185,7 @@ def admit(
     return admitted
 
 
-def _drop(tree: Tree, admitted: Sequence[Admitted]) -> Generator[Batch, list[Result], None]:
+def _drop(tree: Tree, admitted: Sequence[Admitted]) -> Asking[None]:
     gates = _of(tree, "drop")
     passages = list({passage.key: passage for one in admitted for passage in one.passages}.values())
     if not gates or not passages:
@@ -214,7 +209,7 @@ def _judge_gate(tree: Tree, gates: Sequence[Guardrail], moments: Sequence[Moment
     return [[_mean(verdict, moment, site) for verdict, moment in zip(row, moments, strict=True)] for row in verdicts]
 
 
-def _asked(tree: Tree, gate: Guardrail, moments: Sequence[Moment]) -> Generator[Batch, list[Result], list[Verdict]]:
+def _asked(tree: Tree, gate: Guardrail, moments: Sequence[Moment]) -> Asking[list[Verdict]]:
     critic = tree.critics[gate.reflector]
     keys = [(critic.name, tuple(passage.key for passage in moment.passages)) for moment in moments]
     fresh = [(key, moment) for key, moment in zip(keys, moments, strict=True) if key not in tree.asked]

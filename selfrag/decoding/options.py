@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, TypeAlias, get_args
@@ -15,11 +15,12 @@ from retrieval.checks import choice
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate, Generated, Result
+from selfrag.decoding.reflectors import Asking
+from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.segments import APPLICABLE, Branch, judge
 from selfrag.decoding.trace import ROOT, Decision, Node, Status
-from selfrag.decoding.tree import Batch, Decoder, Found, Tree, ask, find, shortlisted, start_boundary
+from selfrag.decoding.tree import Decoder, Found, Tree, ask, find, shortlisted, start_boundary
 from selfrag.errors import DecodingError, UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
@@ -107,7 +108,6 @@ def _logprob(rows: dict[Ids, dict[int, float]], ids: Ids, enders: Ids) -> float:
 
 
 Ids: TypeAlias = tuple[int, ...]
-Asking = Generator[Batch, list[Result], None]
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ def _contexts(tree: Tree, prompt: Ids, passages: Sequence[Passage]) -> list[_Con
     return contexts
 
 
-def _relevance(tree: Tree, contexts: list[_Context]) -> Asking:
+def _relevance(tree: Tree, contexts: list[_Context]) -> Asking[None]:
     """Let the model judge each passage; the judgment becomes part of the prefix, as in generation."""
     vocabulary = tree.prompting.vocabulary
     judged = [context for context in contexts if context.branch == "passage"]
@@ -227,7 +227,7 @@ def _probabilities(
     options: Sequence[Ids],
     length: Length,
     most_watched: int,
-) -> Generator[Batch, list[Result], list[list[float]]]:
+) -> Asking[list[list[float]]]:
     """p(option|context), normalised over the options, for each context that could be served."""
     enders = (tree.prompting.vocabulary.eos_id, *sorted(tree.prompting.vocabulary.ids.values()))
     plans = [option_requests(context.prefix, options, enders, most_watched=most_watched) for context in contexts]
@@ -244,7 +244,7 @@ def _probabilities(
     return table
 
 
-def _critique(tree: Tree, scored: Sequence[_Scored], labels: LabelSet) -> Asking:
+def _critique(tree: Tree, scored: Sequence[_Scored], labels: LabelSet) -> Asking[None]:
     """Judge every option where the group can be judged; the next group is read after the label."""
     vocabulary = tree.prompting.vocabulary
     due = [one for one in scored if labels in APPLICABLE[one.node.branch]]

@@ -19,7 +19,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.requests import Failed, Finish, Generate, Result, Retrieve, Retrieved
-from selfrag.decoding.segments import Branch, geometric_mean
+from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, Decoder, ask
 from selfrag.errors import DecodingError, SearchError, UserError

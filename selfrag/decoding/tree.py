@@ -133,7 +133,7 @@ class Counting(Protocol):
     usage: Usage
 
 
-def ask(tree: Counting, requests: list[Generate]) -> Generator[Batch, list[Result], list[Generated | Failed]]:
+def ask(tree: Counting, requests: list[Generate]) -> Asking[list[Generated | Failed]]:
     """One batch of generations, counted."""
     if not requests:
         return []
@@ -205,7 +205,7 @@ def _count(tree: Counting, requests: Sequence[Generate], results: Sequence[Resul
     return found
 
 
-def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Generator[Batch, list[Result], Judgment | None]:
+def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Asking[Judgment | None]:
     """The Retrieve distribution before anything is written, from one token; None in modes that do not ask for it."""
     if tree.policy.mode != "adaptive":
         return None
@@ -226,9 +226,7 @@ class Found:
     failure: str | None = None
 
 
-def find(
-    tree: Tree, last_segments: Sequence[str], query: str | None = None
-) -> Generator[Batch, list[Result], list[Found]]:
+def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> Asking[list[Found]]:
     """Passages for each segment to come: given by the caller, kept from the first search, or searched for now.
 
     A query is the question, or `query` in its place, and the text written last; with `retrieve_once` the question
@@ -262,7 +260,7 @@ def find(
 
 def shortlisted(
     tree: Tree, searches: Sequence[tuple[tuple[int, ...], tuple[Passage, ...]]]
-) -> Generator[Batch, list[Result], list[tuple[tuple[Passage, ...], tuple[tuple[str, Judgment], ...]]]]:
+) -> Asking[list[tuple[tuple[Passage, ...], tuple[tuple[str, Judgment], ...]]]]:
     """The passages of each search that are written from, best first, and what IsRel said of all that were found.
 
     Each is judged where its segment would begin, so the engine has its prompt when the segment is written. One that

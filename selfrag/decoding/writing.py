@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.reflectors import Asking
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result, has_ended
 from selfrag.decoding.segments import APPLICABLE, Branch, Reading, critique_score, judge, path_score, read
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status
@@ -107,9 +108,7 @@ def unread(tree: Tree, candidate: Candidate, reading: Reading) -> list[LabelSet]
     return [labels for labels in due if reading.judgments[labels.role] is None]
 
 
-def force(
-    tree: Tree, candidates: list[Candidate], readings: list[Reading | None]
-) -> Generator[Batch, list[Result], None]:
+def force(tree: Tree, candidates: list[Candidate], readings: list[Reading | None]) -> Asking[None]:
     """Requests one token for each critique that is missing because the segment was cut."""
     cut: list[tuple[Candidate, Reading, list[LabelSet]]] = []
     for candidate, reading in zip(candidates, readings, strict=True):
@@ -128,7 +127,7 @@ def force(
 
 def grown(
     tree: Tree, ended: Sequence[tuple[Candidate, Generated | Failed, int]], depth: int
-) -> Generator[Batch, list[Result], list[tuple[Node, Hypothesis | None]]]:
+) -> Asking[list[tuple[Node, Hypothesis | None]]]:
     """The nodes of candidates of one step that have ended, each with its hypothesis if it can be used."""
     readings = [read_candidate(tree, one, result) for one, result, _ in ended]
     yield from force(tree, [one for one, *_ in ended], readings)
@@ -298,7 +297,7 @@ def _highest(tree: Tree, node: Node) -> Bounds:
     return bounds(node, segment, tree.scores(node.parent), policy, tree.limits)
 
 
-def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Generator[Batch, list[Result], list[Hypothesis]]:
+def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Asking[list[Hypothesis]]:
     """Write candidates that were given up after all; returns those that end an answer. None can enter the beam."""
     results = yield from ask(tree, [one.request for one in bounded.values()])
     finished: list[Hypothesis] = []
