@@ -1,4 +1,4 @@
-"""A scripted model that writes pseudo-random but reproducible trees: the same prompt always gets the same reply.
+"""Random settings, and a scripted model that writes random trees: the same prompt always gets the same reply.
 
 Where a request stops at no Retrieve token, up to three segments are written.
 
@@ -12,12 +12,15 @@ import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from hypothesis import strategies as st
 from written import EOS, FIRST_CHARACTER, VOCABULARY
 
 from retrieval.passage import Passage
+from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.reflection.labels import CRITIQUES, ISREL, RETRIEVE
+from selfrag.reflection.weights import Weights
 
 TEXTS = ("One.", "Two.", "Three", " four.", "", " ", "- five\n", ", six", "7", "8", "9", "Ten.", "Eleven.", "12%")
 
@@ -73,3 +76,28 @@ def random_search(seed: int, most: int = 5) -> Callable[[str], list[Passage]]:
         return [Passage(n, f"{text} of {n}.", f"Title of {n}", 1.0) for n, text in zip(names, texts, strict=True)]
 
     return search
+
+
+seeds = st.integers(0, 2**31)
+numbers = st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0]) | st.floats(-2, 3, width=32)
+weights = st.builds(Weights, numbers, numbers, numbers)
+policies = st.builds(
+    Decoding,
+    mode=st.sampled_from(["adaptive", "adaptive", "always"]),
+    threshold=st.sampled_from([None, 0.0, 0.2, 0.5, 0.8]),
+    retrieve_test=st.sampled_from(["yes_no", "all", "log_ratio"]),
+    retrieve_once=st.booleans(),
+    no_retrieval_branch=st.booleans(),
+    passages=st.integers(1, 4),
+    beam=st.integers(1, 3),
+    max_segments=st.integers(1, 4),
+    segment_tokens=st.sampled_from([4, 100]),
+    answer_tokens=st.sampled_from([10, 1000]),
+    weights=weights,
+    likelihood=st.sampled_from(["segment", "all", "product", "none"]),
+    undefined=st.sampled_from(["skip", "force", "zero"]),
+    accumulate=st.sampled_from(["mean", "sum", "product"]),
+    require=st.sampled_from([{}, {}, {"issup": ["Fully supported", "Partially supported"]}]),
+    forbid=st.sampled_from([{}, {}, {"isrel": "Irrelevant"}, {"isuse": ["1"]}]),
+    history=st.sampled_from(["text", "text+passages"]),
+)

@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, currently_in_test_context, event, given, settings
 from hypothesis import strategies as st
-from random_model import random_model, random_search
-from random_policies import policies, seeds, weights
+from random_model import policies, random_model, random_search, seeds, weights
 from reference import WATCHED, Reference, Said, Unanswerable
 from written import EOS, LIMITS, PROMPTING, Run, Searches, passages, run
 

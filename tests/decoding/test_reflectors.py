@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_model import random_model, random_search
-from random_policies import numbers, policies, seeds, weights
+from random_model import numbers, policies, random_model, random_search, seeds, weights
 from scripted_critics import Scripted, distribution, draw, says
 from written import PROMPTING, TWO_WAYS, VOCABULARY, Run, passages, reply, run
 

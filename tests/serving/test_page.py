@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_model import random_model, random_search
-from random_policies import policies, seeds, weights
+from random_model import policies, random_model, random_search, seeds, weights
 from served import Serve, random_rag
 from written import run
 
