@@ -1,7 +1,8 @@
 """The decoder against the brute-force reference, and branch and bound against the full search, on random trees.
 
 Models, passages, settings and failures are random; `SELFRAG_REFERENCE=20000` (`make reference`) tries so many examples
-of each kind."""
+of each kind.
+"""
 
 from __future__ import annotations
 
