@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from retrieval.checks import choice, whole
 from retrieval.errors import UserError, require
 from retrieval.passage import Passage
-from retrieval.pretrained import best_device, fast_format, load, own_code_refused, wants_own_code
+from retrieval.pretrained import best_device, fast_format, load, own_code_refused, quiet, wants_own_code
 from retrieval.reading import read_json, user_path
 
 
@@ -353,22 +353,6 @@ class TransformerEncoder:
         return result
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No bar and no report of unused poolers: they would be all that a search prints on stderr."""
-    from transformers.utils import logging
-
-    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if shown:
-            logging.enable_progress_bar()
-
-
 def _device_and_precision(device: str, precision: str) -> tuple[str, str]:
     """Both with `auto` replaced by what this machine has.
 
@@ -398,7 +382,7 @@ def _placed(model: Any, device: str, precision: str) -> Any:
 def _load(directory: Path, source: str | Path) -> tuple[Any, Any]:
     import torch
 
-    with _quiet():
+    with quiet():
         tokenizer = load("AutoTokenizer", directory)
         # In float32 first: the fingerprint must not depend on the precision that is asked for.
         model, report = load("AutoModel", directory, dtype=torch.float32, output_loading_info=True)

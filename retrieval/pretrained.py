@@ -6,7 +6,9 @@ Every `from_pretrained` of transformers and PEFT in this project is here.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,3 +176,21 @@ def saved_format(source: str | Path) -> str | None:
     except Exception:  # loading says what is wrong with it
         return None
     return None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars, load reports and deprecations of transformers; restored afterwards."""
+    from transformers.utils import logging
+
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import transformers
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -194,7 +192,7 @@ def load(settings: TransformersConfig) -> LoadedModel:
     check_model(name)
     place = _device(settings.device)
     try:
-        with _quiet():
+        with pretrained.quiet():
             _learn(name)
             config = pretrained.load("AutoConfig", name, trust_remote_code=trust_remote_code)
             length = _context(config, name, settings.max_model_len)
@@ -222,7 +220,7 @@ def load(settings: TransformersConfig) -> LoadedModel:
     eos = _eos(module, name, trust_remote_code=trust_remote_code)
     names = frozenset(settings.adapters)
     model = LoadedModel(module, place, length, vocabulary, eos, names, {}, trust_remote_code, alone, name)
-    with _quiet():
+    with pretrained.quiet():
         for adapter, path in settings.adapters.items():
             _add_adapter(model, adapter, Path(path))
     return model
@@ -305,23 +303,6 @@ def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
         raise EngineError(f"adapter {name!r} ({path}) cannot be loaded: {reason(error)}") from error
     model._peft.eval().requires_grad_(requires_grad=False)
     model._peft.base_model.disable_adapter_layers()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars, load reports and deprecations of transformers; restored afterwards."""
-    log = transformers.utils.logging
-    bars, level = log.is_progress_bar_enabled(), log.get_verbosity()
-    log.disable_progress_bar()
-    log.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
-    finally:
-        log.set_verbosity(level)
-        if bars:
-            log.enable_progress_bar()
 
 
 SPARE_COLUMNS = 64

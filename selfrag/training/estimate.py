@@ -25,9 +25,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from transformers.utils import logging
 
-from retrieval.pretrained import load
+from retrieval.pretrained import load, quiet
 from retrieval.progress import duration
 from selfrag.errors import UserError
 from selfrag.training.model import DTYPES, Trainee, chosen_precision
@@ -318,7 +317,7 @@ def _measured(
             trainee.model.gradient_checkpointing_enable({"use_reentrant": False})
         return _step(trainee, packs, config, threads, autocast=autocast(config, scale))
 
-    with _quiet():
+    with quiet():
         if layers <= MORE:
             return step(layers, last)
         learning = layers if last is None else min(last, layers)
@@ -335,20 +334,6 @@ def _measured(
         min(few.share, more.share),
         whole(few.memory, more.memory, frozen.memory),
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what transformers tells of layers that are left out."""
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
 
 
 def summary(found: Estimate, passes: int, processes: int = 1) -> list[str]:
