@@ -110,6 +110,8 @@ def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(t
         write_jsonl(files[1], [pair(2).as_dict() | change])
         assert main(command) == 2
         assert f"{files[1]}:1: {said}" in capsys.readouterr().err
+    assert main([*command, "--target", "IsSup/Fully supported=3"]) == 2
+    assert "a label is not known before a teacher gave it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

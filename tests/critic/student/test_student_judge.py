@@ -72,7 +72,11 @@ def test_long_parts_are_shortened_and_counted_and_the_label_never():
     assert set(made.dropped) == {"evidence", "preceding", "output", "instruction"}
     assert all(count > 400 for count in made.dropped.values())
     assert len(made.options) == 3
-    assert BYTE_LEVEL.decode(made.ids).endswith("### Does the passage support the response?\n")
+    text = BYTE_LEVEL.decode(made.ids)
+    assert text.endswith("word399\n\n### Does the passage support the response?\n")
+    # A passage keeps its beginning, what precedes its end, the response both.
+    assert "### Passage:\nword0" in text
+    assert "word399\n\n### Response:\nword0" in text
     assert len(made.ids) + 2 <= codec_.max_length
 
 

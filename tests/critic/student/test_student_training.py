@@ -18,7 +18,6 @@ from critic.student.prompt import Limits
 from critic.student.training import CRITIC, CriticConfig, balanced, length_weights, load_rows, train_critic
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
-from selfrag.training.journal import Journal
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Scale
 
@@ -64,30 +63,6 @@ def test_a_trained_critic_gives_the_labels_it_was_taught(style, base, rows, tmp_
     assert right >= 8
     assert given > 0.5
     assert min(judgment.coverage for judgment in judged) > 0.5
-
-
-@pytest.mark.engine
-def test_a_killed_run_goes_on_to_the_same_checkpoint(base, rows, tmp_path, monkeypatch):
-    from safetensors.torch import load_file
-
-    train_critic(rows, base, tmp_path / "whole", config())
-    original = Journal.log
-
-    def interrupted(self, record):
-        original(self, record)
-        if record["step"] == 2:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "log", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train_critic(rows, base, tmp_path / "killed", config())
-    with pytest.raises(UserError, match="no model at"):
-        load_critic(tmp_path / "killed" / "model", "transformers")
-    train_critic(rows, base, tmp_path / "killed", config())
-    found = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "killed")]
-    assert all((found[0][name] == found[1][name]).all() for name in found[0])
-    assert train_critic(rows, base, tmp_path / "killed", config()) == tmp_path / "killed" / "model"
 
 
 @pytest.mark.engine

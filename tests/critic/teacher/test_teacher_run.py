@@ -235,6 +235,8 @@ def test_a_dry_run_touches_nothing_and_counts_what_is_left(server, cases, tmp_pa
     prices = ("--price-in", 2000, "--price-out", 8000, "--max-cost", 1)
     code, _, err = label(capsys, cases, server, tmp_path / "dear", *prices)
     assert (code, "above --max-cost 1.00; raise it" in err, server.bodies) == (2, True, [])
+    code, _, err = label(capsys, cases, server, tmp_path / "free", "--max-cost", 1)
+    assert (code, "--max-cost needs prices" in err, server.bodies) == (2, True, [])
 
 
 def test_questions_without_an_answer_are_told_by_the_exit_code(server, cases, tmp_path, capsys) -> None:
@@ -262,25 +264,6 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(server, cases, tm
     assert (code, "1.00 [1.00, 1.00]" in out) == (0, True)
     code, _, err = run(capsys, "agree", gold, gold)
     assert (code, err) == (2, "critic: two teachers are called 'gold'; name them: NAME=PATH\n")
-
-
-HOST = ["--url", "http://h", "--model", "m"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["label", "CASES", "-o", "OUT"], "no teacher, or two"),
-        (["label", "CASES", "-o", "OUT", *HOST, "--max-cost", "1"], "--max-cost needs prices"),
-        (["sample", "CASES", "-o", "OUT", "--target", "IsSup/Fully supported=3"], "a label is not known before"),
-        (["label", "CASES", "-o", "OUT", "--gol", "CASES"], "No such option"),  # defect 37: `--data` for `--dataset`
-    ],
-)
-def test_what_cannot_be_done_is_one_line(cases, tmp_path, capsys, arguments, message) -> None:
-    places = {"CASES": str(cases), "OUT": str(tmp_path / "out")}
-    code, out, err = run(capsys, *(places.get(argument, argument) for argument in arguments))
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
 
 
 def test_the_estimate_counts_prompts_and_prices() -> None:
