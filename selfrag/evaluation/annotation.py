@@ -70,17 +70,7 @@ class Sampled:
 
 
 def sampled(folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()) -> list[Sampled]:
-    """A seeded sample of the answers of each file.
-
-    Args:
-        folder: a run that kept traces.
-        count: answers of each file; all where it has fewer.
-        seed: of the sample.
-        only: names of files; all by default.
-
-    Raises:
-        UserError: the run is not finished, kept no traces, or has no answer.
-    """
+    """A seeded sample of the answers of each file."""
     (run,) = read_runs([folder], only or None)
     found: list[Sampled] = []
     for name in run.files:

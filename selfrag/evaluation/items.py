@@ -229,11 +229,7 @@ class Choices:
 
 
 def choices(item: Item) -> Choices:
-    """The options of an item.
-
-    Raises:
-        UserError: fewer than two options, an option that is blank or equal to another, or a label that names none.
-    """
+    """The options of an item."""
     options, label = item.options, item.label
     if label is None or len(options) < 2:
         raise UserError("a multiple-choice item needs a label and at least two options")

@@ -164,11 +164,7 @@ def judge_claims(records: Sequence[Record], judge: Entailment) -> Judged:
 def judge_facts(
     records: Sequence[Record], splitter: Splitter, retriever: Retriever, judge: Entailment, about: Mapping[str, Any]
 ) -> Judged:
-    """FactScore of each answer by our own judges; `about` is what tells the knowledge source from another.
-
-    Raises:
-        UserError: an item has no topic.
-    """
+    """FactScore of each answer by our own judges; `about` is what tells the knowledge source from another."""
     written = [(one.item, one.output.text) for one in records if one.output is not None]
     topics = [topic_of(item) for item, _ in written]
     found = check([text for _, text in written], topics, splitter, retriever, judge)
@@ -240,7 +236,7 @@ def judge_run(
             task, records = judgeable(folder, name, load)
             found[name] = [_family(family, records, judges, task, folder) for family in wanted]
             for judged in _by_judge(found[name]):
-                write_judged(folder, name, judged, about())
+                write_judged(folder, name, judged)
     return found
 
 
@@ -279,11 +275,7 @@ def _by_judge(found: Sequence[Judged]) -> list[Judged]:
 
 
 def judgeable(folder: Path, name: str, load: Load) -> tuple[Mapping[str, Any], list[Record]]:
-    """The task of a finished file of a run, as its manifest has it, and its records with their items, in order.
-
-    Raises:
-        UserError: the run has no such file or has not finished it, a record is of another item, or damaged.
-    """
+    """The task of a finished file of a run, as its manifest has it, and its records with their items, in order."""
     entry = file_entry(read_manifest(folder), folder, name, finished=True)
     path, items = folder / f"{name}.jsonl", load(folder, name)
     records = read_records(path, _KEYS)
@@ -332,37 +324,32 @@ def official_output(folder: Path, name: str, load: Load, path: Path) -> Judged:
     _, records = judgeable(folder, name, load)
     facts = read_output(path, [one.item for one in records])
     judged = facts_judged(records, facts, OFFICIAL, {"kind": OFFICIAL, "output": sha256(path)})
-    write_judged(folder, name, judged, about())
+    write_judged(folder, name, judged)
     return judged
 
 
-def write_judged(folder: Path, file: str, judged: Judged, about: Mapping[str, Any]) -> Path:
-    """Write, or replace, what a judge said about a finished file of a run; `about` is as from `about()`.
+def write_judged(folder: Path, file: str, judged: Judged) -> None:
+    """Write, or replace, what a judge said about a finished file of a run.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
     """
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", judged.judge).strip("-.")[:80] or "judge"
-    path = folder / f"{file}{_MIDDLE}{slug}.json"
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     values = {
         "judge": judged.judge,
         "identity": dict(judged.identity),
         "records": sha256(folder / f"{file}.jsonl"),
         "undecided": dict(judged.undecided),
         "whole": {name: None if one is None else dict(one) for name, one in judged.whole.items()},
-        "about": dict(about),
+        "about": {"time": now, "commit": commit(), "versions": versions((*PACKAGES, "mauve-text"))},
         "parts": {name: dict(own) for name, own in judged.parts.items()},
     }
-    write_json(path, values)
-    return path
+    write_json(folder / f"{file}{_MIDDLE}{slug}.json", values)
 
 
 def read_judged(folder: Path, file: str) -> list[Judged]:
-    """What judges said about a file, in the order of their names; nothing if none was asked.
-
-    Raises:
-        UserError: a file is damaged, or of other records than those that are there.
-    """
+    """What judges said about a file, in the order of their names; nothing if none was asked."""
     found = []
     records = folder / f"{file}.jsonl"
     literal = re.sub(r"([*?[])", r"[\1]", file)
@@ -386,9 +373,3 @@ def _part(value: Any) -> Part | None:
         return None
     top, bottom = value
     return float(top), float(bottom)
-
-
-def about() -> dict[str, Any]:
-    """Time, commit and versions, for the reader of what was written."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"time": now, "commit": commit(), "versions": versions((*PACKAGES, "mauve-text"))}

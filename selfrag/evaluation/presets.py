@@ -92,24 +92,26 @@ def _id(record: Record) -> str:
     return ""
 
 
+def _list(value: Any, name: str, kind: type, what: str) -> list[Any]:
+    """A list of values of one kind."""
+    if not isinstance(value, list) or not all(isinstance(one, kind) for one in value):
+        raise UserError(f"{name!r} must be a list of {what}, not {value!r:.60}")
+    return value
+
+
 def _answers(record: Record, *names: str) -> tuple[str, ...]:
     """Gold answers: a list of texts, one text, or a list written as text, as PopQA has it."""
     name = _key(record, names)
     value = _written(record[name]) if isinstance(record[name], str) else record[name]
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UserError(f"{name!r} must be a list of texts, not {value!r:.60}")
-    return _filled(tuple(value), name)
+    return _filled(_list(value, name, str, "texts"), name)
 
 
 def _answer_sets(record: Record, name: str) -> tuple[tuple[str, ...], ...]:
     """Several gold answers, each with its ways of being written."""
-    value = record.get(name)
-    good = isinstance(value, list) and all(isinstance(forms, list) for forms in value)
-    if value is None or not good or not all(isinstance(form, str) for forms in value for form in forms):
-        raise UserError(f"{name!r} must be a list of lists of texts, not {value!r:.60}")
-    if not value:
+    sets = _list(record.get(name), name, list, "lists of texts")
+    if not sets:
         raise UserError(f"{name!r} is empty: nothing to score the answer by")
-    return tuple(_filled(tuple(forms), name) for forms in value)
+    return tuple(_filled(_list(forms, name, str, "lists of texts"), name) for forms in sets)
 
 
 def _truth(record: Record) -> str:
@@ -135,9 +137,7 @@ def passages_of(record: Record, *, needed: bool) -> tuple[Passage, ...]:
         UserError: passages are missing, or one has no text.
     """
     name = next((name for name in PASSAGES if record.get(name) is not None), None)
-    found = [] if name is None else record[name]
-    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
-        raise UserError(f"{name!r} must be a list of passages")
+    found = [] if name is None else _list(record[name], name, dict, "passages")
     if needed and not found:
         wanted = " or ".join(map(repr, PASSAGES[:2]))
         raise UserError(f"no passages: {wanted} is missing or empty; give an index to search for them")
@@ -167,12 +167,12 @@ def _written(value: str) -> Any:
     return [value]
 
 
-def _filled(texts: tuple[str, ...], name: str) -> tuple[str, ...]:
+def _filled(texts: list[str], name: str) -> tuple[str, ...]:
     if not texts:
         raise UserError(f"{name!r} is empty: nothing to score the answer by")
     if not all(text.strip() for text in texts):
         raise UserError(f"{name!r} has a blank answer")
-    return texts
+    return tuple(texts)
 
 
 QUESTION = ("question", "question_text", "claim", "query")
@@ -189,11 +189,7 @@ class Schema:
     read: Callable[[Record], Item]  # makes an item without passages
 
     def item(self, record: Record) -> Item:
-        """The item of a record.
-
-        Raises:
-            UserError: the record is of another schema, or a field is bad.
-        """
+        """The item of a record."""
         if not any(record.get(mark) is not None for mark in self.marks):
             others = [other.name for other in SCHEMAS.values() if other.fits(record)]
             looks = f"; it looks like one of {' or '.join(others)}" if others else ""
@@ -219,11 +215,9 @@ def _claims(record: Record) -> Item:
 
 def _choices(record: Record) -> Item:
     given = record["choices"] if isinstance(record["choices"], Mapping) else {}
-    labels, texts = given.get("label"), given.get("text")
-    if not isinstance(labels, list) or not isinstance(texts, list) or len(labels) != len(texts):
-        raise UserError("'choices' must have 'text' and 'label', two lists of texts of the same length")
-    if not all(isinstance(one, str) for one in (*labels, *texts)):
-        raise UserError("'text' and 'label' of 'choices' must be lists of texts")
+    labels, texts = (_list(given.get(name), name, str, "texts") for name in ("label", "text"))
+    if len(labels) != len(texts):
+        raise UserError("'text' and 'label' of 'choices' must be of the same length")
     key = _text(record, "answerKey")
     if key not in labels or len(set(labels)) != len(labels):
         raise UserError(f"'answerKey' {key!r} is none of the labels {', '.join(labels[:26])}, or a label occurs twice")
@@ -242,9 +236,9 @@ def _biographies(record: Record) -> Item:
 
 
 def _ambiguous(record: Record) -> Item:
-    pairs = record["qa_pairs"]
-    if not isinstance(pairs, list) or not pairs or not all(isinstance(pair, Mapping) for pair in pairs):
-        raise UserError("'qa_pairs' must be a list of at least one question with 'short_answers'")
+    pairs = _list(record["qa_pairs"], "qa_pairs", dict, "questions with 'short_answers'")
+    if not pairs:
+        raise UserError("'qa_pairs' is empty")
     sets = tuple(_answers(pair, "short_answers") for pair in pairs)
     question = _text(record, "question", "ambiguous_question")
     return _item(record, question, answer_sets=sets, references=_long_answers(record))
@@ -259,22 +253,14 @@ def _long_answers(record: Record) -> tuple[str, ...]:
 
 def _lists(record: Record) -> Item:
     if record.get("answer_list") is not None:
-        given = record["answer_list"]
-        if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
-            raise UserError("'answer_list' must be a list of answers with 'answer_text' and 'aliases'")
-        found = [[_text(one, "answer_text"), *_aliases(one)] for one in given]
+        given = _list(record["answer_list"], "answer_list", dict, "answers with 'answer_text' and 'aliases'")
+        aliases = [_list(one.get("aliases") or [], "aliases", str, "texts") for one in given]
+        found = [[_text(one, "answer_text"), *filter(str.strip, own)] for one, own in zip(given, aliases, strict=True)]
         sets = _answer_sets({"answer_list": [list(dict.fromkeys(forms)) for forms in found]}, "answer_list")
     else:
         sets = _answer_sets(record, "answers")
     flat = tuple(form for forms in sets for form in forms)
     return _item(record, _text(record, *QUESTION), answer_sets=sets, references=flat)
-
-
-def _aliases(answer: Record) -> list[str]:
-    found = answer.get("aliases") or []
-    if not isinstance(found, list) or not all(isinstance(alias, str) for alias in found):
-        raise UserError("'aliases' must be a list of texts")
-    return [alias for alias in found if alias.strip()]
 
 
 def _item(record: Record, query: str, *, free: bool = False, **fields: Any) -> Item:

@@ -100,11 +100,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False) -> dict[str, Any]:
-    """What a manifest says of a file of the run.
-
-    Raises:
-        UserError: the run has no such file, or has not `finished` it.
-    """
+    """What a manifest says of a file of the run."""
     files = manifest["files"]
     if name not in files:
         raise UserError(f"{folder} has no {name}; it has {', '.join(files) or 'nothing'}")

@@ -61,17 +61,7 @@ class Figures:
 
 
 def observe(rows: Iterable[Row], prompting: Prompting, engine: Engine) -> list[Observed]:
-    """Read the distribution of each group wherever a row has one of its tokens, after what the row has before it.
-
-    Args:
-        rows: training rows.
-        prompting: layout and vocabulary of the model.
-        engine: the model.
-
-    Raises:
-        EngineError: the engine refused a request.
-        RowTooLongError: a row does not fit the engine's context.
-    """
+    """Read the distribution of each group wherever a row has one of its tokens, after what the row has before it."""
     raw = replace(prompting, vocabulary=prompting.vocabulary.uncalibrated())
     due = list(_due(rows, raw, engine))
     found = []
@@ -95,12 +85,7 @@ def _due(rows: Iterable[Row], prompting: Prompting, engine: Engine) -> Iterator[
 
 
 def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
-    """The scaling of one group that makes the right labels most likely.
-
-    Args:
-        observed: places of one group.
-        biased: also fit a bias for each label; they carry how frequent the labels are in these rows.
-    """
+    """The scaling of one group that makes the right labels most likely; biases carry how frequent they are in rows."""
     optimize = require("scipy.optimize", extra="eval")
     logs, right = _logs([one.judgment for one in observed]), np.array([one.right for one in observed])
     labels = logs.shape[1] if biased else 0
@@ -121,11 +106,7 @@ def _logs(judgments: Sequence[Judgment]) -> Floats:
 
 
 def calibrate(observed: Sequence[Observed], *, biased: bool = False, seed: int = 0) -> dict[Role, Figures]:
-    """Scalings of all groups, with figures from five folds over the instructions.
-
-    Raises:
-        UserError: a group has places of fewer than five instructions.
-    """
+    """Scalings of all groups, with figures from five folds over the instructions."""
     folds = require("sklearn.model_selection", extra="eval").GroupKFold(FOLDS)
     found: dict[Role, Figures] = {}
     for labels in GROUPS:
@@ -191,11 +172,7 @@ def _record(found: Mapping[Role, Figures]) -> dict[str, Any]:
 
 
 def settings_file(folder: Path) -> Path:
-    """The file of a checkpoint, or of an adapter, that holds scalings.
-
-    Raises:
-        UserError: `folder` is neither.
-    """
+    """The file of a checkpoint, or of an adapter, that holds scalings."""
     files = [folder / name for name in ("tokenizer_config.json", "reflection.json")]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
@@ -208,11 +185,7 @@ def settings_file(folder: Path) -> Path:
 
 
 def store(found: Mapping[Role, Figures], folder: Path) -> Path:
-    """Put the scalings into a checkpoint, or into an adapter, whose merged checkpoint then has them. Returns the file.
-
-    Raises:
-        UserError: as `settings_file`.
-    """
+    """Put the scalings into a checkpoint, or into an adapter, whose merged checkpoint has them. Returns the file."""
     file = settings_file(folder)
     before = read_json(file)
     write_text(file, json.dumps(before | {STORED: _record(found)}, indent=2, ensure_ascii=False) + "\n")

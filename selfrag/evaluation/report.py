@@ -139,9 +139,6 @@ def read_cases(runs: Sequence[SystemRun], most: int, *, data: Path | None = None
 
     At `most` so many of a file are read. `data` is the folder where the data files are now; by default where the
     first run read them.
-
-    Raises:
-        UserError: `most` is negative, or records are damaged.
     """
     if most < 0:
         raise UserError(f"{most} items; 0 or more can be shown")
@@ -312,15 +309,7 @@ def _figures(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def render(report: Report, viewer: str = "") -> str:
-    """The page as text. The same report gives the same page.
-
-    Args:
-        report: what it shows.
-        viewer: file beside it that `selfrag.pages.traces_page` made of `traces_of(report)`; empty for no links.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """The page as text. The same report gives the same page."""
     manifests, comparison = report.manifests, report.comparison
     files = _mapping(next(iter(manifests.values())).get("files"))
     origins = {
@@ -435,15 +424,7 @@ def draw(comparison: Comparison) -> Any:
 
 
 def draw_tables(shown: Sequence[Table]) -> Any:
-    """A row of panels for each table: headline with interval, against tokens where there are any, against retrieval.
-
-    Returns:
-        A `matplotlib.figure.Figure`; `selfrag.pages.save` writes it.
-
-    Raises:
-        UserError: there is nothing to draw.
-        MissingExtraError: matplotlib is not installed.
-    """
+    """A row of panels for each table: headline with interval, against tokens where there are any, against retrieval."""
     if not shown or not any(row.figures[table.metrics[0]] for table in shown for row in table.rows):
         raise UserError("no system has a headline figure: nothing to draw")
     require("matplotlib", extra="eval")

@@ -137,11 +137,7 @@ def answer_here(engine: Callable[[], Serving], retriever: Retriever | None = Non
 
 
 def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> Iterator[Finished]:
-    """The items of one work, as they finish; all live questions share the engine's batches.
-
-    Raises:
-        EngineError: the engine died.
-    """
+    """The items of one work, as they finish; all live questions share the engine's batches."""
     before = time.perf_counter()
     decoders = (work.system.decoder(item, work.task) for item in work.items)
     services = work.system.services() if isinstance(work.system, Prompted) else {}
@@ -291,17 +287,7 @@ ROUNDS = 4
 
 
 def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors, retriever: Retriever | None = None) -> Execute:
-    """Answer in Ray actors, all works in one pool, so that each actor opens its engine once.
-
-    Args:
-        open_engine: called once in each actor; must be picklable.
-        actors: how many, and on what.
-        retriever: what systems search that do so by themselves; picklable.
-
-    Raises:
-        MissingExtraError: ray is not installed.
-        UserError: while it runs: an engine could not be opened or died; what the other actors finished comes first.
-    """
+    """Answer in Ray actors, all works in one pool, so that each actor opens its engine once."""
     require_ray()
 
     def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:

@@ -77,9 +77,6 @@ def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int
     """The most probable of `options` after the prompt, by exact probability.
 
     `options` are as the model would write them, and `eos_id` ends one that another one continues from.
-
-    Raises:
-        DecodingError: the engine refused the prompt.
     """
     state = _State()
     encoded = [tuple(codec.encode(option)) for option in options]
@@ -244,11 +241,7 @@ class Prompted:
         whole("passage_words", self.passage_words)
 
     def decoder(self, item: Item, task: Task) -> Decoder:
-        """One greedy answer.
-
-        Raises:
-            DecodingError: the task has options scored.
-        """
+        """One greedy answer."""
         if item.options and not task.written:
             raise DecodingError("an endpoint scores no options; take a protocol in which they are written: baseline")
         writer = _Worded(self.executor, task.new_tokens, prompt=self.prompt(item, task))
@@ -282,9 +275,6 @@ def endpoint_system(
     """A system by its name; `rag` reads as many passages as the protocol of a published task says.
 
     `settings` are `passages` and `passage_words`, and win over the protocol.
-
-    Raises:
-        UserError: a system that needs a checkpoint, or an unknown setting.
     """
     if name not in UNTUNED:
         raise UserError(f"{name} needs a checkpoint; an endpoint runs {', '.join(UNTUNED)}")
@@ -299,11 +289,7 @@ class NoEngine:
     """Stands where a driver has an engine: nothing is asked of it."""
 
     def submit(self, request: Generate) -> Ticket:
-        """Never called.
-
-        Raises:
-            UserError: always.
-        """
+        """Never called."""
         raise UserError(f"an endpoint takes no token ids ({len(request.prompt_ids)} given)")
 
     def step(self) -> Sequence[Finished]:
@@ -450,9 +436,6 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
     `settings` are fields to change: of `Decoding` for ours, of `Budget` for models that search by tags, else `passages`
     and `passage_tokens`; for untuned models also `layout`, one of `INSTRUCTION_LAYOUTS` in place of the chat template.
     `live` as `Searching.live`.
-
-    Raises:
-        UserError: unknown name or field, a value that is refused, or the tokenizer lacks reflection tokens.
     """
     given = dict(settings or {})
     codec = HFTextCodec(tokenizer)

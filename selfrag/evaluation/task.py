@@ -81,9 +81,6 @@ def task_of(item: Item) -> Task:
     """The kind of an item: closed where it has options, else by its `task`, a list where it has several right answers.
 
     Else the length of its answers decides.
-
-    Raises:
-        UserError: the item has nothing to be scored by.
     """
     if item.options:
         return CLOSED

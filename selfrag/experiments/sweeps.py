@@ -24,7 +24,6 @@ from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, SystemRun, Table, bootstrap, compare, read_runs
 from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
-from selfrag.evaluation.judging import about as judged_about
 from selfrag.evaluation.metrics.answers import FLUENCY
 from selfrag.evaluation.metrics.entailment import Entailment, load_entailment, remembered
 from selfrag.evaluation.metrics.registry import Metric, Part, is_count, ratio, scale_of
@@ -390,7 +389,7 @@ def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge:
                 for item, found in zip(one.file.items, one.outcomes[setting.name], strict=True)
             ]
             judged = judge_citations(records, asked, kind=one.file.task.kind)
-            write_judged(folder, one.file.name, judged, judged_about())
+            write_judged(folder, one.file.name, judged)
 
 
 def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:

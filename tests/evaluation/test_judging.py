@@ -167,8 +167,8 @@ def test_two_judges_of_one_name_are_not_compared(runs: list[Path], ask: Any) -> 
 def test_figures_of_all_items_have_no_interval(runs: list[Path]) -> None:
     for folder, value in zip(runs, (0.9, 0.4), strict=True):
         whole = {"mauve": {"value": value, "low": value, "high": value, "texts": 4}}
-        write_judged(folder, "places", Judged("gpt2", {}, whole=whole), {})
-        write_judged(folder, "places", Judged("other", {}, whole={"mauve": None}), {})
+        write_judged(folder, "places", Judged("gpt2", {}, whole=whole))
+        write_judged(folder, "places", Judged("other", {}, whole={"mauve": None}))
     found = compare(read_runs(runs), against="wrong")
     first, second = found.tables[0].rows
     figure, difference = first.figures["mauve (gpt2)"], first.differences["mauve (gpt2)"]

@@ -295,7 +295,7 @@ def test_the_whole_prompt_of_a_protocol_byte_for_byte(tmp_path: Path, tokenizer:
             {"choices": {"text": ["a"] * 27, "label": [*map(str, range(27))]}},
             "27 choices, and letters",
         ),
-        ("asqa", {"qa_pairs": []}, "'qa_pairs' must be a list of at least one"),
+        ("asqa", {"qa_pairs": []}, "'qa_pairs' is empty"),
         ("qampari", {"answers": [[]]}, "'answers' is empty"),
         ("qampari", {"answers": []}, "'answers' is empty"),
         ("qampari", {"answers": ["Jaws"]}, "'answers' must be a list of lists of texts"),

@@ -231,11 +231,7 @@ def _scorer() -> Any:
 
 @metric("rouge_l", reads=attrgetter("references"), needs=_ROUGE_NEEDS, source=ROUGE)
 def rouge_l(text: str, references: Sequence[str]) -> float:
-    """Best ROUGE-L F over the references, words stemmed.
-
-    Raises:
-        MissingExtraError: rouge-score is not installed.
-    """
+    """Best ROUGE-L F over the references, words stemmed."""
     return max(float(_scorer().score(one, text)["rougeL"].fmeasure) for one in _texts(references))
 
 
@@ -244,9 +240,6 @@ def rouge_lsum(text: str, references: Sequence[str]) -> float:
     """Best summary-level ROUGE-L F of the first line: common subsequences are taken sentence by sentence.
 
     This is the figure that ALCE and the Self-RAG paper call ROUGE-L. Sentences are spaCy's rules, not NLTK's.
-
-    Raises:
-        MissingExtraError: rouge-score is not installed.
     """
     said = _lines(evaluated(text))
     return max(float(_scorer().score(_lines(one), said)["rougeLsum"].fmeasure) for one in _texts(references))

@@ -219,9 +219,6 @@ def cited_sentences(
     A segment is the unit of citation, so each of its claims cites the segment's passage. Where no segment cites, every
     claim cites all passages of `output.cited`; or, if `marked`, the first line cites by numbers in brackets, `[1]`
     being the first passage read. Passages are by id.
-
-    Raises:
-        UserError: a cited passage is not among `passages`.
     """
     by_segment = any(cited for _, cited in output.segments)
     if marked and not by_segment:
@@ -366,9 +363,6 @@ def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails:
 
     Of each text the first line is read, without citations in brackets; an empty one entails nothing. Every distinct
     pair is asked once, all in one call. None without claims, or with a missing verdict.
-
-    Raises:
-        ValueError: not as many texts as lists of claims.
     """
     wanted = list(zip(map(evaluated, texts), claims, strict=True))
     pairs = list(dict.fromkeys((text, claim) for text, own in wanted for claim in own if text))

@@ -122,12 +122,8 @@ class TrueEntailment(_Checkpoint):
         """A checkpoint, loaded at the first verdict: in bfloat16 over the GPUs there are, in float32 on a CPU.
 
         Several GPUs need `accelerate`.
-
-        Raises:
-            UserError: no such checkpoint, or none of a sequence-to-sequence model.
         """
-        path = resolve_model(source)
-        torch = require("torch", extra="cpu")
+        torch, path = require("torch", extra="cpu"), resolve_model(source)
         with _loading(source, _SEQ2SEQ):
             config = pretrained.load("AutoConfig", path)
         if not getattr(config, "is_encoder_decoder", False):
@@ -178,11 +174,7 @@ class ClassifierEntailment(_Checkpoint):
 
     @classmethod
     def load(cls, source: str) -> ClassifierEntailment:
-        """A checkpoint, its weights loaded at the first verdict, onto the GPU if there is one.
-
-        Raises:
-            UserError: no such checkpoint, none of a classifier, or no label that says entailment.
-        """
+        """A checkpoint, its weights loaded at the first verdict, onto the GPU if there is one."""
         path = resolve_model(source)
         require("torch", extra="cpu")
         with _loading(source, _CLASSIFIER):
@@ -427,13 +419,6 @@ class Remembered:
     """A judge whose verdicts are kept in a run log, filed under a digest of their pair.
 
     A file belongs to one judge: another one is refused. Pairs without a verdict are asked again by the next run.
-
-    Args:
-        judge: who decides.
-        path: of the file; its folder must exist.
-
-    Raises:
-        UserError: the file is of another judge, damaged, or written by another process.
     """
 
     def __init__(self, judge: Entailment, path: Path) -> None:

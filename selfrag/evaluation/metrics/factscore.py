@@ -202,11 +202,7 @@ def check(
 
 
 def topic_of(item: Item) -> str:
-    """Name of the person or thing that an item is about.
-
-    Raises:
-        UserError: the item has none.
-    """
+    """Name of the person or thing that an item is about."""
     if not item.topic.strip():
         raise UserError(f"item {item.id!r} has no 'topic'; FactScore looks facts up under the name of the topic")
     return item.topic
@@ -216,9 +212,6 @@ def write_input(path: Path, items: Sequence[Item], outputs: Mapping[str, Output 
     """Write the tool's input, a line an item: topic and answer; an abstention and a failed item are empty answers.
 
     Decisions will be in the order of `items`; `outputs` are by id of the item. Returns the number of lines.
-
-    Raises:
-        UserError: an item has no topic or no output.
     """
     rows = []
     for item in items:
@@ -231,11 +224,7 @@ def write_input(path: Path, items: Sequence[Item], outputs: Mapping[str, Output 
 
 
 def read_output(path: Path, items: Sequence[Item]) -> dict[str, Facts]:
-    """Decisions of the tool (`.._factscore_output.json`) by id of the item, items being in the order of the input.
-
-    Raises:
-        UserError: it cannot be read, is no such file, or is of another number of items.
-    """
+    """Decisions of the tool (`.._factscore_output.json`) by id of the item, items being in the order of the input."""
     values = read_json(path, nan=True)
     decisions = values.get("decisions") if isinstance(values, dict) else None
     if not isinstance(decisions, list):

@@ -138,10 +138,6 @@ def mauve(
 
     There are as many human texts as written ones, a pair with an empty text is left out, and each seed of the
     clustering gives one result.
-
-    Raises:
-        MissingExtraError: mauve-text is not installed.
-        UserError: not as many texts on both sides.
     """
     package = require("mauve", extra="mauve")
     if len(human) != len(written):

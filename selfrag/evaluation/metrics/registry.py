@@ -146,11 +146,7 @@ def known() -> Mapping[str, Metric]:
 
 
 def get_metric(name: str) -> Metric:
-    """The metric of a name, such as `contains`, `str_em` or `retrieval_recall@5`.
-
-    Raises:
-        UserError: there is none; lists the known ones.
-    """
+    """The metric of a name, such as `contains`, `str_em` or `retrieval_recall@5`."""
     if (found := known().get(name)) is not None:
         return found
     if (match := re.fullmatch(r"(.+)@(\d{1,6})", name)) and (found := PARAMETRIC.get(f"{match[1]}@K")):
