@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_run import FILE, ITEMS, Slow, job, reply, start
+from scripted_run import FILE, ITEMS, Slow, data_file, job, reply, start
 from written import PROMPTING, scripted
 
 from reproduction.steps import write_samples
@@ -262,15 +262,19 @@ def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_n
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")
-def test_a_cluster_of_two_nodes_writes_the_files_of_a_local_run(tiny_llama: Path, tmp_path: Path) -> None:
+def test_a_local_cluster_writes_the_answers_of_a_local_run(tiny_llama: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed")
-    path = os.pathsep.join([str(ROOT), str(HERE), str(HERE.parent / "decoding")])
-    # A niceness of 15 is the default: on a busy machine the workers would not even start.
-    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
-    environment = {**os.environ, **settings, "PYTHONPATH": path}
-    command = [sys.executable, str(SCRIPT), str(tmp_path), str(tiny_llama)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200, check=False)
+    rows = [{"id": f"q{i}", "task": "short_qa", "instruction": f"Who {i}?", "answers": ["Ann"]} for i in range(12)]
+    command = ["eval", "run", str(data_file(tmp_path, *rows)), "--system", "base", "--model", str(tiny_llama)]
+    command += ["--engine", "transformers", "--out"]
+    assert main([*command, str(tmp_path / "here")]) == 0
+    # Workers are less nice by default: on a busy machine they would not even start.
+    environment = ENVIRONMENT | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    program = [sys.executable, "-m", "selfrag", *command, str(tmp_path / "there"), "--ray", "local", "--workers", "2"]
+    done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+    here, there = (read_records(tmp_path / name / "base" / "set.jsonl") for name in ("here", "there"))
+    assert [(one["id"], one["text"]) for one in here] == [(one["id"], one["text"]) for one in there]
 
 
 # docs/guides/running.md

@@ -44,7 +44,6 @@ from selfrag.evaluation.systems import (
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.reflection.weights import Weights
-from selfrag.tokenization import HFTextCodec
 
 PASSAGES = tuple(Passage(f"d{i}", f"Text of d{i}.", f"Title of d{i}") for i in (1, 2, 3))
 ITEM = Item(
@@ -122,26 +121,6 @@ def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
     assert [preset("asqa").task(name).marked for name in ("baseline", "official")] == [True, False]
 
 
-def test_layouts_of_instruction_tuned_models() -> None:
-    tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    tokenizer.chat_template = "{{ messages[0]['content'] }}"
-
-    def prompt(layout: str) -> str:
-        untuned = named_system("rag-1", tokenizer, {"layout": layout})
-        assert untuned.as_dict()["chat"] == layout
-        return str(tokenizer.decode(untuned.prompt(ITEM, bare=True).ids))
-
-    asked = "[1] Title of d1\nText of d1.\n\nQ"
-    assert prompt("selfrag") == f"### Instruction:\n{asked}\n\n### Response:\n"
-    assert prompt("alpaca") == (
-        "Below is an instruction that describes a task. Write a response that appropriately completes the request."
-        f"\n\n### Instruction:\n{asked}\n\n### Response:"
-    )
-    llama = prompt("llama2-chat")
-    assert llama.startswith("[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always answer as ")
-    assert llama.endswith(f" please don't share false information.\n<</SYS>>\n\n{asked} [/INST]")
-
-
 def test_the_fine_tuned_models_read_what_their_rows_taught() -> None:
     plain, engine = answer(FineTuned(PROMPTING, 0), ITEM, SHORT, says("Paris"))
     assert engine.requests[0].prompt_ids == PROMPTING.prompt("Q")
@@ -185,22 +164,6 @@ def test_nothing_in_a_passage_or_question_becomes_a_control_token_of_the_chat() 
     assert tokenizer.decode(prompt.ids).startswith("<|im_start|>user\nUse these passages")
     assert tokenizer.decode(prompt.ids).endswith("Answer.<|im_end|>\n<|im_start|>assistant\n")
     assert untuned.chat.source == "chat_template"
-
-
-def test_chat_templates_that_are_missing_or_cannot_be_used() -> None:
-    tokenizer = tiny.sentencepiece_tokenizer(reflection=False)
-    untuned = named_system("base", tokenizer)
-    ids = untuned.prompt(ITEM, "Answer.").ids
-    assert ids[0] == tokenizer.bos_token_id
-    assert "### Response:" in HFTextCodec(tokenizer).decode(ids)
-    assert untuned.chat.source == "selfrag"
-    for template, message in (
-        ("{{ raise_exception('no system turn') }}", "cannot be rendered"),
-        ("{{ 'fixed' }}", "changes or repeats"),
-    ):
-        tokenizer.chat_template = template
-        with pytest.raises(UserError, match=message):
-            named_system("rag-1", tokenizer)
 
 
 def test_systems_by_name() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 from loopback import Answering, loopback
 from scripted_run import data_file as write
 from table5 import CHOOSE, CITE, CLAIM
@@ -20,15 +19,11 @@ from table5 import CHOOSE, CITE, CLAIM
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.cli.main import main
-from selfrag.decoding.driver import drive
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation import public_data
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import COLUMNS, PRESETS, Given, preset, rows
 from selfrag.evaluation.public_data import ROWS, Original, make, public_sets
-from selfrag.evaluation.systems import system_of_task
 from selfrag.evaluation.tables import compact
 from selfrag.evaluation.task import BIOGRAPHY, CLOSED, LIST, LONG, SHORT, task_of
 from selfrag.evaluation.task_files import read_task, read_tasks, searched
@@ -217,60 +212,52 @@ def test_passages_have_ids_and_a_protocol_keeps_the_first(tmp_path: Path) -> Non
     assert read(wrapped, "asqa") == (asqa,)
 
 
-LISTED = "Answer the following question with a list of all correct answers, separated by commas."
 OPTIONS = "\nA: Ice\nB: The sun\nC: Snow"
-ANN = "[1] Ann\nAnn is a painter.\n\n"
-FIVE = "".join(f"[{n}] T\nAnn won.\n\n" for n in range(1, 6))
 STATED = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
 CANDIDATES = "Given four answer candidates, A, B, C and D, choose the best answer choice."
+LISTED = "Answer the following question with a list of all correct answers, separated by commas."
 AMBIGUOUS = (
     "Answer the following question. The question may be ambiguous and have multiple correct answers, and in that"
     " case, you have to provide a long-form answer including all correct answers."
 )
-PROMPTS = {  # the documents of a baseline with retrieval, and all that a model without is asked
-    **{f"popqa/{p}": (ANN, "What is she?") for p in ("paper", "table-5", "official", "baseline")},
-    **{f"triviaqa/{p}": (ANN, "Who painted it?") for p in ("paper", "table-5", "official", "baseline")},
-    **{f"pubhealth/{p}": (ANN, f"{STATED}\n\n## Input:\n\nTea cures.") for p in ("paper", "official")},
-    "pubhealth/table-5": (ANN, f"{CLAIM}\n\n## Input:\n\nTea cures."),
-    **{f"pubhealth/{p}": (ANN, f"{CLAIM}\n\n### Input:\nTea cures.") for p in ("baseline", "baseline-scored")},
-    "arc-challenge/paper": (ANN, f"{CANDIDATES}\n\n## Input:\n\nWhat is hot?{OPTIONS}"),
-    "arc-challenge/table-5": (ANN, f"{CHOOSE}\n\n## Input:\n\nWhat is hot?{OPTIONS}"),
-    "arc-challenge/official": (ANN, f"{CANDIDATES}\n\n### Input:\nWhat is hot?{OPTIONS}\nD: "),
-    "arc-challenge/baseline": (ANN, f"{CHOOSE}\n\n### Input:\nWhat is hot?{OPTIONS}"),
-    "arc-challenge/baseline-scored": (ANN, f"{CHOOSE}\n\n### Input:\nWhat is hot?{OPTIONS}"),
-    **{f"biographies/{p}": (ANN, "Tell me a bio about Ann Roe") for p in ("paper", "baseline")},
-    "biographies/official": (ANN, "Question: Tell me a bio of Ann Roe."),
-    "asqa/paper": ("[1] T\nAnn won.\n\n", f"{AMBIGUOUS}\n\n## Input:\n\nWho has the record?"),
-    "asqa/official": ("[1] T\nAnn won.\n\n", f"{AMBIGUOUS}## Input:\n\nWho has the record?"),
-    "asqa/baseline": (FIVE, f"{CITE}\n\n### Input:\nWho has the record?"),
-    "qampari/paper": (ANN, f"{LISTED}\n\n## Input:\n\nWhich films?"),
-    "qampari/baseline": (f"{ANN}[2] Web\nFound.\n\n", f"{LISTED}\n\n### Input:\nWhich films?"),
+ASKED = {
+    "popqa": {"": "What is she?"},
+    "triviaqa": {"": "Who painted it?"},
+    "pubhealth": {
+        "": f"{STATED}\n\n## Input:\n\nTea cures.",
+        "table-5": f"{CLAIM}\n\n## Input:\n\nTea cures.",
+        "baseline": f"{CLAIM}\n\n### Input:\nTea cures.",
+        "baseline-scored": f"{CLAIM}\n\n### Input:\nTea cures.",
+    },
+    "arc-challenge": {
+        "": f"{CHOOSE}\n\n### Input:\nWhat is hot?{OPTIONS}",
+        "paper": f"{CANDIDATES}\n\n## Input:\n\nWhat is hot?{OPTIONS}",
+        "table-5": f"{CHOOSE}\n\n## Input:\n\nWhat is hot?{OPTIONS}",
+        "official": f"{CANDIDATES}\n\n### Input:\nWhat is hot?{OPTIONS}\nD: ",
+    },
+    "biographies": {"": "Tell me a bio about Ann Roe", "official": "Question: Tell me a bio of Ann Roe."},
+    "asqa": {
+        "paper": f"{AMBIGUOUS}\n\n## Input:\n\nWho has the record?",
+        "official": f"{AMBIGUOUS}## Input:\n\nWho has the record?",
+        "baseline": f"{CITE}\n\n### Input:\nWho has the record?",
+    },
+    "qampari": {
+        "paper": f"{LISTED}\n\n## Input:\n\nWhich films?",
+        "baseline": f"{LISTED}\n\n### Input:\nWhich films?",
+    },
 }
+"""What the protocols of a task ask word for word; under no name all others of its protocols."""
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    made = tiny.byte_level_tokenizer()
-    made.chat_template = "{% for m in messages %}<user>{{ m['content'] }}<bot>{% endfor %}"
-    return made
-
-
-@pytest.mark.parametrize("mark", [f"{name}/{how}" for name, one in PRESETS.items() for how in one.protocols])
-def test_the_whole_prompt_of_a_protocol_byte_for_byte(tmp_path: Path, tokenizer: Any, mark: str) -> None:
-    """Nothing of ours is said; short tasks are read with one document, ASQA with five (section 4.3)."""
-    name, how = mark.split("/")
-    file = read_task(Given(write(tmp_path, FILES[name]), preset(name), how))
-    assert (file.name, file.task.as_dict()["preset"], file.task.kind) == (name, mark, PRESETS[name].kind)
-    documents, asked = PROMPTS[mark]
-    for system, want in (
-        ("base", f"<user>{asked}<bot>"),
-        ("rag", f"<user>{documents}{asked}<bot>"),
-        ("finetuned", f"### Instruction:\n{asked}\n\n### Response:\n"),
-    ):
-        found = system_of_task(system, tokenizer, file.task)
-        engine = ScriptedEngine(lambda request: Failed("seen"), tokenizer.eos_token_id)
-        list(drive([found.decoder(file.items[0], file.task)], engine, None))
-        assert tokenizer.decode(engine.requests[0].prompt_ids) == want
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_wording_of_a_protocol_byte_for_byte(tmp_path: Path, name: str) -> None:
+    """Nothing of ours is said; tests of the paper's table see the whole prompts."""
+    path = write(tmp_path, FILES[name])
+    for how in PRESETS[name].protocols:
+        file = read_task(Given(path, preset(name), how))
+        marked = (file.name, file.task.as_dict()["preset"], file.task.kind, file.task.hint)
+        assert marked == (name, f"{name}/{how}", PRESETS[name].kind, "")
+        assert file.items[0].instruction == ASKED[name].get(how, ASKED[name].get(""))
 
 
 @pytest.mark.parametrize(
@@ -352,10 +339,6 @@ def test_what_a_command_line_names(tmp_path: Path) -> None:
     own = tmp_path / "popqa=x.jsonl"
     own.touch()
     assert Given.parse(str(own)).preset is None
-    with pytest.raises(UserError, match="unknown task 'popkuh'; known: popqa, triviaqa"):
-        Given.parse("popkuh=f.jsonl")
-    with pytest.raises(UserError, match="popqa has no protocol 'mine'; it has paper, table-5, official, baseline"):
-        Given.parse("popqa/mine=f.jsonl")
     with pytest.raises(UserError, match="two files are called popqa"):
         read_tasks([Given.parse("popqa=a.jsonl"), Given.parse("popqa/official=b.jsonl")])
 
