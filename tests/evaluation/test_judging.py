@@ -263,7 +263,7 @@ def test_the_score_by_hand() -> None:
     values = (0.75 * math.exp(-1.5), 0.75, 4.0, 1.0)
     wanted = {name: pytest.approx((value, 1.0)) for name, value in zip(NAMES, values, strict=True)}
     assert parts(facts(True, True, False, True)) == wanted
-    assert (penalty(10), penalty(11)) == (1.0, 1.0)
+    assert (penalty(9), penalty(10), penalty(11)) == (math.exp(1 - 10 / 9), 1.0, 1.0)
     # Abstentions and failed items count as such only, missing verdicts nowhere.
     assert parts(Facts()) == parts(None) == {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
     assert parts(facts(True, None)) == parts(Facts(failed="no list")) == dict.fromkeys(NAMES)
