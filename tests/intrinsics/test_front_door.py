@@ -11,6 +11,7 @@ import pytest
 from answering import Answering, scoring, writing
 from hypothesis import given
 from hypothesis import strategies as st
+from wire_help import published
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment, Usage
@@ -96,6 +97,13 @@ def test_what_probabilities_amount_to(kind, probabilities, expected):
         assert [REPLY[s.site.begin : s.site.end] for s in result.sentences] == [s.site.text for s in result.sentences]
     if kind is RequirementCheck:
         assert "Requirement: be short" in executor.requests[0].prompt.messages[0].content
+
+
+def test_a_response_is_hallucinated_below_a_tenth():
+    for label, hallucinated in (("0.1-0", True), ("0.1-0.2", False)):
+        reply = json.dumps(json.dumps({"<r0>": label, "<r1>": "0.9-1.0"}))
+        judge = HallucinationDetection(writing(reply), published("granite-3.2", "hallucination_detection"))
+        assert judge(TALK, FISH).is_hallucinated is hallucinated
 
 
 def test_citations_are_spans_and_neighbours_are_merged():
