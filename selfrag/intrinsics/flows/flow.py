@@ -132,8 +132,7 @@ class RelevanceFilter(ReflectorStage):
         found = [first_score(one) for one in reflections]
         pairs = list(zip(passages, found, strict=True))
         kept = tuple(p for p, judgment in pairs if judgment is None or judgment.score >= self.threshold)
-        judgments = [judgment for judgment in found if judgment is not None]
-        return progress.noted("relevance", f"{len(kept)} of {len(passages)} kept", judgments, passages=kept)
+        return progress.noted("relevance", f"{len(kept)} of {len(passages)} kept", found, passages=kept)
 
 
 @dataclass(frozen=True)
@@ -403,11 +402,9 @@ class CertaintyFilter(ReflectorStage):
         kept = sorted((i for i, value in sure.items() if value >= self.threshold - 1e-9), key=lambda i: -sure[i])
         best = f", best {max(sure.values()):.2f}" if sure else ""
         outcome = f"{len(kept)} of {len(found)} at least {self.threshold:g}{best}"
-        judgments = [judgment for judgment in found if judgment is not None]
         if not kept:
-            over = abstention(progress, self.text, outcome)
-            return progress.noted("certainty", outcome, judgments, over=over)
-        return progress.noted("certainty", outcome, judgments, answers=tuple(progress.answers[i] for i in kept))
+            return progress.noted("certainty", outcome, found, over=abstention(progress, self.text, outcome))
+        return progress.noted("certainty", outcome, found, answers=tuple(progress.answers[i] for i in kept))
 
     def _certainty(self, judgment: Judgment) -> float:
         return judgment.score if self.by == "expectation" else judgment.mode

@@ -55,9 +55,9 @@ class Progress:
     steps: tuple[Step, ...] = ()  # what was done
     over: Answer | None = None  # the answer that ends the flow before its last stage
 
-    def noted(self, name: str, outcome: str, judgments: Sequence[Judgment] = (), **changes: Any) -> Progress:
-        """The progress after a stage: what changed, and a line about it."""
-        step = Step(name, outcome, tuple(judgments), after=bool(self.answers))
+    def noted(self, name: str, outcome: str, judgments: Sequence[Judgment | None] = (), **changes: Any) -> Progress:
+        """The progress after a stage: what changed, a line about it, and the judgments that are defined."""
+        step = Step(name, outcome, tuple(one for one in judgments if one is not None), after=bool(self.answers))
         return replace(self, steps=(*self.steps, step), **changes)
 
     @property
