@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import zlib
+from functools import cache
 
 import numpy as np
 import pytest
@@ -56,6 +57,7 @@ LETTERS = Pieces("a", "b", "c")
 QUOTES = Pieces('"', "a", "n", '"a')
 
 
+@cache
 def probabilities(codec, prefix, seed=0):
     """Distribution of the next id."""
     draw = np.random.default_rng(zlib.crc32(np.array([seed, *prefix], dtype=np.int64).tobytes()))
@@ -70,13 +72,13 @@ def brute_force(codec, seed, texts):
         mass = math.prod(probabilities(codec, (*context, *ids[:i]), seed)[one] for i, one in enumerate(ids))
         # EOS ends the text.
         said = codec.decode(ids[: ids.index(END)] if END in ids else ids)
-        found = [mass_ + mass * said.startswith(text) for mass_, text in zip(found, texts, strict=True)]
+        found = [so_far + mass * said.startswith(text) for so_far, text in zip(found, texts, strict=True)]
     return found
 
 
 def score(codec, slot, *, seed=0, max_watch=128):
     def reply(request):
-        row = probabilities(codec, request.prompt_ids, seed)
+        row = probabilities(codec, tuple(request.prompt_ids), seed)
         return Reply((int(row.argmax()),), {0: dict(enumerate(row.tolist()))})
 
     model = ScriptedEngine(reply, END, Limits(1000, codec.size, max_watch))
