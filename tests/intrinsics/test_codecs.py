@@ -67,6 +67,9 @@ def test_what_is_taught_comes_back(name):
             assert [citation.site for citation in finding.citations] == [request.sources[index] for index in cited]
     if codec.intrinsic in LABELLED:
         assert codec.teach(request, Gold(labels=(None,))) == ()
+    if name == "chat citation_generation":
+        targets = codec.teach(request, Gold(sources=((0, 1), (), None)))
+        assert [(t.text, t.weight) for t in targets] == [("01", 0.5), ("02", 0.5), ("00", 1.0)]
 
 
 @pytest.mark.parametrize(
