@@ -27,7 +27,7 @@ from selfrag.jsonl import write_jsonl
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from speed import alora, training
+from speed import training
 from speed.official import Published
 from speed.rivals import MISSING, CutAfterwards, Recording, cut, watched
 from speed.timing import Run, Work, answer_all, least_tokens, race
@@ -109,26 +109,6 @@ def test_what_counts_by_hand(tmp_path):
     assert least_tokens([(1, 2, 3, 4), (9,), (1, 2, 3, 5, 6), (1, 2, 3)]) == 7
     with pytest.raises(UserError, match="give a clone"):
         Published(tmp_path, "", None, SHORT)
-
-
-@pytest.mark.engine
-def test_activated_adapters_compute_the_conversation_once(tmp_path):
-    model = tiny.save_llama(tmp_path / "model", reflection=False, context=4096)
-    tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    tokenizer.chat_template = (
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-    )
-    tokenizer.save_pretrained(model)
-    corpus = [Passage(f"p{i}", f"Passage {i} says that water boils. " * 12, f"Title {i}") for i in range(60)]
-    sizes = alora.Sizes(tokens=300, rank=4, repeats=1, max_tokens=3)
-    report = alora.race(model, corpus, sizes, tmp_path, lambda _: None)
-    assert report.same
-    plain, activated = (
-        sum(sum(one.computed_tokens) for one in report.timed if one.kind == kind) for kind in ("plain", "activated")
-    )
-    assert activated < 0.6 * plain
-    assert alora.table(report).count("activated") == 6
 
 
 @pytest.mark.slow

@@ -8,14 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
 import study_data_size
-from eval_joining import VARIANTS, Joining, run_variants
+from eval_joining import VARIANTS, Joining
 from selfrag.errors import UserError
-from selfrag.evaluation.runner import Source
 from selfrag.evaluation.systems import ROLES
 from selfrag.intrinsics.catalog import find
 from selfrag.jsonl import write_jsonl
@@ -82,23 +80,6 @@ def test_every_variant_of_the_beam_is_a_policy_on_intrinsics_that_there_are() ->
     assert [find(name).name for name in joining.intrinsics] == list(joining.intrinsics)
     with pytest.raises(UserError, match="unknown variant 'tokes'; known: tokens, hallucination-joins"):
         Joining("demo", ("tokes",))
-
-
-@pytest.mark.engine
-def test_a_comparison_of_variants_runs_and_goes_on(tmp_path: Path) -> None:
-    model = tiny.save_llama(tmp_path / "model", context=2048)
-    tokenizer = tiny.byte_level_tokenizer()
-    tokenizer.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    tokenizer.save_pretrained(model)
-    names, source = ("tokens", "relevance-for-isrel"), Source([written(tmp_path, "short")])
-    joining = Joining(str(model), names, engine="transformers")
-    for _ in range(2):  # the second time everything is there
-        found = run_variants(joining, source.load(), tmp_path / "out", source.settings())
-        assert {name: result["short"]["items"] for name, result in found.items()} == dict.fromkeys(names, 2)
-    alone, judged = (json.loads((tmp_path / "out" / name / "manifest.json").read_text())["identity"] for name in names)
-    assert judged["judges"] == {"context_relevance": "tokens"}
-    assert alone["judges"] == {}  # other variants beside it do not make it another run
-    assert judged["system"]["decoding"]["reflectors"] == ["context_relevance=isrel"]
 
 
 ANSWERS = [

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 from pathlib import Path
 
 import pytest
 
 from demo_rows import claims, distilled
-from demo_rows.drafts import Cutter, Lengths, detokenize, sentences, window
 from demo_rows.mixture import STAGES, Mixture, make, mix, set_aside
 from demo_rows.sources import load
 from retrieval.errors import UserError
@@ -147,23 +145,6 @@ def test_a_missing_file_and_a_bad_row_are_named(data: Path) -> None:
     pairs.unlink()
     with pytest.raises(UserError, match=r"pairs\.jsonl is missing; --data must name"):
         load(data)
-
-
-def test_passages_are_cut_around_what_they_must_keep() -> None:
-    """A first mixture had long passages nearly always relevant, and the model took length for relevance."""
-    text = "One two three four. Five six seven eight. Nine ten eleven twelve. Thirteen fourteen fifteen sixteen."
-    for words in (4, 9, 30):
-        for keep in ("", "six", "eleven twelve", "sixteen"):
-            cut = window(text, words, random.Random(words), keep)
-            assert len(cut.split()) <= words
-            assert keep in cut
-            assert set(sentences(cut)) <= set(sentences(text))
-    assert "w70" in window(" ".join(f"w{i}" for i in range(100)), 20, random.Random(0), "w70")
-    assert detokenize("the 19th - century town ( 1900 ) , it 's old") == "the 19th-century town (1900), it's old"
-    long = " ".join(f"Sentence number {n} has exactly seven words." for n in range(60))
-    cutter = Cutter(Lengths(usual=(60, 120), long=190, long_share=0.45), random.Random(0))
-    lengths = [len(cutter(Passage("p", long)).text.split()) for _ in range(400)]
-    assert 0.35 < sum(150 < n <= 190 for n in lengths) / 400 < 0.55
 
 
 def test_the_stage_that_learns_from_a_critic_leaves_out_rows_that_leave_their_passage(tmp_path: Path) -> None:

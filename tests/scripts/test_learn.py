@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tiny
 
-from learn_certainty import Answered, asked, fitted, measured
+from learn_certainty import Answered, fitted, measured
 from learn_combined import Example, ablation, fit, left_out
 from selfrag.errors import UserError
-from selfrag.intrinsics.execution.tokens import FEATURES, Weighing
-from selfrag.jsonl import write_jsonl
+from selfrag.intrinsics.execution.tokens import FEATURES
 
 
 def answers(split: str, seed: int = 0) -> list[Answered]:
@@ -31,30 +29,6 @@ def test_the_calibrator_says_how_often_such_answers_are_right() -> None:
     assert "| margin to the second | 50.0 [50.0, 50.0] | - |" in text
 
 
-@pytest.mark.engine
-def test_answers_of_both_splits_are_kept(tmp_path) -> None:
-    model = tiny.save_llama(tmp_path / "model", context=2048)
-    lines = [{"id": f"p{at}", "title": f"T{at}", "text": f"Thing {at} is green."} for at in range(6)]
-    write_jsonl(tmp_path / "corpus.jsonl", lines)
-    queries = [
-        {"id": f"q{at}", "text": f"Is thing {at} green?", "split": ("train", "dev")[at % 2], "answers": ["green"]}
-        for at in range(4)
-    ]
-    queries += [
-        {"id": "none", "text": "No answer?", "split": "dev", "answers": []},
-        {"id": "long", "text": "A long answer?", "split": "dev", "answers": ["word " * 11]},
-    ]
-    write_jsonl(tmp_path / "queries.jsonl", queries)
-    (tmp_path / "qrels.tsv").write_text("query\tpassage\tscore\nq0\tp0\t1\n")
-    kept = tmp_path / "answers.jsonl"
-    given = (str(model), "transformers", tmp_path, {"train": 5, "dev": 5}, {"Is thing 0 green?"}, kept, 0)
-    first = asked(*given)
-    assert {one.id for one in first} <= {"q1", "q2", "q3"}  # q0 trained the model, and two have no short answer
-    size = kept.stat().st_size
-    assert asked(*given) == first
-    assert kept.stat().st_size == size
-
-
 def test_what_tells_labels_apart_gets_the_weight() -> None:
     """Words tell all, tokens nothing, in three data sets."""
     made = np.random.default_rng(0)
@@ -69,27 +43,3 @@ def test_what_tells_labels_apart_gets_the_weight() -> None:
     assert table[3].startswith("| overlap | 100.0 [100.0, 100.0] | 1.000 (3) | 100 % | 100 % |")
     with pytest.raises(UserError, match="all examples have one label"):
         fit(examples[::2], FEATURES)
-
-
-@pytest.mark.engine
-def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(tmp_path, run_script) -> None:
-    model = tiny.save_llama(tmp_path / "model", context=512)
-    rows = [
-        {
-            **{"id": f"{name}{at}", "dataset": name, "label": ("answerable", "unanswerable")[at % 2]},
-            "conversation": [{"role": "user", "content": "Q?"}],
-            "documents": [{"doc_id": "d", "title": "T", "text": f"Text {at}."}],
-        }
-        for name in "ab"
-        for at in range(6)
-    ]
-    rows[0]["documents"] *= 2  # two passages: left out
-    write_jsonl(tmp_path / "rows.jsonl", rows)
-    words = ["answerability", "--model", model, "--engine", "transformers", "--rows", tmp_path / "rows.jsonl"]
-    first, second = (run_script("learn_combined", *words, "--out", tmp_path / "out") for _ in range(2))
-    assert first[:2] == second[:2]
-    assert first[0] == 0
-    assert "11 of 12 rows are one text and one passage: a 2 good and 3 bad, b 3 good and 3 bad" in first[1]
-    assert "11 of 11" in first[2]
-    assert "11 of 11" not in second[2]
-    assert Weighing.read(tmp_path / "out" / "combined.json").intrinsic == "answerability"

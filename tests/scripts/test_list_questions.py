@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from list_questions.questions import list_questions
-from list_questions.rows import Selection, list_rows, make_list_questions
+from list_questions.rows import make_list_questions
 from list_questions.statements import statements
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -37,22 +37,6 @@ def test_the_three_types_of_question() -> None:
     assert (question.text, len(question.answers)) == ("Which films were directed by J. R. Poe?", 3)
     only = Passage("p", "Solo is a film directed by Ann Bee and starring Roy Dale and Bob Poe.", "Solo")
     assert list_questions(statements([only])) == []  # a list in one passage
-
-
-def test_rows_name_all_relevant_passages_and_need_one_near_the_top() -> None:
-    questions = list_questions(statements(FILMS))
-    alone = [q for q in questions if q.text.endswith("by Jane Q. Doe?")]
-
-    def ranked(*ids: str) -> list[list[Passage]]:
-        return [[next(p for p in FILMS if p.id == wanted) for wanted in ids]]
-
-    (row,) = list_rows(alone, lambda queries, k: ranked("p6", "p4", "p5", "p1"), Selection(examples=0))
-    assert row["gold_passage_ids"] == ["p1", "p2", "p3", "p5"]  # p5 names her and Duel
-    assert row["answers"] == [["Jaws"], ["Duel"], ["The Sea"]]
-    assert row["answer_passage_ids"] == [["p1"], ["p2"], ["p3"]]
-    assert (row["task"], row["id"]) == ("list_qa", "list-simple-film-director-jane-q-doe")
-    far = ranked("p6", "p4", "p4", "p1")
-    assert list_rows(alone, lambda queries, k: far) == []
 
 
 def test_a_corpus_becomes_the_same_file_twice_and_a_bad_one_is_refused(tmp_path: Path) -> None:

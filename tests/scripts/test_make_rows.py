@@ -11,14 +11,14 @@ import tiny
 from critic.cases import Case, parse_labelled
 from critic.pairs import Pair
 from make_baseline_rows import evidence_row
-from make_critic_rows import checked_claim, fresh, marked_reply, shown_passage
+from make_critic_rows import checked_claim, shown_passage
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.intrinsics.rows import read_labelled
-from selfrag.training.rows import MASKED, Evidence, Row, TargetLayout, Text, Token, read_rows
+from selfrag.training.rows import MASKED, Evidence, Row, TargetLayout, Text, Token
 
 
 def written(path, *records):
@@ -44,17 +44,6 @@ def test_a_baseline_learns_output_and_end_after_one_passage_or_none():
         assert tuple(label for label in example.labels if label != MASKED) == learned
 
 
-def test_rows_of_baselines_from_the_command_line(tmp_path, run_script):
-    pytest.importorskip("bm25s", reason="bm25s is not installed")
-    texts = {"p1": "Ann wrote the book in 1900.", "p2": "A river in the north.", "p3": "Music and dance."}
-    corpus = written(tmp_path / "corpus.jsonl", *({"id": i, "title": "", "text": text} for i, text in texts.items()))
-    pairs, out = written(tmp_path / "pairs.jsonl", PAIR.as_dict()), tmp_path / "rows.jsonl"
-    command = ["make_baseline_rows", "sail", "--pairs", pairs, "--out", out]
-    assert run_script(*command, "--corpus", corpus) == (0, f"1 rows in {out}\n", "")
-    assert [row.target[0] for row in read_rows(out)] == [Evidence(Passage("p1", texts["p1"]))]
-    assert run_script(*command) == (2, "", "sail needs passages: give --index DIR or --corpus FILE\n")
-
-
 CLAIM = {
     "id": "c1",
     "dataset": "fool_me_twice",
@@ -62,16 +51,6 @@ CLAIM = {
     "instruction": "Is the following statement correct or not?\n\n## Input:\n\nThe Suez Canal links two oceans.",
     "output": "false",
     "gold_passages": [{"title": "Suez Canal", "text": "The Suez Canal is an artificial sea-level waterway in Egypt."}],
-}
-REPLY = {
-    "id": "r1",
-    "dataset": "faithdial_audit",
-    "conversation": [{"role": "user", "content": "Tell me."}, {"role": "assistant", "content": "It is so. Perhaps."}],
-    "documents": [{"doc_id": "d", "title": "", "text": "So it is."}],
-    "sentences": [
-        {"begin": 0, "end": 9, "text": "It is so.", "label": "faithful"},
-        {"begin": 10, "end": 18, "text": "Perhaps.", "label": "NA"},
-    ],
 }
 
 
@@ -84,29 +63,6 @@ def test_a_false_claim_is_not_supported_by_its_evidence():
         assert checked_claim({**CLAIM, **change}) is None
     with pytest.raises(UserError, match="no 'text'"):
         checked_claim({**CLAIM, "gold_passages": [{"title": "T"}]})
-
-
-def test_marked_sentences_become_rows_and_unmarked_do_not():
-    [row] = marked_reply(REPLY)
-    assert (row.label, row.case.output, row.case.preceding) == ("Fully supported", "It is so.", "")
-    second = {**REPLY["sentences"][1], "label": "partial"}
-    assert [r.case.preceding for r in marked_reply({**REPLY, "sentences": [second]})] == ["It is so."]
-    wrong = [{**REPLY["sentences"][0], "label": "unfaithful"}]
-    assert not list(marked_reply({**REPLY, "dataset": "begin", "sentences": wrong}))  # its class mixes two labels
-    with pytest.raises(UserError, match="'sentences'"):
-        list(marked_reply({**REPLY, "sentences": 7.5}))
-
-
-def test_known_rows_and_rows_of_held_out_text_are_left_out():
-    row = checked_claim(CLAIM)
-    assert fresh([row, row], [], [])[0] == [row]
-    assert fresh([row], [row], [])[1] == {"known": 1}
-    words = "one two three four five six seven eight nine ten eleven twelve"
-    long = replace(row, case=replace(row.case, output=f"First {words} last."))
-    held_out = replace(row, case=replace(row.case, output=f"Other {words} words.", evidence=None))
-    assert fresh([long], [], [held_out])[1] == {"shares text with held-out rows": 1}
-    shorter = replace(held_out, case=replace(held_out.case, output="One two three."))
-    assert fresh([long], [], [shorter])[0] == [long]
 
 
 def test_the_passage_of_a_generators_row_is_judged_as_its_token_says():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 
 import pytest
@@ -122,15 +120,3 @@ def test_rows_of_every_schema(tmp_path: Path) -> None:
     bad = TASK | {"task": "long_form", "label": "maybe"}
     with pytest.raises(UserError, match=r"items\.jsonl:2: .*answerable or unanswerable"):
         evaluate("no-model", [written(tmp_path, TASK, bad)])  # before a model is loaded
-
-
-@pytest.mark.engine
-def test_a_run_gives_figures_and_a_report_that_names_its_sources(tiny_llama: Path, tmp_path: Path) -> None:
-    rows, out = written(tmp_path, *(TASK | {"id": f"q{i}"} for i in range(3))), tmp_path / "out" / "report.json"
-    found = evaluate(str(tiny_llama), [rows], engine="transformers", limit=2, seed=5, out=out)
-    assert found[str(rows)]["retrieves_questions"].n == 2
-    report = json.loads(out.read_text())
-    assert report["figures"][str(rows)]["retrieves_questions"]["n"] == 2
-    assert report["manifest"]["data"][str(rows)] == hashlib.sha256(rows.read_bytes()).hexdigest()
-    assert "model.safetensors" in report["manifest"]["model_files"]
-    assert (report["settings"]["seed"], report["settings"]["decoding"]["max_segments"]) == (5, 1)

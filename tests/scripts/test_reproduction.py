@@ -13,19 +13,16 @@ from table5 import CHOOSE, CITE, CLAIM
 
 from reproduction.prompts import prompt
 from reproduction.steps import (
-    PUBLIC_FILES,
     Check,
     Judges,
     Place,
     answering,
     judging,
     markdown,
-    public_files,
     write_samples,
 )
 from reproduction.table2 import COLUMNS, ROWS, TASKS, row
 from selfrag.cli.main import app
-from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.presets import PRESETS, Given
 from selfrag.evaluation.task_files import read_tasks
@@ -64,18 +61,6 @@ def test_every_row_is_one_command_that_is_understood(samples: dict[str, Path], t
         assert [file.task.preset for file in read] == [f"{task}/{one.protocol(task)}" for task in TASKS]
         for words in judging(one, place, Judges(facts="true", knowledge="index")):
             assert understood(words)["runs"] == [tmp_path / one.name]
-
-
-def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="chatgpt cannot be run again: the model behind the figures was withdrawn"):
-        row("chatgpt").runnable()
-    assert row("alpaca-7b").runnable("mine") == "mine"
-    with pytest.raises(UserError, match="no row 'selfrag-70b' in Table 2; known: "):
-        row("selfrag-70b")
-    with pytest.raises(UserError, match=r"holds none of the published files: popqa_longtail_w_gs\.jsonl"):
-        public_files(tmp_path)
-    (tmp_path / PUBLIC_FILES["asqa"]).touch()
-    assert list(public_files(tmp_path)) == ["asqa"]
 
 
 def test_a_figure_is_within_its_tolerance_or_not() -> None:

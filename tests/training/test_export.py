@@ -75,15 +75,8 @@ def test_what_does_not_belong_together_is_refused(exported, copied, tmp_path):
     assert not (tmp_path / "merged").exists()
 
 
-def test_a_merge_that_cannot_fit_or_is_killed_leaves_nothing(exported, tmp_path, monkeypatch):
+def test_a_merge_that_cannot_fit_leaves_nothing(exported, tmp_path, monkeypatch):
     base, _, adapter, _ = exported
-
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(export, "_verify", killed)
-    with pytest.raises(KeyboardInterrupt):
-        merge(base, adapter, tmp_path / "merged")
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr("retrieval.atomic.shutil.disk_usage", lambda folder: usage)
     monkeypatch.setattr(export, "load", None)  # refused before the base is read

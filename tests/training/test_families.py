@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from families import FAMILIES, MIXING, save_base
-from lettered import row
 from torch.nn.functional import cross_entropy
 from trained import EVERY_TOKEN, ROWS, config, train, write
 
@@ -117,16 +116,6 @@ def test_defect_25_a_lora_run_moves_all_rows_and_its_merge_is_the_trained_model(
     ).logits[0, load.predictors]
     found = cross_entropy(logits.float(), load.targets, reduction="none")
     torch.testing.assert_close(found, trainee.losses(load)[0].detach(), rtol=0.03, atol=0.1)
-
-
-def test_a_row_without_reflection_tokens_leaves_the_frozen_rows_alone(base_dir):
-    trainee = load_trainee(base_dir, lora=Lora(4, 8))
-    frozen = trainee.fused.tokens[0].weight.clone()
-    losses, _ = trainee.losses(packed(trainee.tokenizer, [row("Hello!")]))
-    losses.mean().backward()
-    torch.optim.AdamW(trainee.parameters.values(), lr=1e-2).step()
-    trainee.refresh()
-    assert torch.equal(trainee.fused.tokens[0].weight, frozen)
 
 
 def test_models_that_cannot_be_trained_are_one_line(tmp_path):

@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 import tiny
-import torch
-from families import save_base
 from lettered import passage, row
-from trained import config, train, write
+from trained import config, write
 
 import train_demo as script
-from relevance_calibration import restrain_relevance, threshold_for
-from selfrag.errors import UserError
-from selfrag.training.export import save_checkpoint
+from relevance_calibration import threshold_for
 from selfrag.training.journal import fingerprint
-from selfrag.training.run import layout_for
 
 TEXTS = ["Snow is white.", "Grass is green and soft.", "Coal is black.", "Milk.", "Who knows that?", "A long one " * 9]
 
@@ -34,33 +29,6 @@ def held_out(stage: int) -> list:
 @pytest.mark.parametrize(("most", "threshold"), [(0.0, 4.5), (0.25, 3.0), (0.4, 3.0), (0.5, 1.0), (0.75, -0.5)])
 def test_the_threshold_by_hand(most, threshold):
     assert threshold_for([0.0, 4.0, -1.0, 2.0], most) == threshold
-
-
-@pytest.mark.parametrize("family", ["llama tied", "llama"])
-def test_the_exported_model_judges_as_the_calibration_says_and_no_other_row_moves(tmp_path, family):
-    from transformers import AutoModelForCausalLM
-
-    base, rows = save_base(tmp_path / "base", family), write(tmp_path / "rows.jsonl")
-    trainee = train(rows, base, tmp_path / "run", config(epochs=1))
-    layout = layout_for(trainee.tokenizer, config())
-    examples = [layout.example(one) for one in held_out(1)]
-    with pytest.raises(UserError, match="both IsRel labels"):
-        restrain_relevance(trainee, examples[::2], most_taken=0.34)
-    old = {name: value.detach().clone() for name, value in trainee.parameters.items()}
-    calibration = restrain_relevance(trainee, examples, most_taken=0.34)
-    ((name, changed),) = [(n, value) for n, value in trainee.parameters.items() if not torch.equal(value, old[n])]
-    assert [i for i in range(15) if not torch.equal(changed[i], old[name][i])] == [4]
-    assert calibration.taken[1] == pytest.approx(1 / 3)
-
-    model = AutoModelForCausalLM.from_pretrained(save_checkpoint(trainee, tmp_path / "after"))
-    yes, no = trainee.tokenizer.convert_tokens_to_ids(["[Relevant]", "[Irrelevant]"])
-    said = []
-    for example in examples:
-        due = next(i for i, label in enumerate(example.labels) if label in (yes, no))
-        logits = model(torch.tensor([example.ids[:due]])).logits[0, -1]
-        said.append(bool(logits[yes] > logits[no]))
-    assert calibration.taken[1] == pytest.approx(sum(said[::2]) / 3)
-    assert calibration.missed[1] == pytest.approx(1 - sum(said[1::2]) / 3)
 
 
 def made(folder: Path) -> dict:

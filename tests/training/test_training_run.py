@@ -12,7 +12,7 @@ from trained import ROWS, config, interrupted, log, losses, same, train, write
 from selfrag.cli.main import main
 from selfrag.errors import UserError
 from selfrag.training.export import merge, save_adapter
-from selfrag.training.job import Job, run, trained
+from selfrag.training.job import trained
 from selfrag.training.recipes import read_recipe
 from selfrag.training.run import Prepared, fit, rows_of
 from selfrag.training.scale import COMPLETE, fit_scaled
@@ -261,16 +261,3 @@ def test_a_run_that_gets_worse_stops_and_keeps_its_best_also_if_interrupted(tiny
     for found in (trainee, again):
         assert all(torch.equal(value, kept["parameters"][name]) for name, value in found.parameters.items())
     assert log(place) == records
-
-
-def test_a_share_of_the_rows_is_held_out_by_a_setting(tiny_llama, tmp_path):
-    more = [replace(one, id=f"{one.id}{n}") for n in range(3) for one in ROWS]  # copies share their instruction
-    settings = config(epochs=2, held_out=0.34, validate_steps=1, reach=Reach(token_rows=False))
-    job = Job(write(tmp_path / "rows.jsonl", more), tiny_llama, tmp_path / "out", settings)
-    run(job)
-    facts = manifest(job.run_dir)["facts"]
-    assert (facts["rows"], facts["held_out"]) == (9, 3)
-    looks = [one["validation"]["loss"] for one in log(job.run_dir)]
-    card = (job.product / "README.md").read_text()
-    assert "3 rows, of which nothing was learned. The parameters are those after step" in card
-    assert f"{min(looks):.3f}." in card
