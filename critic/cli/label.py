@@ -338,7 +338,7 @@ def split(
     from critic.tables import terminal
     from retrieval.checks import number
     from selfrag.jsonl import write_jsonl
-    from selfrag.training.validation import held_out
+    from selfrag.training.run import held_out
 
     for name, share in (("dev", dev), ("test", test)):
         number(name, share, 0, 1, above=True)

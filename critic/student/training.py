@@ -271,8 +271,8 @@ def _export(found: Trained, base_dir: Path, out_dir: Path, config: CriticConfig)
 
 def _describe(out_dir: Path, base_dir: Path, config: CriticConfig, recipe: str) -> None:
     """The loss plot, and the model card of the checkpoint, from the run's own files."""
-    from selfrag.training.card import Product, plot_log
-    from selfrag.training.card import write_card as write_readme
+    from selfrag.training.reports import Product, plot_log
+    from selfrag.training.reports import write_card as write_readme
 
     run_dir = out_dir / "run"
     plot_log(run_dir / "log.jsonl", run_dir / "loss.png")

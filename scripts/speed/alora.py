@@ -20,7 +20,7 @@ from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message, State
 from selfrag.tokenization import TextCodec
-from selfrag.training.intrinsics.examples import invocation_of
+from selfrag.training.intrinsics.job import invocation_of
 
 PASSAGES = 5
 """Passages of a conversation, as in the paper's flows."""

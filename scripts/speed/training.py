@@ -119,7 +119,7 @@ def _trainer(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
 
 
 def _from_log(scratch: Path) -> Curves:
-    from selfrag.training.card import read_log
+    from selfrag.training.reports import read_log
 
     records = read_log(scratch / "run" / "log.jsonl")
     return [r["loss"] for r in records], [r["tokens"] for r in records], [r["seconds"] for r in records]

@@ -222,13 +222,13 @@ def track(
     follow: Annotated[bool, typer.Option("--follow", help="go on while the run writes, until Ctrl-C")] = False,
 ) -> None:
     """Send losses, accuracies by group and speed of a run to TensorBoard or Weights & Biases."""
-    from selfrag.training import tracking
+    from selfrag.training import reports
 
-    run_dir = tracking.run_directory(folder)
-    with tracking.board(to, run_dir, folder.resolve().name) as send:
+    run_dir = reports.run_directory(folder)
+    with reports.board(to, run_dir, folder.resolve().name) as send:
         if to == "tensorboard":
             typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}")
-        last = tracking.track(run_dir, send, follow=follow)
+        last = reports.track(run_dir, send, follow=follow)
     typer.echo(f"{last} steps sent")
 
 
@@ -315,7 +315,7 @@ def _dry_run(job: Job, processes: int) -> str:
 
 
 def _report(job: Job, product: Path) -> None:
-    from selfrag.training.card import last_figures, read_log
+    from selfrag.training.reports import last_figures, read_log
 
     typer.echo(f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}")
     if job.config.method == "lora":

@@ -86,11 +86,11 @@ def trained(
 
 def describe(job: Job) -> None:
     """The loss plot and the model card of a finished run, from its journal."""
-    from selfrag.training import card
+    from selfrag.training import reports
 
-    card.plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
-    product = card.ADAPTER if job.config.method == "lora" else card.CHECKPOINT
-    card.write_card(job.run_dir, job.product, product, base=base_name(job.base), recipe=job.recipe)
+    reports.plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
+    product = reports.ADAPTER if job.config.method == "lora" else reports.CHECKPOINT
+    reports.write_card(job.run_dir, job.product, product, base=base_name(job.base), recipe=job.recipe)
 
 
 def base_name(base: Path) -> str:

@@ -23,9 +23,20 @@ from selfrag.training.journal import Journal
 from selfrag.training.model import Tally, Trainee, keeps_logits, measure, target_losses
 from selfrag.training.packing import PACKED, Pack, Step, pack, split, weight_of
 from selfrag.training.rows import Example
-from selfrag.training.run import Prepare, Trained, begin, load_for, not_finite, optimizer_for, rate, settled
+from selfrag.training.run import (
+    Prepare,
+    Trained,
+    Validation,
+    begin,
+    keep_best,
+    load_for,
+    log_step,
+    not_finite,
+    optimizer_for,
+    rate,
+    settled,
+)
 from selfrag.training.settings import Precision, Scale, TrainingConfig, Weighting
-from selfrag.training.validation import Validation, keep_best, log_step
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer
 from selfrag.training.intrinsics.certainty import option_examples, own_answers, read_questions
-from selfrag.training.intrinsics.examples import invocation_of
-from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, run, teachable
+from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, invocation_of, run, teachable
 from selfrag.training.journal import fingerprint
 from selfrag.training.recipes import read_recipe
 from selfrag.training.rows import MASKED

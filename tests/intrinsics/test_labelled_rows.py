@@ -29,8 +29,16 @@ from selfrag.training.intrinsics.certainty import (
     parse_row,
     unseen,
 )
-from selfrag.training.intrinsics.examples import example, make_examples
-from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, chosen, prepared, teachable
+from selfrag.training.intrinsics.job import (
+    ADAPTERS,
+    AdapterJob,
+    RowSelection,
+    chosen,
+    example,
+    make_examples,
+    prepared,
+    teachable,
+)
 from selfrag.training.intrinsics.rows import (
     asked_alone,
     find_file,

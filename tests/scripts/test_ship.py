@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from selfrag.intrinsics.catalog import AdapterCard
-from selfrag.training.card import render
 from selfrag.training.intrinsics.job import product
+from selfrag.training.reports import render
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ from trained import ROWS, config, write
 
 from selfrag.cli.main import main
 from selfrag.errors import UserError
-from selfrag.training.card import CHECKPOINT, last_figures, plot_log, read_log, render
 from selfrag.training.job import Job, base_name, run
+from selfrag.training.reports import CHECKPOINT, last_figures, plot_log, read_log, render, track
 from selfrag.training.settings import Scale
-from selfrag.training.tracking import track
 
 
 def record(step, loss, n=2, **more):

@@ -14,10 +14,9 @@ from selfrag.errors import UserError
 from selfrag.training.export import merge, save_adapter
 from selfrag.training.job import trained
 from selfrag.training.recipes import read_recipe
-from selfrag.training.run import Prepared, fit, rows_of
+from selfrag.training.run import Prepared, fit, held_out, rows_of
 from selfrag.training.scale import COMPLETE, fit_scaled
 from selfrag.training.settings import Lora, Reach, Scale
-from selfrag.training.validation import held_out
 
 
 def manifest(run_dir):
