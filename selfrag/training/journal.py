@@ -75,14 +75,10 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 class Journal:
-    """The directory of one run.
+    """The directory of one run, which may hold an interrupted one of the same configuration and inputs.
 
-    Args:
-        run_dir: made if missing; may hold an interrupted run of the same configuration and inputs.
-        config: of the run.
-        inputs: fingerprints of everything the run reads.
-        facts: counts worth knowing; not compared on resumption.
-        setting: further settings that decide the result, such as the number of processes.
+    `inputs` are fingerprints of all that the run reads; `facts` are worth knowing and not compared; `setting` has
+    further settings that decide the result, such as the number of processes.
 
     Raises:
         UserError: `run_dir` holds another run.

@@ -29,11 +29,7 @@ class Activation:
     _local: threading.local = field(default_factory=threading.local, init=False)
 
     def mark(self, ids: Tensor, row_lengths: Sequence[int]) -> None:
-        """Find the positions of packed rows, for this thread's next forward.
-
-        Args:
-            ids: [1, T].
-            row_lengths: tokens of each row.
+        """Find the positions of packed rows [1, T], for this thread's next forward.
 
         Raises:
             UserError: a row lacks the invocation; the adapter would silently learn nothing from it.

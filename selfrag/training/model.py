@@ -220,15 +220,13 @@ def load_trainee(
 ) -> Trainee:
     """Load a base checkpoint, expand its vocabulary, and make it trainable.
 
-    `lora` trains LoRA pairs on every linear layer and the 15 token rows; `full` trains all weights.
-
     Args:
         base_dir: a Hugging Face checkpoint with its tokenizer.
-        method: `lora` or `full`.
+        method: `lora` trains LoRA pairs on every linear layer and the 15 token rows; `full` trains all weights.
         lora: size of the adapter, for `lora`.
         reach: what the adapter changes, for `lora`.
         seed: of the LoRA initialisation.
-        device: where to compute, such as `cpu` or `cuda`.
+        device: where to compute.
         dtype: what to compute in.
         attend: the attention, by transformers' name.
         plain: leave every forward to transformers and PEFT, for wrappers that cut parameters into shards. `full` then

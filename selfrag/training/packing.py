@@ -215,22 +215,12 @@ def packed_attention(
     softcap: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Scaled dot-product attention, row by row.
+    """Scaled dot-product attention, row by row, in the form that transformers calls.
 
-    Args:
-        module: the calling attention layer.
-        query: [1, heads, tokens, width].
-        key: [1, key heads, tokens, width]; key heads divide heads.
-        value: as `key`.
-        attention_mask: ignored; the rows are the mask.
-        row_lengths: tokens of each row; they sum to `tokens`. Reaches this function as a keyword of the model call.
-        scaling: factor on the scores; torch's default if None.
-        sliding_window: a token sees this many tokens back, itself included; None for all.
-        softcap: scores are bent below this value; None for none.
-        others: what else the model's layers pass on; dropout is off in training here.
-
-    Returns:
-        [1, tokens, heads, width], and no attention weights.
+    `query` is [1, heads, tokens, width], `key` and `value` [1, key heads, tokens, width]; key heads divide heads. The
+    rows, whose `row_lengths` are a keyword of the model call, are the mask. With `sliding_window` a token sees this
+    many back, itself included; with `softcap` scores are bent below it. Returns [1, tokens, heads, width], and no
+    attention weights.
 
     Raises:
         UserError: the layer wants attention sinks or a position bias.

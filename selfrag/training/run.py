@@ -73,13 +73,7 @@ class Validation:
         return bool(self.examples) and (step % self.every == 0 or step == total)
 
     def look(self, trainee: Trainee, process: int = 0, processes: int = 1) -> Tally:
-        """Loss and hits over the held-out rows, or over this process's share of them.
-
-        Args:
-            trainee: the model; with shards it cannot be used outside a step.
-            process: number of this process.
-            processes: how many look side by side; their tallies add up to the whole.
-        """
+        """Loss and hits over the held-out rows, or over the share of one of `processes`, whose tallies add up."""
         lengths = [len(example) for example in self.examples]
         loads = filled(sorted(range(len(lengths)), key=lengths.__getitem__), lengths, self.step_tokens)
         tally = Tally()
@@ -106,12 +100,7 @@ def improved(records: Sequence[Mapping[str, Any]]) -> bool:
 def log_step(journal: Journal, trainee: Trainee, figures: Mapping[str, Any], tally: Tally, seen: Tally | None) -> None:
     """Write the line of a step, and keep its parameters where its look at held-out rows is the best so far.
 
-    Args:
-        journal: of the run.
-        trainee: after the step.
-        figures: `step` and others that are no losses.
-        tally: of the rows that were learned.
-        seen: of the held-out rows; None where nobody looked.
+    `tally` is of the rows that were learned, `seen` of the held-out ones, None where nobody looked.
     """
     record = {**figures, **tally.as_dict(trainee.tokenizer)}
     if seen is not None:
@@ -193,15 +182,9 @@ Prepare: TypeAlias = Callable[[Any], Prepared]
 
 
 def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False) -> Prepare:
-    """Makes the examples of a file of rows.
+    """Makes the examples of a file of rows; raises UserError where the file or a row is bad, or rows do not fit.
 
-    Args:
-        rows_path: training rows, JSONL.
-        config: `max_length` is what a row must fit, `max_passage` what a passage is cut to.
-        leave_long: leave rows out, and count them, that do not fit even with their passages empty; else they are an
-            error.
-
-    The function it returns raises UserError: the file or a row is bad, or rows do not fit; the message counts them.
+    `leave_long` leaves rows out, and counts them, that do not fit even with their passages empty.
     """
 
     def prepare(tokenizer: Any) -> Prepared:
@@ -241,19 +224,13 @@ def fit(
 ) -> Trainee:
     """Train on any prepared examples, or continue an interrupted run in `run_dir`; a finished run is loaded.
 
-    Args:
-        prepare: makes the examples, given the expanded tokenizer; must make the same ones when a run continues.
-        base_dir: the base checkpoint.
-        run_dir: directory of the run.
-        config: what decides the result, next to the examples.
-        start: an earlier stage whose parameters this run begins with: directory of a finished run, or of an adapter.
-
-    Writes `manifest.json`, `log.jsonl` (one line a step), `checkpoint.pt` and, with held-out examples, `best.pt` into
-    `run_dir`.
+    `prepare` must make the same examples when a run continues. `start` is an earlier stage whose parameters this run
+    begins with: directory of a finished run, or of an adapter. Writes `manifest.json`, `log.jsonl` (one line a step),
+    `checkpoint.pt` and, with held-out examples, `best.pt` into `run_dir`.
 
     Raises:
-        UserError: bad base model, `start` holds no run of the same model and method, or `run_dir` holds a run of
-            another configuration or other files; and whatever `prepare` raises.
+        UserError: bad base model, `start` holds no run of the same model and method, or `run_dir` holds another run;
+            and whatever `prepare` raises.
     """
     config, why = settled(config, run_dir, config.device)
     if config.quantize != "none":

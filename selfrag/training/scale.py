@@ -116,15 +116,8 @@ def fit_scaled(
 ) -> Trained:
     """Train through the Trainer, or continue an interrupted run in `run_dir`; a finished run is loaded.
 
-    Args:
-        prepare: as in `run.fit`.
-        base_dir: the base checkpoint.
-        run_dir: directory of the run; every process sees the same.
-        config: what decides the result; `workers` and `device` belong to the CPU loop and are not used.
-        scale: where and how to compute.
-        start: directory of a finished run of the CPU loop, or of an adapter, to begin with; not with shards.
-
-    Writes `manifest.json`, `log.jsonl` (one line a step) and `trainer/checkpoint-N` into `run_dir`.
+    As `run.fit`, but `workers` and `device` belong to the CPU loop and are not used, `start` does not go with shards,
+    and checkpoints are `trainer/checkpoint-N`. Every process sees the same `run_dir`.
 
     Raises:
         UserError: as `run.fit`; the machine is not what `scale` asks for; the disk is full.
