@@ -66,7 +66,8 @@ def rescore(trace: Trace, weights: Weights | None = None, threshold: float | Non
         threshold=recorded.threshold if threshold is None else threshold,
     )
     lacking = changed.prunes or bool(changed.reflectors)
-    trace = replace(trace, decoding=changed, narrow=trace.narrow or (lacking and changed != recorded))
+    same = (changed.term_weights, changed.threshold) == (recorded.term_weights, recorded.threshold)
+    trace = replace(trace, decoding=changed, narrow=trace.narrow or (lacking and not same))
     first, complete = _Recorded(trace).side(ROOT)
     if complete:
         check_generated(first)

@@ -133,6 +133,7 @@ def test_dear_reflectors_judge_survivors_only_and_rejected_ones_are_replaced() -
     assert [*found.statuses().values()] == ["forbidden", "finished", "forbidden", "finished", "pruned"]
     assert "dear" not in found.node("T5.").joined
     assert found.answer.rescore() == found.answer
+    assert found.answer.rescore(Weights(joined={"dear": 1, "cheap": 1})).exact  # as they count where none are given
     other = found.answer.rescore(Weights(joined={"dear": 0}))
     assert (other.text, other.exact) == ("T2.", False)  # nobody knows whom other weights had let through
     assert not other.rescore(found.answer.trace.decoding.weights).exact
