@@ -30,7 +30,7 @@ class Panel:
     percent: bool = True  # show shares in percent
 
 
-def plot_axis(title: str, axis: str, panels: Sequence[Panel], out: Path, *, base: float | None = None) -> Path | None:
+def axis_figure(title: str, axis: str, panels: Sequence[Panel], *, base: float | None = None) -> Any:
     """Curves along one axis with their 95% intervals, as Figures 3b and 3c; None if there is nothing to draw."""
     shown = [panel for panel in panels if any(len(curve) > 1 for curve in panel.curves.values())]
     if not shown:
@@ -54,7 +54,7 @@ def plot_axis(title: str, axis: str, panels: Sequence[Panel], out: Path, *, base
     if any(place != value for value, place in places.items()):
         rows[-1].set_xticks(list(places.values()), [f"{value:g}" for value in places], rotation=60, fontsize="small")
         rows[-1].set(xlabel=printable(f"{axis} (values at equal steps)"))
-    return save(figure, out)
+    return figure
 
 
 def places_of(values: Collection[float]) -> dict[float, float]:
@@ -67,9 +67,7 @@ def places_of(values: Collection[float]) -> dict[float, float]:
     return {value: float(step) if close else value for step, value in enumerate(ordered)}
 
 
-def plot_pareto(
-    title: str, labels: tuple[str, str], points: Mapping[str, Point], out: Path, *, marked: Mapping[str, str]
-) -> Path | None:
+def pareto_figure(title: str, labels: tuple[str, str], points: Mapping[str, Point], marked: Mapping[str, str]) -> Any:
     """Every setting as a dot between price and gain, and the front of those that none beats; None for a single dot."""
     if len(set(points.values())) < 2:
         return None
@@ -87,7 +85,7 @@ def plot_pareto(
     axes.margins(x=0.15, y=0.1)  # room for what is written beside the outer points
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", loc="lower right")
-    return save(figure, out)
+    return figure
 
 
 def _figure(size: tuple[float, float]) -> Any:
@@ -121,7 +119,7 @@ def plots_of(
         folder.mkdir(parents=True, exist_ok=True)
     rows = {row.system: row for row in table.rows}
     heads = [table.metrics[0]] if not is_count(table.metrics[0]) else []
-    drawn: list[Path | None] = []
+    figures: dict[str, Any] = {}
     for axis, points in series.items():
         further = [metric for metric in table.metrics if metric.startswith(judged)]
         shares = {m: _curve(rows, points, m) for m in (*heads, "citation_precision", *further, "retrieval_rate")}
@@ -131,8 +129,7 @@ def plots_of(
             relative = {f"{head}, normalised": normalised(shares[head]) for head in heads}
             panels.insert(1, Panel("percent of threshold 0", {**relative, "retrieval_rate": shares["retrieval_rate"]}))
         at = next((float(v) for v, name in points if name == base and isinstance(v, int | float)), None)
-        files = [folder / f"{table.name}-{axis}.{ending}" for ending in ENDINGS]
-        drawn += [plot_axis(table.name, axis, panels, path, base=at) for path in files]
+        figures[f"{table.name}-{axis}"] = axis_figure(table.name, axis, panels, base=at)
     marked = {base: base} | ({} if chosen is None else {chosen: f"chosen: {chosen}"})
     rates = [("retrieval_rate", head, 100.0) for head in heads]
     for price, gain, scale in (*rates, ("words", "citation_precision", 1.0)):
@@ -142,9 +139,13 @@ def plots_of(
             if (low := row.figures.get(price)) is not None and (high := row.figures.get(gain)) is not None
         }
         labels = (f"{price}, %" if scale > 1 else price, f"{gain}, %")
-        files = [folder / f"{table.name}-pareto-{price}.{ending}" for ending in ENDINGS]
-        drawn += [plot_pareto(table.name, labels, found, path, marked=marked) for path in files]
-    return [path for path in drawn if path is not None]
+        figures[f"{table.name}-pareto-{price}"] = pareto_figure(table.name, labels, found, marked)
+    return [
+        save(figure, folder / f"{name}.{ending}")
+        for name, figure in figures.items()
+        if figure is not None
+        for ending in ENDINGS
+    ]
 
 
 def normalised(curve: Curve) -> Curve:

@@ -50,6 +50,8 @@ SECONDS = 20
 
 MODEL = ["--model", "{w}/model", "--engine", "transformers"]
 NOBODY = ["--url", "http://127.0.0.1:9", "--model", "m", "--retries", "0"]
+_CRITIC = ["{w}/cases.jsonl", "--base", "{w}/model", "--out", "{w}/out/critic"]
+_AUGMENT = ["{w}/pairs.jsonl", "--critic=lexical", "--out", "{w}/out/data", "--gold=only", "--balance=none"]
 RIGHT: dict[str, list[str]] = {
     "selfrag ask": ["Who?", *MODEL],
     "selfrag chat": [*MODEL],
@@ -74,10 +76,6 @@ RIGHT: dict[str, list[str]] = {
     ],
     "selfrag train merge": ["{w}/adapter", "--base", "{w}/model", "--out", "{w}/out/merged"],
     "selfrag train track": ["{w}/adapter"],
-    "selfrag train critic": ["{w}/cases.jsonl", "--base", "{w}/model", "--out", "{w}/out/critic"],
-    "selfrag train data": [
-        *("{w}/pairs.jsonl", "--critic", "lexical", "--out", "{w}/out/data", "--gold", "only", "--balance", "none")
-    ],
     "selfrag eval run": ["{w}/rows.jsonl", "--out", "{w}/out/runs", *MODEL],
     **dict.fromkeys(("selfrag eval tasks", "selfrag eval metrics", "selfrag eval systems", "selfrag data list"), ()),
     "selfrag eval report": ["{w}/run"],
@@ -99,11 +97,9 @@ RIGHT: dict[str, list[str]] = {
     "critic label": ["{w}/cases.jsonl", "--out", "{w}/out/labels", *NOBODY],
     "critic split": ["{w}/cases.jsonl", "--out", "{w}/out/split"],
     "critic agree": ["{w}/cases.jsonl", "again={w}/cases.jsonl"],
-    "critic train": ["{w}/cases.jsonl", "--base", "{w}/model", "--out", "{w}/out/critic"],
+    **dict.fromkeys(("critic train", "selfrag train critic"), _CRITIC),
     "critic eval": ["{w}/cases.jsonl", "--base", "{w}/model", "--engine", "transformers"],
-    "critic augment": [
-        *("{w}/pairs.jsonl", "--critic", "lexical", "--out", "{w}/out/data", "--gold", "only", "--balance", "none")
-    ],
+    **dict.fromkeys(("critic augment", "selfrag train data"), _AUGMENT),
     "critic pairs": ["gpt4_alpaca={w}/alpaca.json", "--out", "{w}/out/pairs.jsonl"],
     "critic inspect": ["{w}/train.jsonl", "--out", "{w}/out/page.html"],
 }
@@ -152,43 +148,31 @@ ADDRESSES = {
     **{"scheme": "ftp://x", "space": "http://a b", "not utf-8": "http://\udce9"},
 }
 WEIGHTS = {**PATHS, "": "", "file": "{w}/rows.jsonl", "folder": "{w}/folder", "three": "a/b/c"}
+NAMED = {"unknown": "x", "path": "../x"}
+LABELS = {"word": "x", "label": "issup=x", "group": "x=5"}
+ASKED = {"": "", "blank": " \n\t", "nul": NUL}
 WRONG: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("--model", "--base", "--critic", "--encoder", "--index", "--knowledge"), WEIGHTS),
+    **dict.fromkeys(("--endpoint", "--url"), ADDRESSES),
+    **dict.fromkeys(("--system", "--against", "--dialect", "--only", "--cell", "--order", "--prompt"), NAMED),
+    **dict.fromkeys(("--metric", "--device"), NAMED),
+    **dict.fromkeys(("--require", "--forbid"), LABELS),
+    **dict.fromkeys(("QUESTION", "QUERY"), ASKED),
     "--engine": {**ADDRESSES, "unknown": "best", "": ""},
-    "--endpoint": ADDRESSES,
-    "--url": ADDRESSES,
-    "--model": WEIGHTS,
-    "--base": WEIGHTS,
-    "--critic": WEIGHTS,
-    "--encoder": WEIGHTS,
-    "--index": WEIGHTS,
     "--name": NAMES,
     "--recipe": {**READ, "unknown": "best"},
     "--sentences": {"unknown": "no_such_model", "nul": NUL, "path": "../x"},
     "--axis": {"word": "x", "empty": "issup=", "nan": "issup=nan", "many": "issup=0:1e9:1e-9", "name": "x=1,2"},
     "--set": {"word": "x", "field": "x=1", "nan": "threshold=nan", "deep": "threshold=" + "(" * 5000},
     "--best": {"word": "x", "nan": "headline,retrieval_rate<=nan", "sign": "headline,x<1"},
-    "--system": {"unknown": "x", "path": "../x"},
-    "--against": {"unknown": "x", "path": "../x"},
-    "--require": {"word": "x", "label": "issup=x", "group": "x=5"},
-    "--forbid": {"word": "x", "label": "issup=x", "group": "x=5"},
     "--join": {"unknown": "x", "path": "../x", "role": "answerability=x"},
     "--w-join": {"word": "x", "nan": "answerability=nan", "inf": "answerability=inf"},
     "--gate": {"word": "x", "nan": "answerability<nan:abstain", "action": "answerability<0.5:x"},
     "--argument": {"word": "x", "unknown": "x=1", "nothing": "="},
-    "--dialect": {"unknown": "x", "path": "../x"},
-    "--only": {"unknown": "x", "path": "../x"},
-    "--cell": {"unknown": "x", "path": "../x"},
-    "--order": {"unknown": "x"},
-    "--prompt": {"unknown": "x"},
     "--per-label": {"word": "x", "group": "x=5", "zero": "IsSup=0", "digits": "IsSup=" + "9" * 5000},
     "--target": {"word": "x", "group": "x=5", "negative": "IsSup=-1", "label": "IsSup/x=1"},
     "--column": {"word": "x", "nothing": "="},
-    "--metric": {"unknown": "x"},
     "--judge": {"unknown": "x", "missing": "nli:{w}/none", "nul": f"nli:{NUL}", "loop": "critic:{w}/loop"},
-    "--knowledge": WEIGHTS,
-    "--device": {"unknown": "x"},
-    "QUESTION": {"": "", "blank": " \n\t", "nul": NUL},
-    "QUERY": {"": "", "blank": " \n\t", "nul": NUL},
 }
 """What is wrong for options and arguments of these names, whatever their type."""
 FOLDERS = ("--data", "--adapters", "--corpus")

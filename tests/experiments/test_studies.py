@@ -39,6 +39,7 @@ from selfrag.experiments.studies import (
     Study,
     balance,
     opened,
+    recording,
     rescored,
     study,
     write_answers,
@@ -119,6 +120,7 @@ def test_every_setting_answers_as_it_would_alone(file: TaskFile, tmp_path: Path)
 def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(tmp_path: Path) -> None:
     found = studied(tmp_path / "short", short(8))
     assert balance([found])["answers"] == {"replayed": 8 * len(SETTINGS), "decoded": 0}
+    assert recording([Decoding(max_segments=3, beam=one) for one in (2, 3)]).beam == 6  # twice the widest
     again = balance([studied(tmp_path / "again", long(10))])["answers"]
     assert 0 < again["decoded"] < again["replayed"]
 

@@ -11,6 +11,7 @@ import pytest
 from grid_world import ByHand, Hand, first_context, item, prompt_of, questions, shown, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_model import random_model
 from written import EOS, LIMITS, PROMPTING, seen
 from written import reply as written_reply
 
@@ -18,11 +19,20 @@ from retrieval.errors import UserError
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import EngineError
+from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, run_tests
 from selfrag.experiments.self_interpretation.grid import BASIC, DIRECT, Cell, Trial, grid
+from selfrag.experiments.self_interpretation.replies import citations
 from selfrag.experiments.self_interpretation.report import grid_figures, tables
-from selfrag.experiments.self_interpretation.run import Generator, InstructionWriter, PromptWriter, read_grid, record
+from selfrag.experiments.self_interpretation.run import (
+    Generator,
+    InstructionWriter,
+    PromptWriter,
+    ReflectiveWriter,
+    read_grid,
+    record,
+)
 from selfrag.intrinsics.contract import Failed
 
 RANKED, DIRECTLY = Cell(3, "ranked", 0, "basic"), Cell(3, "ranked", 0, "direct")
@@ -190,7 +200,7 @@ def test_examples_that_were_followed_are_taken_away(tmp_path: Path):
     assert sum(prompt.count("(example)\nQUESTION") == 1 and kept in prompt for prompt in hand.prompts) == 4
 
 
-MADE = Trial(item(1, 10), DIRECT, item(1, 10).passages[4::-1])
+MADE = Trial(item(1, 10), DIRECT, item(1, 10).passages[5::-1])
 IDS = [passage.id for passage in MADE.passages]
 
 
@@ -248,6 +258,7 @@ def test_agreement_by_hand(tmp_path: Path):
     assert (relevance["contexts"], relevance["says yes"]) == ("15", "10")
     # Of three contexts IsRel says yes to two and one is cited: observed 2/3, chance (2/3)(1/3) + (1/3)(2/3) = 4/9.
     assert value(relevance["kappa with cited"]) == 0.4
+    assert kappa([[(True, True)] * 3]).value != kappa([[(True, True)] * 3]).value  # not a number: all say the same
     assert [value(relevance[name]) for name in ("AUC of cited", "relevant: P", "R", "AUC")] == [1.0, 100.0, 100.0, 1.0]
     assert (value(cited["relevant: P"]), value(cited["R"]), cited["AUC of cited"]) == (100.0, 50.0, "\N{EN DASH}")
     assert found["IsSup"]["contexts"] == "10"  # the third context was never judged
@@ -269,3 +280,13 @@ def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retriev
     assert isinstance(failed, Failed)
     with pytest.raises(UserError, match="unknown layout"):
         Generator("m", layout="x")
+
+
+def test_self_rag_decoding_cites_and_judges_its_own_segments():
+    one = Trial(item(1), BASIC, item(1).passages[:3])
+    (found,) = ReflectiveWriter(ScriptedEngine(random_model(0), EOS, LIMITS), PROMPTING).write([one])
+    cited = [judged["cited"] for judged in found.judgments if judged["cited"]]
+    assert cited
+    assert set(cited) <= {passage.id for passage in one.passages}
+    assert list(citations(found.text, one.passage_ids)[0]) == list(dict.fromkeys(cited))
+    assert found.usage["requests"] > len(found.judgments)
