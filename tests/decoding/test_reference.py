@@ -428,6 +428,21 @@ def test_a_forbidden_passage_is_given_up_at_once() -> None:
     assert (node.status, node.finish, len(node.token_ids)) == (Status.FORBIDDEN, "its IsRel is not allowed", 1)
 
 
+def test_two_negative_scores_may_multiply_to_the_best_answer() -> None:
+    """One segment of .99, against -.85 and then -2.95: the most that may follow -.9 is 3 times as far from 0."""
+    second = "Half of what there is to say."
+    tree = {
+        "[Retrieval]<d1>": ("{isrel 0 1}Whole.</s>", 0.99),
+        "[Retrieval]<d2>": (f"{{isrel .3 .7}}{second}{{retrieve 1 0 0}}", 0.05),
+        f"{second}[Retrieval]<d1>": ("{isrel 1 0}Rest.</s>", 0.05),
+        f"{second}[Retrieval]<d2>": ("{isrel .5 .5}End.</s>", 0.05),
+    }
+    settings = {"mode": "always", "max_segments": 2, "accumulate": "product", "history": "text"}
+    for on in (True, False):
+        found = run(tree, "d1", "d2", weights=Weights(-3, 0, 0), branch_and_bound=on, serving={"pace": 1}, **settings)
+        assert found.answer.text == f"{second} Rest."
+
+
 def test_sweeps_take_a_pruned_record_for_its_weights_only() -> None:
     answer = decoded(max_segments=1).answer
     policy = answer.trace.decoding
