@@ -20,7 +20,6 @@ from selfrag.engines.http import HTTPConfig, _vocab_size
 from selfrag.evaluation.items import item_of, read_items
 from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.factscore import read_output
-from selfrag.evaluation.presets import read_records
 from selfrag.evaluation.records import read_manifest
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.training import journal
@@ -103,4 +102,4 @@ def test_issue_19_items_have_no_halves_of_characters(tmp_path: Path) -> None:
     (item,) = read_items(tmp_path / "rows.jsonl", item_of)
     assert (item.id, item.instruction) == ("\ufffd", "Who\ufffd?")
     (tmp_path / "rows.json").write_text('[{"id": "\\udc00\\ud83d\\ude00"}]')
-    assert read_records(tmp_path / "rows.json", dict) == [{"id": "\ufffd\U0001f600"}]
+    assert read_items(tmp_path / "rows.json", dict) == [{"id": "\ufffd\U0001f600"}]

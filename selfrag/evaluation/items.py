@@ -5,6 +5,7 @@ What a row does not say is None, and figures that would need it leave the row ou
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.passage import Passage
-from retrieval.reading import filled
+from retrieval.reading import filled, parse_json, read_lines, read_whole
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
 from selfrag.evaluation.normalisation import marks
@@ -50,20 +51,41 @@ class Item:
     metrics: tuple[str, ...] = ()
 
 
+_WHOLE = re.compile(r'\s*(?:\[|\{\s*"data"\s*:|\{\s*$)')
+"""How the first line of a file begins that is one JSON value, and not a row a line."""
+
+
 def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> list[Item]:
-    """All items of a `.jsonl` or `.jsonl.gz` file.
+    """All items of a file: JSON Lines, an array, or an object with an array under `data`; `.gz` unpacked.
 
     Args:
         path: the file.
         parse: makes an item of a row, such as `item_of`; raises `UserError` for a bad one, and leaves out None.
 
     Raises:
-        UserError: a row is bad (names `file:line`), or no row is left.
+        UserError: a row is bad (names `file:line`, or the row of an array), or no row is left.
     """
-    items = [item for item in read_jsonl(path, parse, mended=True) if item is not None]
+    if _WHOLE.match(next(read_lines(path), "")):
+        records = parse_json(read_whole(path), str(path), nan=True, mended=True)
+        records = records.get("data") if isinstance(records, dict) else records
+        if not isinstance(records, list):
+            raise UserError(f"{path}: no array of rows, and none under 'data'")
+        found = [_row(path, number, record, parse) for number, record in enumerate(records, 1)]
+    else:
+        found = list(read_jsonl(path, parse, mended=True))
+    items = [item for item in found if item is not None]
     if not items:
-        raise UserError(f"{path}: no rows; check the file")
+        raise UserError(f"{path}: no rows; check that this is the right file")
     return items
+
+
+def _row(path: Path, number: int, record: Any, parse: Callable[[dict[str, Any]], Item | None]) -> Item | None:
+    try:
+        if not isinstance(record, dict):
+            raise UserError(f"a row must be an object, not {type(record).__name__}")
+        return parse(record)
+    except UserError as error:
+        raise UserError(f"{path}: row {number}: {error}; fix this row") from error
 
 
 def item_of(record: Mapping[str, Any]) -> Item:

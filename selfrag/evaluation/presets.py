@@ -13,54 +13,16 @@ from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from retrieval.passage import Passage
-from retrieval.reading import filled, parse_json, read_lines, read_whole
+from retrieval.reading import filled
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.items import TASK_INPUT, Item
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.task import SET_BY_TASK, Kind, Task
-from selfrag.jsonl import read_jsonl
 from selfrag.plugins import names, registered
-
-T = TypeVar("T")
-_WHOLE = re.compile(r'\s*(?:\[|\{\s*"data"\s*:|\{\s*$)')
-"""How the first line of a file begins that is one JSON value, and not a row a line."""
-
-
-def read_records(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:
-    """Parse every record of a file: JSON Lines, an array, or an object with an array under `data`; `.gz` unpacked.
-
-    Args:
-        path: the file.
-        parse: makes a value of one object; raises `UserError` for a bad one.
-
-    Raises:
-        UserError: the file cannot be read, is empty, or a record is bad; names `file:line`, or the row of an array.
-    """
-    if _WHOLE.match(next(read_lines(path), "")):
-        records = parse_json(read_whole(path), str(path), nan=True, mended=True)
-        records = records.get("data") if isinstance(records, dict) else records
-        if not isinstance(records, list):
-            raise UserError(f"{path}: no array of rows, and none under 'data'")
-        found = [_row(path, number, record, parse) for number, record in enumerate(records, 1)]
-    else:
-        found = list(read_jsonl(path, parse, mended=True))
-    if not found:
-        raise UserError(f"{path}: no rows; check that this is the right file")
-    return found
-
-
-def _row(path: Path, number: int, record: Any, parse: Callable[[dict[str, Any]], T]) -> T:
-    try:
-        if not isinstance(record, dict):
-            raise UserError(f"a row must be an object, not {type(record).__name__}")
-        return parse(record)
-    except UserError as error:
-        raise UserError(f"{path}: row {number}: {error}; fix this row") from error
-
 
 Record: TypeAlias = Mapping[str, Any]
 

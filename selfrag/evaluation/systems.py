@@ -127,6 +127,17 @@ def _answer(
     return Answer(prompt.question, text, segments, usage, trace)
 
 
+def _answered(item: Item, task: Task, prompt: Prompt, codec: TextCodec, eos_id: int) -> Decoder:
+    """One greedy answer, or the most probable option where the task has them scored."""
+    if item.options and not task.written:
+        return (yield from choose(prompt, codec, choices(item).surfaces, eos_id))
+    return (yield from write(prompt, codec, task.new_tokens))
+
+
+def _hint(item: Item, task: Task) -> str:
+    return task.hint.format(choices=", ".join(choices(item).surfaces if item.options else ()))
+
+
 PASSAGES = "Use these passages to answer the question.\n\n"
 QUESTION = "Question: "
 
@@ -147,13 +158,9 @@ class Untuned:
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:
-        """One greedy answer, or the most probable option where the task has them scored."""
-        found = choices(item) if item.options else None
-        hint = task.hint.format(choices=", ".join(found.surfaces if found else ()))
-        prompt = self.prompt(item, hint, bare=not task.hint)
-        if found and not task.written:
-            return (yield from choose(prompt, self.codec, found.surfaces, self.eos_id))
-        return (yield from write(prompt, self.codec, task.new_tokens))
+        """See `_answered`."""
+        prompt = self.prompt(item, _hint(item, task), bare=not task.hint)
+        return (yield from _answered(item, task, prompt, self.codec, self.eos_id))
 
     def prompt(self, item: Item, hint: str = "", *, bare: bool = False) -> Prompt:
         """Numbered passages, the question, the hint if there is one; `bare` adds no word to passages and question."""
@@ -192,12 +199,9 @@ class FineTuned:
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:
-        """One greedy answer, or the most probable option where the task has them scored."""
-        prompt = self.prompt(item)
-        if item.options and not task.written:
-            eos_id = self.prompting.vocabulary.eos_id
-            return (yield from choose(prompt, self.prompting.codec, choices(item).surfaces, eos_id))
-        return (yield from write(prompt, self.prompting.codec, task.new_tokens))
+        """See `_answered`."""
+        eos_id = self.prompting.vocabulary.eos_id
+        return (yield from _answered(item, task, self.prompt(item), self.prompting.codec, eos_id))
 
     def prompt(self, item: Item) -> Prompt:
         """The prompt of the training rows and the evidence between its markers."""
@@ -256,7 +260,7 @@ class Prompted:
             for number, one in enumerate(used, 1)
         ]
         before, lead = (PASSAGES, QUESTION) if used and task.hint else ("", "")
-        hint = task.hint.format(choices=", ".join(choices(item).surfaces if item.options else ()))
+        hint = _hint(item, task)
         return f"{before}{''.join(shown)}{lead}{item.instruction}" + (f"\n\n{hint}" if hint else "")
 
     def services(self) -> Mapping[str, Service]:

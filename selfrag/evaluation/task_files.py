@@ -12,7 +12,7 @@ from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item, choices, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
-from selfrag.evaluation.presets import Given, Preset, Record, passages_of, read_records
+from selfrag.evaluation.presets import Given, Preset, Record, passages_of
 from selfrag.evaluation.task import SHORT, Task, task_of
 from selfrag.provenance import sha256
 
@@ -45,14 +45,14 @@ def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool
         asked = how.wording.worded(replace(item, id=name, passages=passages, task=preset.schema.name))
         return _offered(asked)
 
-    return read_records(path, parse)
+    return read_items(path, parse)
 
 
 def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, searched: bool = False) -> TaskFile:
     """Read a file of user rows, or of a published task.
 
     Args:
-        source: `.jsonl` or `.jsonl.gz`; of a published task a `.json` array too.
+        source: rows in JSON Lines or one array, plain or as `.gz`.
         limit: a seeded sample of this many items, in the order of the file.
         seed: of the sample.
         searched: passages are searched for rows without any; else a row of a published task must have some, and one

@@ -62,6 +62,7 @@ def test_pooled_auc_pools_scores_and_resamples_items() -> None:
     assert found.value == pytest.approx(5 / 6)
     # samples are item 1 twice (AUC 1), item 2 twice (0) or both (5/6)
     assert (found.n, found.low, found.high) == (2, 0.0, 1.0)
+    assert pooled_auc([[0.5]], [[0.5, 0.9]]).value == 0.25  # a tie is half a win
 
 
 def test_answerability_by_hand() -> None:
@@ -156,15 +157,6 @@ def test_figures_agree_with_torchmetrics_and_scikit_learn() -> None:
         assert (pairs.precision.value, pairs.recall.value, pairs.f1.value) == pytest.approx(expected)
 
 
-def test_the_diagram_appears_whole(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    out = plot_reliability({"base": reliability(CONFIDENCE, CORRECT), "empty": ()}, tmp_path / "plot.png")
-    assert out.read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in tmp_path.iterdir()] == ["plot.png"]
-    with pytest.raises(UserError, match="nothing to draw"):
-        plot_reliability({"none": ()}, tmp_path / "other.png")
-
-
 def sure(rights: int, wrongs: int) -> list[Observed]:
     """A model that is sure of Relevant, and right in some rows."""
     judgment = Judgment(ISREL, "row", (0.99, 0.01), 1.0)
@@ -214,6 +206,9 @@ def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(tmp
     record = json.loads((tmp_path / "reflection.json").read_text())
     assert record["format"] == 1
     assert read_scalings(record[STORED]) == {Role.RELEVANCE: figures.scaling}
+    assert (tmp_path / "out" / "reliability-isrel.svg").read_bytes().startswith(b"<?xml")
+    with pytest.raises(UserError, match="nothing to draw"):
+        plot_reliability({"none": ()}, tmp_path / "other.png")
     with pytest.raises(UserError, match="calibration needs 5"):
         calibrate(observed[:4])
 

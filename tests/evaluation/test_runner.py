@@ -327,15 +327,12 @@ def test_items_without_passages_get_those_of_the_retriever(own: Path, monkeypatc
         Source([own], index="demo", retriever="wiki")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+@pytest.mark.usefixtures("own")
+def test_an_unknown_one_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, said in (
         ("wiki", "no entry point 'wiki' of selfrag.retrievers"),
         ("nowhere_at_all:search", "the module cannot be imported"),
         ("mysearch:absent", "mysearch has no 'absent'"),
-    ],
-)
-@pytest.mark.usefixtures("own")
-def test_an_unknown_one_is_one_line(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "run", "own.jsonl", "--retriever", name, "--out", "runs"]) != 0
-    assert said in capsys.readouterr().err
+    ):
+        assert main(["eval", "run", "own.jsonl", "--retriever", name, "--out", "runs"]) != 0
+        assert said in capsys.readouterr().err
