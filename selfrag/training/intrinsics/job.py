@@ -13,7 +13,7 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,36 +42,6 @@ if TYPE_CHECKING:
     from selfrag.training.run import Prepared
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The examples of some rows."""
-
-    examples: tuple[Example, ...]  # in the order of the rows
-    rows: tuple[Labelled, ...]  # of each example, the row that it is of
-    skipped: dict[str, int]  # why rows gave no example -> how many
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Of each example, that of its row."""
-        return tuple(row.source for row in self.rows)
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Of each example, that of its row."""
-        return tuple(row.group for row in self.rows)
-
-    def of(self, rows: Collection[Labelled]) -> Made:
-        """The examples of some rows, the others counted among what was left out."""
-        wanted = {row.id for row in rows}
-        left = len({row.id for row in self.rows} - wanted)
-        kept = [at for at, row in enumerate(self.rows) if row.id in wanted]
-        return Made(
-            tuple(self.examples[at] for at in kept),
-            tuple(self.rows[at] for at in kept),
-            self.skipped | ({"not among the rows chosen": left} if left else {}),
-        )
-
-
 def make_examples(
     rows: Sequence[Labelled],
     codec: Teachable,
@@ -80,14 +50,14 @@ def make_examples(
     max_length: int,
     most_slots: int | None = None,
     seed: int = 0,
-) -> Made:
-    """The examples of rows, one a target with the target's weight; codec and renderer are those of inference.
+) -> tuple[list[tuple[Labelled, Example]], Counter[str]]:
+    """Rows with their examples, one a target with the target's weight, and why rows gave none -> how many.
 
-    Examples longer than `max_length` are left out and counted: a prompt is never cut, inference would not do so. Of
-    one row's targets at most `most_slots` are taken, drawn by `seed`; None for all.
+    Codec and renderer are those of inference. Examples longer than `max_length` are left out and counted: a prompt is
+    never cut, inference would not do so. Of one row's targets at most `most_slots` are taken, drawn by `seed`; None
+    for all.
     """
-    examples: list[Example] = []
-    owners: list[Labelled] = []
+    made: list[tuple[Labelled, Example]] = []
     skipped: Counter[str] = Counter()
     for row in rows:
         request = codec.encode(row.state)
@@ -99,13 +69,11 @@ def make_examples(
             skipped["no sentence with a label of its own"] += 1
             continue
         chosen = _drawn(targets, most_slots, f"{seed}/{row.id}")
-        made = [example(request, target, renderer) for target in chosen]
-        fitting = [one for one in made if len(one) <= max_length]
-        if len(fitting) < len(made):
+        fitting = [one for target in chosen if len(one := example(request, target, renderer)) <= max_length]
+        if len(fitting) < len(chosen):
             skipped[f"longer than {max_length} tokens"] += 1
-        examples += fitting
-        owners += [row] * len(fitting)
-    return Made(tuple(examples), tuple(owners), dict(skipped))
+        made += [(row, one) for one in fitting]
+    return made, skipped
 
 
 def example(request: Request, target: Target, renderer: Renderer) -> Example:
@@ -313,7 +281,7 @@ def prepared(
     """
     from selfrag.training.run import Prepared, split_off
 
-    made = make_examples(
+    made, skipped = make_examples(
         rows,
         codec,
         renderer,
@@ -321,20 +289,24 @@ def prepared(
         most_slots=job.selection.most_slots,
         seed=job.config.seed,
     )
-    if not made.examples:
-        raise UserError(f"no row gives an example of at most {job.config.max_length} tokens: {made.skipped}")
-    giving = list({row.id: row for row in made.rows}.values())
+    if not made:
+        raise UserError(f"no row gives an example of at most {job.config.max_length} tokens: {dict(skipped)}")
+    giving = list({row.id: row for row, _ in made}.values())
     rows = chosen(giving, job.selection.most_rows, job.config.seed, even=job.selection.even)
-    made = made.of(rows)
-    digest = hashlib.sha256(json.dumps([(e.ids, e.labels) for e in made.examples]).encode()).hexdigest()
-    whole = Prepared(made.examples, made.sources, {"examples": digest})
-    found = split_off(whole, made.groups, job.selection.held_out, job.config.seed)
+    if left := len(giving) - len(rows):
+        skipped["not among the rows chosen"] = left
+    wanted = {row.id for row in rows}
+    kept = [(row, one) for row, one in made if row.id in wanted]
+    examples = [one for _, one in kept]
+    digest = hashlib.sha256(json.dumps([(e.ids, e.labels) for e in examples]).encode()).hexdigest()
+    whole = Prepared(examples, [row.source for row, _ in kept], {"examples": digest})
+    found = split_off(whole, [row.group for row, _ in kept], job.selection.held_out, job.config.seed)
     facts = {
         "rows": len(rows),
         "examples": len(found.examples),
         "held_out": len(found.validation),
         "sources": dict(sorted(Counter(found.strata).items())),
-        "skipped": made.skipped,
+        "skipped": dict(skipped),
     }
     return replace(found, facts=facts | more)
 
