@@ -252,6 +252,7 @@ REFUSED = {
     "ask Who? What?": "What?",
     "ask hi --thresh 0.5": "--thresh",  # no abbreviations
     "ask hi --beam 0": "beam=0",
+    "ask hi --w-rel=inf": "--w-rel=inf: give a finite number",
     "ask hi --policy search-r2": "'search-r1'",
     "ask hi --require issup=Maybe": "'Maybe'",
     "ask hi --w-join citation_generation=1": "no reflector of that name joins the score",
