@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 # What computes with real weights: training, merging, and an engine on a tiny model.
 NUMBERS := tests/training/test_export.py tests/training/test_families.py tests/training/test_training_run.py \
   tests/training/test_expansion.py tests/training/test_reach.py tests/training/test_train_demo.py \
-  tests/critic/student/test_student_judge.py tests/critic/student/test_student_training.py tests/retrieval/test_dense.py \
+  tests/critic/student/test_student_judge.py tests/critic/student/test_student_training.py tests/retrieval/test_search.py \
   tests/retrieval/test_encoders.py tests/engines/test_transformers.py
 
 CORE_TESTS := tests/reflection tests/decoding tests/engines/test_scripted.py tests/test_tokenization.py tests/test_prompting.py

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import errno
 import glob
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from retrieval.errors import UserError
+from retrieval.reading import read_json, record, user_path
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {
@@ -26,11 +28,7 @@ _RECOVERED = {errno.ENOTEMPTY, errno.EEXIST}  # a reader found nothing there, an
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the machine can refuse while `path` is written into one line.
-
-    Raises:
-        UserError: the disk is full, or the place cannot be written.
-    """
+    """Turn what the machine can refuse while `path` is written into one line."""
     try:
         yield
     except OSError as error:
@@ -62,20 +60,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the UTF-8 file `path` in one step.
-
-    Raises:
-        UserError: the disk is full, or the place cannot be written.
-    """
+    """Replace the UTF-8 file `path` in one step."""
     write_pieces(path, (text,))
 
 
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
-    """`write_text` for a text that is too long to be in memory at once.
-
-    Raises:
-        UserError: the disk is full, or the place cannot be written or is a device.
-    """
+    """`write_text` for a text that is too long to be in memory at once."""
     if path.exists() and not path.is_file():  # a renamed file would take the place of /dev/null
         raise UserError(f"cannot write {path}: it is no ordinary file")
     partial = _sibling(path, ".partial")
@@ -95,9 +85,6 @@ def new_directory(target: Path) -> Iterator[Path]:
     """A directory to fill, which becomes `target` when the block ends well and vanishes when it does not.
 
     An existing `target` is replaced; whoever has it memory-mapped keeps reading the old files.
-
-    Raises:
-        UserError: the disk is full, or the place cannot be written.
     """
     target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow a link and replace what it points to
     partial = _sibling(target, ".partial")
@@ -164,11 +151,7 @@ if sys.platform != "win32":
 
 @contextmanager
 def locked_directory(directory: Path) -> Iterator[Path]:
-    """Make `directory` and hold it for this process.
-
-    Raises:
-        UserError: another process holds it.
-    """
+    """Make `directory` and hold it for this process."""
 
     def refuse() -> None:
         raise UserError(f"another process is writing {directory}; wait for it to end")
@@ -207,3 +190,68 @@ def held(directory: Path, busy: Callable[[], None]) -> Iterator[None]:
             with suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_UN)
             os.close(handle)
+
+
+MANIFEST = "manifest.json"
+
+
+class Manifest(Protocol):
+    """What a directory holds; written last."""
+
+    @property
+    def files(self) -> dict[str, int]:
+        """Bytes by relative name."""
+
+
+T = TypeVar("T", bound=Manifest)
+
+
+def sizes(directory: Path) -> dict[str, int]:
+    """Bytes of every file below `directory` by relative name, the manifest and locks left out."""
+    found = (path for path in directory.rglob("*") if path.suffix != ".lock")
+    files = sorted(path for path in found if path.is_file() and path != directory / MANIFEST)
+    return {path.relative_to(directory).as_posix(): path.stat().st_size for path in files}
+
+
+def checksums(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    """blake2b of files below `directory` by relative name; reads all of them."""
+    found = {}
+    for name in names:
+        with (directory / name).open("rb") as file:
+            found[name] = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    return found
+
+
+def damaged(what: str, directory: Path, why: object) -> UserError:
+    """The error for a finished directory that does not hold what was written."""
+    return UserError(f"{what} {directory} is damaged: {why}; build it again")
+
+
+def check_finished(directory: Path, kind: type[T], formats: Sequence[str], what: str, needed: Sequence[str]) -> T:
+    """The manifest of a finished directory; one that is missing, half-written, damaged or of another format is refused.
+
+    `formats` are values of the manifest's `format` that can be read, the present one first; `needed` are files that it
+    must list; `what` is the directory in an error, such as `index`.
+    """
+    directory = user_path(directory)
+    if not directory.exists():
+        raise UserError(f"no {what} at {directory}; build it first, for example: selfrag index build FILES -o DIR")
+    if not directory.is_dir():
+        raise UserError(f"{directory} is a file, not the directory of a {what}")
+    if not (directory / MANIFEST).exists():
+        raise UserError(f"{what} {directory} is half-written: it has no {MANIFEST}; build it again")
+    try:
+        values = read_json(directory / MANIFEST)
+        stated = values.pop("format", None) if isinstance(values, dict) else formats[0]
+        if stated not in formats:
+            raise UserError(f"{stated!r:.60} is not the format {formats[0]!r}")
+        manifest = record(kind, values, MANIFEST)
+    except UserError as error:
+        raise damaged(what, directory, error) from error
+    found = sizes(directory)
+    for name in (*needed, *manifest.files):
+        size, actual = manifest.files.get(name), found.get(name)
+        if size is None or actual != size:
+            state = "is missing" if actual is None else f"has {actual} bytes, {MANIFEST} says {size}"
+            raise UserError(f"{what} {directory} is half-written: {name:.80} {state}; build it again")
+    return manifest

@@ -11,38 +11,35 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.atomic import locked_directory, write_json, writing
+from retrieval.atomic import MANIFEST, damaged, locked_directory, write_json, writing
 from retrieval.checks import choice, whole
 from retrieval.compressed import factory_of
 from retrieval.corpus import Corpus, Row, check_replaceable
 from retrieval.encoders import BlockEncoder, Encoder, Template, checked_encode, load_encoder
 from retrieval.errors import UserError
-from retrieval.generations import (
-    STORAGES,
-    absolute,
-    dtype_of,
-    language_of,
-    next_generation,
-    publish_index,
-    restructure,
-    write_removed,
-)
 from retrieval.index import (
     CORPUS,
     PARTS,
     SEGMENT,
+    STORAGES,
     VECTORS,
     WORDS,
     IndexManifest,
     Segment,
+    absolute,
     building_directory,
     check_sums,
+    dtype_of,
     encoder_of,
+    language_of,
     load_manifest,
+    next_generation,
     open_index,
     open_parts,
+    publish_index,
+    restructure,
+    write_removed,
 )
-from retrieval.manifests import MANIFEST, damaged
 from retrieval.passage import Passage
 from retrieval.progress import Progress
 from retrieval.published import PublishedVectors
@@ -334,8 +331,8 @@ def add_passages(
         directory: the index.
         passages: in the order of their rows; no id may be in the index.
         encoder: the encoder of the index, or where to load it; None loads it from where it was at build time.
-        batch_size: texts that go through the encoder at once.
-        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+        batch_size: see `index_passages`.
+        progress: see `index_passages`.
 
     Returns:
         The number of passages that were added.
@@ -406,12 +403,7 @@ def compact_index(
 ) -> IndexManifest:
     """Make an index one segment without the removed passages, also of another kind. Nothing is encoded.
 
-    Args:
-        directory: the index.
-        kind: kind of search; see `index_passages`. None keeps it.
-        storage: number format of the vectors; see `index_passages`. None keeps it.
-        language: of the words; see `index_passages`. None keeps it.
-        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+    For the arguments see `index_passages`; None keeps the kind of search, the number format, or the language.
 
     Raises:
         UserError: no such index, no such kind, or another process that changes it.
@@ -425,14 +417,10 @@ def compact_index(
 
 
 def verify_index(directory: str | Path) -> IndexManifest:
-    """Read all files of an index and compare them with their checksums.
-
-    Raises:
-        UserError: a file is not as it was written.
-    """
+    """Read all files of an index and compare them with their checksums."""
     target = absolute(directory)
     manifest, parts = open_parts(target)
     check_sums(target, manifest, list(manifest.files))
-    if not parts.index.all_finite():
+    if not all(vectors.all_finite() for vectors in parts.vectors):
         raise damaged("index", target, "it holds vectors that are not finite")
     return manifest

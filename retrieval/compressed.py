@@ -61,11 +61,7 @@ def factory_of(kind: str, rows: int, dim: int) -> str:
 
 
 def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: bool | None = None) -> DenseCard:
-    """Train an index on a sample of the vectors, add all of them, choose its settings and write it to `file`.
-
-    Raises:
-        UserError: faiss is not installed, or cannot make such an index of these vectors.
-    """
+    """Train an index on a sample of the vectors, add all of them, choose its settings and write it to `file`."""
     faiss = require("faiss", extra="cpu")
     random = np.random.default_rng(0)
     most = max(len(vectors), 1 << 16)
@@ -177,10 +173,6 @@ class CompressedIndex:
     def dim(self) -> int:
         """Length of a vector."""
         return self._vectors.dim
-
-    def all_finite(self) -> bool:
-        """Read every vector; whether all can be compared."""
-        return self._vectors.all_finite()
 
     def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
         """The best rows for each of the queries [m, d], -1 for none; see `VectorIndex.search`."""

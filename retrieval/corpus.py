@@ -1,4 +1,4 @@
-"""A corpus on disk: passages in an Arrow file that is memory-mapped, in a fixed order, with unique ids.
+"""A corpus on disk: passages in an Arrow file that is memory-mapped, in a fixed order, with unique ids; and filters.
 
 The file is an Arrow stream as `datasets` writes them; `Corpus.dataset()` opens it as a `Dataset` without copying.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from itertools import accumulate, chain, compress, islice, repeat
 from pathlib import Path
 from typing import IO, Any, TypeAlias, overload
@@ -19,12 +21,12 @@ from typing import IO, Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.atomic import new_directory, write_json
+from retrieval.atomic import MANIFEST, check_finished, checksums, damaged, new_directory, sizes, write_json
 from retrieval.checks import whole
 from retrieval.errors import UserError
-from retrieval.manifests import MANIFEST, check_finished, checksums, damaged, sizes
 from retrieval.passage import Passage
 from retrieval.reading import user_path
+from retrieval.vectors import Mask
 
 Scalar: TypeAlias = str | int | float | bool
 FILE, METADATA = "passages.arrow", "metadata.arrow"
@@ -107,7 +109,7 @@ class Corpus(Sequence[Passage]):
         import pyarrow as pa
 
         path = user_path(directory)
-        manifest = check_finished(path, CorpusManifest, _FORMAT, "corpus", [FILE])
+        manifest = check_finished(path, CorpusManifest, [_FORMAT], "corpus", [FILE])
         further = None
         try:
             table = _read(path / FILE)
@@ -176,11 +178,7 @@ class Corpus(Sequence[Passage]):
         return np.flatnonzero(found if self.kept is None else found & self.kept)
 
     def check_content(self) -> None:
-        """Read every passage and compare with the digest; the time grows with the corpus.
-
-        Raises:
-            UserError: the passages are not those that were written.
-        """
+        """Read every passage and compare with the digest; the time grows with the corpus."""
         import pyarrow as pa
 
         digest = hashlib.blake2b(digest_size=16)
@@ -253,11 +251,7 @@ class Corpus(Sequence[Passage]):
 
 
 def check_replaceable(path: Path, known: set[str]) -> None:
-    """Refuse to write over a place that holds something else than an older result of ours.
-
-    Raises:
-        UserError: `path` is a file, or a directory with entries that are not in `known`.
-    """
+    """Refuse to write over a place that holds something else than an older result of ours."""
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; name a directory")
     if path.is_dir():
@@ -410,8 +404,11 @@ def _write(passages: Iterable[Passage | Row], folder: Path, others: Corpus | Non
 
         for number, given in enumerate(passages, start=1):
             row = given if isinstance(given, Row) else Row(given, Place("passages", number, "row"))
-            fields = _checked(row)
-            places.add(fields[0], row.place)
+            passage = row.passage
+            if not passage.id.strip() or not passage.text.strip():
+                raise UserError(f"{row.place}: {'text' if passage.id.strip() else 'id'} is empty")
+            fields = passage.id, passage.title, passage.text
+            places.add(passage.id, row.place)
             further.add(row.metadata)
             _hash(digest, fields)
             batch.append(fields)
@@ -425,15 +422,113 @@ def _write(passages: Iterable[Passage | Row], folder: Path, others: Corpus | Non
     return len(places), digest.hexdigest(), further.finish()
 
 
-def _checked(row: Row) -> tuple[str, str, str]:
-    passage, place = row.passage, row.place
-    if not passage.id.strip() or not passage.text.strip():
-        raise UserError(f"{place}: {'text' if passage.id.strip() else 'id'} is empty")
-    return passage.id, passage.title, passage.text
-
-
 def _read(file: Path) -> Any:
     """The table in a file, memory-mapped."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
+
+
+OPERATORS = {
+    ">=": "greater_equal",
+    "<=": "less_equal",
+    "!=": "not_equal",
+    "=": "equal",
+    ">": "greater",
+    "<": "less",
+    "in": "is_in",
+}
+_CONDITION = re.compile(r"\s*([^<>=!\s]+)\s*(>=|<=|!=|==|=|>|<|\sin\b)\s*(.*?)\s*", re.DOTALL)
+_LIST = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(?:,|$)', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of a column with values. A passage without a value in that column does not meet it."""
+
+    column: str  # `id`, `title`, or a column of the metadata
+    operator: str  # `=`, `!=`, `<`, `<=`, `>`, `>=` or `in`
+    values: tuple[Scalar, ...]  # one value; any number for `in`
+
+
+def parse_condition(text: str) -> Condition:
+    """A condition such as `year>=2020`, `lang=en`, `title != "A, B"` or `source in [news, wiki]`.
+
+    Values are JSON where they can be (numbers, true, false, quoted texts), else texts as they stand.
+    """
+    found = _CONDITION.fullmatch(text)
+    if found is None or not found[3]:
+        raise UserError(f"where={text!r:.80}: give a condition such as year>=2020 or 'source in [news, wiki]'")
+    column, operator, value = found[1], found[2].strip().replace("==", "="), found[3]
+    if operator != "in":
+        return Condition(column, operator, (_value(value),))
+    if not (value.startswith("[") and value.endswith("]")):
+        raise UserError(f"where={text!r:.80}: give the values in brackets, such as {column} in [a, b]")
+    return Condition(column, operator, tuple(_value(one[1]) for one in _LIST.finditer(value[1:-1]) if one[1]))
+
+
+def _value(text: str) -> Scalar:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    fits = isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if fits and (not isinstance(value, int) or abs(value) < 1 << 63) else text
+
+
+def allowed_rows(corpus: Corpus, conditions: Sequence[Condition | str]) -> Mask:
+    """Which passages meet all of some conditions, bool [rows]."""
+    parsed = [parse_condition(one) if isinstance(one, str) else one for one in conditions]
+    masks = [_mask(corpus, condition) for condition in parsed]
+    return reduce(np.logical_and, masks, np.ones(len(corpus), bool))
+
+
+def _mask(corpus: Corpus, condition: Condition) -> Mask:
+    from pyarrow import compute
+
+    if condition.operator not in OPERATORS:
+        raise UserError(f"operator={condition.operator!r:.40}: choose one of {', '.join(OPERATORS)}")
+    parts = corpus.column(condition.column)
+    if all(column is None for column, _ in parts):
+        known = ", ".join(["id", "title", *corpus.columns()])
+        raise UserError(f"where: no column {condition.column!r:.80}; the columns are: {known:.400}")
+    masks = []
+    for column, rows in parts:
+        if column is None or not condition.values:
+            masks.append(np.zeros(rows, bool))
+            continue
+        column, values = _comparable(column, condition)
+        if condition.operator == "in":
+            met = compute.is_in(column, value_set=values)
+        else:
+            met = getattr(compute, OPERATORS[condition.operator])(column, values[0])
+        masks.append(met.fill_null(False).to_numpy())
+    return np.concatenate(masks)
+
+
+def _comparable(column: Any, condition: Condition) -> tuple[Any, Any]:
+    """A column and the values of a condition in one type; texts that are numbers are compared as numbers."""
+    import pyarrow as pa
+
+    values = condition.values
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    is_text = pa.types.is_large_string(column.type)
+    try:
+        if is_text and numeric and condition.column not in ("id", "title"):
+            try:
+                return column.cast(pa.float64()), pa.array(map(float, values), pa.float64())
+            except pa.ArrowInvalid:
+                if condition.operator not in ("=", "!=", "in"):
+                    raise
+        if is_text:
+            return column, pa.array([one if isinstance(one, str) else json.dumps(one) for one in values], column.type)
+        if numeric != (not pa.types.is_boolean(column.type)):
+            raise pa.ArrowInvalid("another type")
+        if numeric:
+            wanted = pa.float64() if any(isinstance(value, float) for value in values) else column.type
+            return column.cast(wanted, safe=False), pa.array(values, wanted)
+        return column, pa.array(values, column.type)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        held = "texts" if is_text else "truth values" if pa.types.is_boolean(column.type) else "numbers"
+        compared = f"{condition.operator} cannot compare them with {', '.join(map(str, values)):.60}"
+        raise UserError(f"where: column {condition.column!r:.60} holds {held}; {compared}") from error

@@ -66,11 +66,7 @@ class BlockEncoder(Encoder, Protocol):
 
 
 def checked_encode(encoder: Encoder, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
-    """`encoder.encode` with its result checked, since an encoder may be the user's own.
-
-    Raises:
-        UserError: wrong shape, or values that are not finite.
-    """
+    """`encoder.encode` with its result checked, since an encoder may be the user's own."""
     vectors = np.asarray(encoder.encode(texts, batch_size), dtype=np.float32)
     card = encoder.card
     if vectors.shape != (len(texts), card.dim):
@@ -129,11 +125,7 @@ class UnsupportedModulesError(UserError):
 
 
 def stated_settings(directory: Path) -> EncoderSettings:
-    """What `modules.json` and its neighbours say; a directory without them is Contriever-like: mean pooling, as it is.
-
-    Raises:
-        UnsupportedModulesError: it needs sentence-transformers itself.
-    """
+    """What `modules.json` and its neighbours say; without them it is Contriever-like: mean pooling, as it is."""
     modules = _read(directory / "modules.json", list)
     if not modules:
         return EncoderSettings()
@@ -179,11 +171,7 @@ _LOADING = Lock()
 
 
 def encoder_directory(source: str | Path) -> Path:
-    """The model directory itself, or the cached snapshot of a hub name (downloaded once).
-
-    Raises:
-        UserError: neither.
-    """
+    """The model directory itself, or the cached snapshot of a hub name (downloaded once)."""
     path = user_path(source)
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -226,11 +214,7 @@ def short_name(source: str) -> str:
 
 @contextmanager
 def loading(source: str | Path) -> Iterator[None]:
-    """Load in this block: one encoder at a time, and whatever a library makes of bad files is one line.
-
-    Raises:
-        UserError: the files cannot be used.
-    """
+    """Load in this block: one encoder at a time, and whatever a library makes of bad files is one line."""
     try:
         with _LOADING:  # transformers sets the default type of tensors and its logging for the whole process
             yield
@@ -354,11 +338,7 @@ class TransformerEncoder:
 
 
 def _device_and_precision(device: str, precision: str) -> tuple[str, str]:
-    """Both with `auto` replaced by what this machine has.
-
-    Raises:
-        UserError: no such device or precision.
-    """
+    """Both with `auto` replaced by what this machine has."""
     import torch
 
     choice("precision", precision, ["float32", "bfloat16", "auto"])

@@ -1,31 +1,36 @@
-"""An index directory: its layout and manifest, and opening it for search."""
+"""An index directory: its manifest, opening it for search, and its generations.
+
+Each change writes new files, then a new manifest in place of the older one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import re
+import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from retrieval.atomic import recover
+from retrieval.atomic import MANIFEST, check_finished, checksums, damaged, publish, recover, sizes, write_json, writing
 from retrieval.checks import choice, whole
-from retrieval.compressed import CompressedIndex, DenseCard, factory_of
+from retrieval.compressed import CompressedIndex, DenseCard, build_compressed, factory_of
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.errors import UserError
-from retrieval.manifests import MANIFEST, check_finished, checksums, damaged
 from retrieval.reading import user_path
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, LocalRetriever, WordRetriever
-from retrieval.vectors import FlatIndex, Mask, SegmentedIndex, VectorIndex
-from retrieval.words import WordIndex, check_language
+from retrieval.vectors import FlatIndex, GrowingMatrix, Mask, SegmentedIndex, VectorIndex, live_blocks
+from retrieval.words import WordIndex, add_words, check_language
 
 FORMAT = "selfrag-index-2"
 FORMATS = (FORMAT, "selfrag-index-1")  # the older one has a single segment and flat search
@@ -142,11 +147,7 @@ def building_directory(directory: Path) -> Path:
 
 
 def load_manifest(directory: str | Path) -> IndexManifest:
-    """The manifest of a finished index.
-
-    Raises:
-        UserError: there is none, it is unfinished or half-written, or its manifest is damaged.
-    """
+    """The manifest of a finished index."""
     path = user_path(directory)
     recover(path)
     unfinished = building_directory(path)
@@ -223,11 +224,7 @@ def open_index(
 
 
 def open_parts(path: Path) -> tuple[IndexManifest, OpenParts]:
-    """The manifest of an index and the files that it names.
-
-    Raises:
-        UserError: the index is missing, unfinished, half-written or damaged.
-    """
+    """The manifest of an index and the files that it names."""
     while True:
         manifest = load_manifest(path)
         try:
@@ -284,11 +281,7 @@ def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
 
 
 def check_sums(path: Path, manifest: IndexManifest, names: Sequence[str]) -> None:
-    """Read files of an index and compare them with the checksums of its manifest.
-
-    Raises:
-        UserError: a file is not the one that was written.
-    """
+    """Read files of an index and compare them with the checksums of its manifest."""
     if manifest.checksums:
         found = checksums(path, names)
         wrong = next((name for name in names if manifest.checksums.get(name) != found[name]), None)
@@ -324,3 +317,144 @@ def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Pat
             f"not {loaded.card.name!r} ({loaded.card.fingerprint:.40}); open it with that one, or build it again"
         )
     return loaded
+
+
+STORAGES = ("auto", "float32", "float16", "int8")
+_FLOAT32_ROWS = 50_000  # up to so many vectors `auto` stores float32
+
+
+def absolute(directory: str | Path) -> Path:
+    """Its absolute path, links kept: a link is not to be replaced by what it points to."""
+    return Path(os.path.abspath(user_path(directory)))  # noqa: PTH100 - resolve() would follow a link
+
+
+def dtype_of(storage: str, rows: int) -> str:
+    """Number format of the vectors on disk; `auto` is float32 up to 50,000 rows, else float16."""
+    return ("float32" if rows <= _FLOAT32_ROWS else "float16") if storage == "auto" else storage
+
+
+def language_of(language: str) -> str:
+    """A language as the manifest names it: empty for `none`."""
+    check_language(None if language == "none" else language)
+    return "" if language == "none" else language
+
+
+def publish_index(plan: IndexManifest, draft: Path, target: Path, progress: bool | None) -> None:
+    """Add to a finished segment in `draft` what its kind of search needs, and put the folder in place of `target`."""
+    with writing(target):
+        shutil.rmtree(draft / PARTS, ignore_errors=True)
+        dense = _dense(draft / VECTORS, plan.kind, draft / PARTS / f"{plan.generation}-{DENSE}", progress)
+        if plan.language:
+            add_words(draft / PARTS / f"{plan.generation}-{WORDS}", Corpus.open(draft / CORPUS), 0, plan.language)
+        write_json(draft / MANIFEST, _sealed(replace(plan, dense=dense, checksums={}), draft, sizes(draft)).as_dict())
+        publish(draft, target)
+
+
+def restructure(
+    target: Path,
+    manifest: IndexManifest,
+    building: Path,
+    *,
+    kind: str | None = None,
+    storage: str | None = None,
+    language: str | None = None,
+    progress: bool | None = None,
+) -> None:
+    """Make an index one segment, with another kind of search, number format or language; nothing is encoded.
+
+    None keeps what there is; the language `none` drops the words. `building` is a folder that the caller holds.
+    """
+    _, parts = open_parts(target)
+    present = parts.vectors[0].dtype
+    dtype = present if storage is None else dtype_of(storage, manifest.rows - manifest.removed)
+    kind = kind or manifest.kind
+    language = manifest.language if language is None else language_of(language)
+    if manifest.added or manifest.removed or dtype != present:
+        draft = building / "compacted"
+        shutil.rmtree(draft, ignore_errors=True)
+        corpus = Corpus.build(parts.corpus.live(), draft / CORPUS)
+        _copy_vectors(parts.vectors, parts.corpus.kept, draft, len(corpus), dtype)
+        plan = replace(
+            manifest,
+            passages=len(corpus),
+            corpus=corpus.digest,
+            kind=kind,
+            language=language,
+            added=[],
+            removed=0,
+            generation=manifest.generation + 1,
+            inputs=manifest.inputs if corpus.digest == manifest.corpus else "",
+        )
+        publish_index(plan, draft, target, progress)
+        return
+    changed, old, new = replace(manifest, kind=kind, language=language), list[str | None](), list[str]()
+    with writing(target):
+        if factory_of(kind, manifest.rows, parts.vectors[0].dim) != (manifest.dense.factory if manifest.dense else ""):
+            name = f"{PARTS}/{manifest.generation + 1}-{DENSE}"
+            changed = replace(changed, dense=_dense(target / VECTORS, kind, target / name, progress))
+            old.append(manifest.part(DENSE))
+            new.append(name)
+        if language != manifest.language:
+            name = f"{PARTS}/{manifest.generation + 1}-{WORDS}"
+            if language:
+                add_words(target / name, parts.corpus, 0, language)
+            old.append(manifest.part(WORDS))
+            new.append(name)
+        if changed != manifest:
+            next_generation(target, changed, old, new)
+
+
+def next_generation(target: Path, manifest: IndexManifest, old: Sequence[str | None], new: Sequence[str]) -> None:
+    """Write the manifest of a changed index, then remove files that it does not name.
+
+    `old` are relative names that are no longer needed, `new` those that were written to their end. The `files`,
+    `checksums` and `generation` of the manifest are those from before.
+    """
+    before = tuple(name for name in old if name)
+    kept = {name: size for name, size in manifest.files.items() if not _inside(name, before)}
+    added = {name: size for name, size in sizes(target).items() if _inside(name, new)}
+    manifest = _sealed(replace(manifest, generation=manifest.generation + 1), target, kept | added)
+    write_json(target / MANIFEST, manifest.as_dict())
+    for path in sorted((target / PARTS).rglob("*"), reverse=True):  # files before their folders
+        if path.relative_to(target).as_posix() not in manifest.files:
+            with suppress(OSError):  # a folder that is not empty, or a file that a reader holds on Windows
+                path.rmdir() if path.is_dir() else path.unlink()
+
+
+def _inside(name: str, places: Sequence[str]) -> bool:
+    return any(name == place or name.startswith(f"{place}/") for place in places)
+
+
+def _sealed(manifest: IndexManifest, folder: Path, files: dict[str, int]) -> IndexManifest:
+    """With sizes and checksums of its files; those that are known are not read again."""
+    known = {name: manifest.checksums[name] for name in files if name in manifest.checksums}
+    new = checksums(folder, sorted(files.keys() - known.keys()))
+    return replace(manifest, files=dict(sorted(files.items())), checksums=dict(sorted({**known, **new}.items())))
+
+
+def _dense(vectors: Path, kind: str, file: Path, progress: bool | None) -> DenseCard | None:
+    flat = FlatIndex.open(vectors)
+    factory = factory_of(kind, len(flat), flat.dim)
+    if not factory:
+        return None
+    file.parent.mkdir(exist_ok=True)
+    return build_compressed(flat, factory, file, progress=progress)
+
+
+def _copy_vectors(parts: list[FlatIndex], kept: Mask | None, draft: Path, rows: int, dtype: str) -> None:
+    """The vectors of all rows that are kept, in their order, as the vectors of one segment."""
+    matrix = GrowingMatrix(draft / VECTORS, draft / "journal.json", rows, parts[0].dim, dtype)
+    for block in live_blocks(parts, kept):
+        matrix.append(block)
+    (draft / "journal.json").unlink()
+
+
+def write_removed(target: Path, manifest: IndexManifest, removed: Mask) -> IndexManifest:
+    """Write which rows are removed, bool [rows], as the next generation."""
+    name = f"{PARTS}/{manifest.generation + 1}-{REMOVED}"
+    with writing(target):
+        (target / PARTS).mkdir(exist_ok=True)
+        np.save(target / name, np.packbits(removed))
+        changed = replace(manifest, removed=int(removed.sum()))
+        next_generation(target, changed, [manifest.part(REMOVED)], [name])
+    return changed

@@ -21,15 +21,13 @@ import numpy as np
 
 from retrieval.build import BLOCK_ROWS
 from retrieval.checks import choice, whole
-from retrieval.corpus import Corpus, Row, Scalar
+from retrieval.corpus import OPERATORS, Condition, Corpus, Row, Scalar, parse_condition
 from retrieval.encoders import Encoder, EncoderCard, Template, checked_encode
 from retrieval.errors import UserError, require
-from retrieval.filters import OPERATORS, Condition, parse_condition
 from retrieval.index import MODES, OpenParts, encoder_of, open_parts
-from retrieval.manifests import record
 from retrieval.passage import Passage
 from retrieval.progress import Progress
-from retrieval.reading import user_path
+from retrieval.reading import record, user_path
 from retrieval.search import FUSED_ROWS, Fusion, IndexRetriever, Query, Ranking, different_texts
 from retrieval.vectors import Matrix
 from retrieval.words import analyzer, query_words
@@ -160,9 +158,6 @@ class Collection:
         """Make the collection if it is not there; see `CollectionCard`.
 
         A kind of None will do with any. A new collection then has kind `auto`, in a file of milvus-lite `flat`.
-
-        Raises:
-            UserError: it is there with another encoder, template, language or kind.
         """
         if self.is_file and kind == "ivf":
             raise UserError(f"{self.address}: milvus-lite has no index of kind ivf; choose flat or auto")
@@ -354,9 +349,6 @@ class MilvusRetriever(IndexRetriever):
         """The same search among the passages that meet all of some conditions; see `IndexRetriever.where`.
 
         Numbers are compared with numbers only: a text such as "2020" is none.
-
-        Raises:
-            UserError: no passage has such a column, or it holds values of another type.
         """
         found = copy(self)
         parsed = [parse_condition(one) if isinstance(one, str) else one for one in conditions]
@@ -519,8 +511,8 @@ def add_to_collection(
         address: of a collection that `push_index` made.
         passages: with unique ids.
         encoder: the encoder of the collection, or where to load it; None loads it from where it was.
-        batch_size: texts that go through the encoder at once.
-        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+        batch_size: see `index_passages`.
+        progress: see `index_passages`.
 
     Returns:
         The number of passages that were added or replaced.
@@ -544,11 +536,7 @@ def add_to_collection(
 
 
 def remove_from_collection(address: str | Path, ids: Sequence[str]) -> int:
-    """Remove passages from a collection of Milvus by id; returns their number.
-
-    Raises:
-        UserError: an id that is not there, and then nothing is removed; or no such collection.
-    """
+    """Remove passages from a collection of Milvus by id; returns their number."""
     collection = Collection.open(address)
     wanted = list(dict.fromkeys(ids))
     found = collection.get(wanted, [])

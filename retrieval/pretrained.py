@@ -42,11 +42,7 @@ class NumberFormat:
 
 
 def load(kind: str, source: str | Path, *, trust_remote_code: bool = False, **settings: Any) -> Any:
-    """What a checkpoint holds, by an auto class of transformers such as `AutoTokenizer`.
-
-    Raises:
-        UserError: it cannot be loaded without code of its own. Only a user may set `trust_remote_code`.
-    """
+    """What a checkpoint holds, by an auto class of transformers such as `AutoTokenizer`."""
     import transformers
 
     try:
@@ -66,11 +62,7 @@ def load_adapter(model: Any, directory: str | Path, **settings: Any) -> Any:
 
 
 def adapter_config(directory: str | Path) -> Any:
-    """PEFT's configuration of an adapter.
-
-    Raises:
-        UserError: the adapter names a module to import.
-    """
+    """PEFT's configuration of an adapter."""
     from peft import PeftConfig
 
     config = PeftConfig.from_pretrained(directory)

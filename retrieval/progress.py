@@ -12,14 +12,9 @@ EVERY = 30.0
 class Progress:
     """The progress of one run, on the error stream; use it as a context manager.
 
-    Args:
-        what: is done, such as `training`.
-        unit: of the work, such as `step`.
-        total: units of the whole run; None if it is not known.
-        done: units that were done before, when a run continues.
-        show: False for nothing, True for a bar wherever the output goes; None decides by where it goes.
-        quiet: seconds before the first plain line; a run that takes less has none. With 0 the first and the last piece
-            of work always have one.
+    `what` is done, such as `training`, in a unit such as `step`; `done` units were done before, when a run continues.
+    With `show`, False is for nothing and True for a bar; None decides by where the output goes. A run of less than
+    `quiet` seconds has no plain line; with 0 the first and the last piece of work always have one.
     """
 
     def __init__(

@@ -245,11 +245,7 @@ class PublishedVectors:
             raise UserError(f"the files hold vectors of {self.dim}, the encoder makes {dim}; name their own encoder")
 
     def blocks(self, corpus: Corpus, start: int) -> Iterator[Matrix]:
-        """Vectors [n, d] from a row on, in order.
-
-        Raises:
-            UserError: an id is not that of the passage, or a value is not finite; names the file and the row.
-        """
+        """Vectors [n, d] from a row on, in order."""
         done = 0
         for path, size in zip(self._paths, self._sizes, strict=True):
             if start >= done + size:

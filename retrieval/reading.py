@@ -14,8 +14,9 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from retrieval.errors import UserError
 
@@ -27,11 +28,7 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-
 
 
 def user_path(path: str | Path) -> Path:
-    """The path with `~` replaced by the home folder; there need be nothing at it.
-
-    Raises:
-        UserError: no file can be there: a loop of links, a NUL, lone surrogates, a name too long, a closed folder.
-    """
+    """The path with `~` replaced by the home folder; there need be nothing at it."""
     try:
         found = Path(path).expanduser()
         if "\0" in str(found):
@@ -46,11 +43,7 @@ def user_path(path: str | Path) -> Path:
 
 
 def regular_file(path: str | Path) -> Path:
-    """The path of a file that can be read to its end: no folder, pipe or device.
-
-    Raises:
-        UserError: it is none, or may not be read.
-    """
+    """The path of a file that can be read to its end: no folder, pipe or device."""
     found = user_path(path)
     fault = None
     if not found.exists():
@@ -68,11 +61,7 @@ def regular_file(path: str | Path) -> Path:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[BinaryIO]:
-    """A file of bytes, unpacked where its name ends in `.gz`. Do nothing but read it in the block.
-
-    Raises:
-        UserError: it cannot be read, or is a damaged gzip file.
-    """
+    """A file of bytes, unpacked where its name ends in `.gz`. Do nothing but read it in the block."""
     found = regular_file(path)
     try:
         with cast(BinaryIO, gzip.open(found) if found.suffix == ".gz" else found.open("rb")) as file:
@@ -84,12 +73,7 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """Lines with their ends, decoded one by one; a byte-order mark is skipped. At most one line is in memory.
-
-    Raises:
-        UserError: the file cannot be read, is not UTF-8 text (names line and offset), has a line that is too long, or
-            unpacks to far more than its size.
-    """
+    """Lines with their ends, decoded one by one; a byte-order mark is skipped. At most one line is in memory."""
     with opened(path) as file:
         most, offset, number = _most_bytes(file, path), 0, 0
         while line := file.readline(_MOST + 1):
@@ -103,11 +87,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def read_whole(path: str | Path) -> str:
-    """The whole text of a file with line ends of one kind.
-
-    Raises:
-        UserError: the file cannot be read, is too long, or is not UTF-8 text.
-    """
+    """The whole text of a file with line ends of one kind."""
     with opened(path) as file:
         most = _most_bytes(file, path)
         data = file.read(min(_MOST, most) + 1)
@@ -119,11 +99,7 @@ def read_whole(path: str | Path) -> str:
 
 
 def read_json(path: str | Path, *, nan: bool = False) -> Any:
-    """The value of a JSON file.
-
-    Raises:
-        UserError: as `read_whole` and `parse_json`.
-    """
+    """The value of a JSON file."""
     return parse_json(read_whole(path), str(path), nan=nan)
 
 
@@ -152,11 +128,7 @@ def parse_json(text: str, where: str, *, nan: bool = False, mended: bool = False
 
 
 def filled(record: Any, key: str) -> str:
-    """The text under a key of a decoded object.
-
-    Raises:
-        UserError: there is none, or it is blank.
-    """
+    """The text under a key of a decoded object."""
     if not isinstance(record, Mapping) or key not in record:
         raise UserError(f"key {key!r} is missing")
     value = record[key]
@@ -202,3 +174,52 @@ def _decode(data: bytes, path: str | Path, line: int, offset: int) -> str:
         f"{path}:{line}: not UTF-8 (byte {byte}); "
         f"convert it, for example: iconv -f {'utf-16' if wide else 'latin1'} -t utf-8"
     )
+
+
+R = TypeVar("R")
+
+
+def record(kind: type[R], values: object, where: str) -> R:
+    """An object of a dataclass whose fields are text, numbers, truth values, dictionaries of them, or such dataclasses.
+
+    Fields with a default may be left out, and the checks of the dataclass run too. An error names the field.
+    """
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where} must be an object, not {type(values).__name__}")
+    hints = get_type_hints(kind)
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise UserError(f"{where} has the unknown field {name!r:.60}; known: {', '.join(known)}")
+    for name, field in known.items():
+        if name not in values and field.default is MISSING and field.default_factory is MISSING:
+            raise UserError(f"{where} has no {name}")
+    given = {name: _value(hints[name], value, f"{where}: {name}") for name, value in values.items()}
+    try:
+        return kind(**given)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if is_dataclass(hint) and isinstance(hint, type):
+        return record(hint, value, where)
+    if get_origin(hint) is list:
+        if not isinstance(value, list):
+            raise UserError(f"{where} must be a list, not {type(value).__name__} {value!r:.60}")
+        return [_value(get_args(hint)[0], one, f"{where} {number}") for number, one in enumerate(value, start=1)]
+    if get_origin(hint) is dict:
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where} must be an object, not {type(value).__name__} {value!r:.60}")
+        of_key, of_value = get_args(hint)
+        return {_value(of_key, key, where): _value(of_value, one, f"{where} {key!r:.60}") for key, one in value.items()}
+    options = get_args(hint) or (hint,)
+    inner = next((one for one in options if is_dataclass(one) and isinstance(one, type)), None)
+    if inner is not None and value is not None:
+        return record(inner, value, where)
+    if float in options and type(value) is int:
+        return value
+    if type(value) not in options:
+        wanted = " or ".join("null" if one is type(None) else one.__name__ for one in options)
+        raise UserError(f"{where} must be {wanted}, not {type(value).__name__} {value!r:.60}")
+    return value

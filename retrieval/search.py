@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.checks import choice, number, whole
-from retrieval.corpus import Corpus
+from retrieval.corpus import Condition, Corpus, allowed_rows
 from retrieval.encoders import Encoder, Template, checked_encode
 from retrieval.errors import UserError
-from retrieval.filters import Condition, allowed_rows
 from retrieval.passage import Passage, Retriever
 from retrieval.vectors import Mask, VectorIndex
 from retrieval.words import WordIndex
@@ -299,11 +298,7 @@ class CheckedRetriever:
         self._name = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """What the callable returns, as passages.
-
-        Raises:
-            UserError: not one list of at most `k` passages a query. Errors of the callable itself pass through.
-        """
+        """What the callable returns, as passages."""
         found = self._function(queries, k)
         if not _is_list(found):
             raise UserError(
@@ -321,7 +316,10 @@ class CheckedRetriever:
         return results
 
 
-def as_retriever(source: Retriever | Callable[..., Any] | Sequence[PassageLike] | Mapping[str, Any]) -> Retriever:
+Source: TypeAlias = Retriever | Callable[..., Any] | Sequence[PassageLike] | Mapping[str, Any]
+
+
+def as_retriever(source: Source) -> Retriever:
     """A retriever from a callable `queries, k -> passages`, or from passages.
 
     Raises:
@@ -438,9 +436,6 @@ def _length(values: Any) -> int:
     return len(values) if hasattr(values, "__len__") and not isinstance(values, str) else -1
 
 
-Source: TypeAlias = Retriever | Callable[..., Any] | Sequence[PassageLike] | Mapping[str, Any]
-
-
 class JoinedRetriever:
     """Search by several retrievers; see `join`. As safe to call from many threads as these are."""
 
@@ -448,11 +443,7 @@ class JoinedRetriever:
         self.retrievers = tuple(retrievers)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """For each query up to `k` passages, no two with the same text.
-
-        Raises:
-            UserError: a retriever failed.
-        """
+        """For each query up to `k` passages, no two with the same text."""
         found = [retriever(queries, k) for retriever in self.retrievers]
         return [_in_turn(lists, k) for lists in zip(*found, strict=True)]
 

@@ -45,11 +45,7 @@ def count_words(text: str) -> int:
 
 
 def sentence_finder(name: str = "rules") -> SentenceFinder:
-    """The sentencizer of spaCy, or the sentences of a spaCy model. Loaded once, here.
-
-    Raises:
-        UserError: no such spaCy model is installed.
-    """
+    """The sentencizer of spaCy, or the sentences of a spaCy model. Loaded once, here."""
     import spacy
 
     if name == "rules":

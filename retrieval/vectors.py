@@ -50,19 +50,10 @@ class VectorIndex(Protocol):
     def dim(self) -> int:
         """Length of a vector, d."""
 
-    def all_finite(self) -> bool:
-        """Read every vector; whether all can be compared."""
-
     def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
-        """The best rows for each of the queries [m, d].
+        """The best rows for each of the queries, float32 [m, d], in at most min(k, number of allowed rows) columns.
 
-        Args:
-            queries: float32 [m, d].
-            k: most rows a query.
-            allowed: bool [n], the rows that may be found; None for all.
-
-        Returns:
-            At most min(k, number of allowed rows) columns.
+        `allowed` is bool [n], the rows that may be found; None for all.
         """
 
 
@@ -72,12 +63,8 @@ class FlatIndex:
     Scores and order do not depend on the backend or on how many queries are asked at once: candidates are scored again
     row by row.
 
-    Args:
-        vectors: float32 or float16 [n, d], or int8 rows as `stored_type` has them, n >= 1; may be memory-mapped.
-        backend: `faiss`, `numpy`, or `auto` for the first that is installed.
-
-    Raises:
-        MissingExtraError: faiss is asked for and not installed.
+    `vectors` are float32 or float16 [n, d], or int8 rows as `stored_type` has them; they may be memory-mapped. The
+    backend `auto` is faiss where it is installed.
     """
 
     def __init__(self, vectors: NDArray[Any], backend: Backend = "auto") -> None:
@@ -88,11 +75,7 @@ class FlatIndex:
 
     @classmethod
     def open(cls, file: Path, backend: Backend = "auto") -> FlatIndex:
-        """Memory-map a `.npy` file.
-
-        Raises:
-            UserError: it does not hold vectors in one of the formats of `stored_type`.
-        """
+        """Memory-map a `.npy` file."""
         try:
             vectors = np.lib.format.open_memmap(file, mode="r")  # type: ignore[no-untyped-call]
         except (OSError, ValueError, EOFError) as error:
@@ -186,10 +169,6 @@ class SegmentedIndex:
     def dim(self) -> int:
         """Length of a vector."""
         return self._parts[0].dim
-
-    def all_finite(self) -> bool:
-        """Read every vector; whether all can be compared."""
-        return all(part.all_finite() for part in self._parts)
 
     def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
         """The best rows for each of the queries [m, d]; see `VectorIndex.search`."""
@@ -298,19 +277,10 @@ def as_float32(vectors: NDArray[Any]) -> Matrix:
 
 
 class GrowingMatrix:
-    """Append-only matrix [rows, dim] in a `.npy` file.
+    """Append-only matrix [rows, dim] in a `.npy` file; one of the same shape and type that is there is continued.
 
-    Rows that the journal does not vouch for are cut off on opening, so a torn write is written again, not kept.
-
-    Args:
-        file: the matrix; one of the same shape that is there is continued.
-        journal: how many of its rows are safe.
-        rows: rows of the finished matrix.
-        dim: values of a row.
-        dtype: `float32`, `float16` or `int8`.
-
-    Attributes:
-        done: rows on disk.
+    Rows that the journal does not vouch for are cut off on opening, so a torn write is written again, not kept. `done`
+    is the number of rows on disk.
     """
 
     def __init__(self, file: Path, journal: Path, rows: int, dim: int, dtype: str = "float32") -> None:
@@ -326,11 +296,7 @@ class GrowingMatrix:
                 os.truncate(file, self._end(self.done))
 
     def append(self, vectors: NDArray[np.float32]) -> None:
-        """Add rows [n, dim]; when this returns they are on disk.
-
-        Raises:
-            UserError: the disk is full, and the rows before are safe; or a value does not fit into the format.
-        """
+        """Add rows [n, dim]; when this returns they are on disk."""
         with np.errstate(over="ignore", invalid="ignore"):
             stored = as_stored(vectors, self._dtype)
         if not np.isfinite(as_float32(stored)).all():

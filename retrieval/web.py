@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from retrieval.checks import number, web_address, whole
-from retrieval.documents import read_document
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from retrieval.readers import read_document
 from retrieval.splitting import Splitting, sentence_finder
 
 GOOGLE = "https://www.googleapis.com/customsearch/v1"
@@ -50,13 +50,11 @@ def answered(client: httpx.Client, method: str, address: str, *, hint: str = "",
     name = shown(address)
     try:
         with client.stream(method, address, **request) as reply:
-            content = bytearray()
-            for part in reply.iter_bytes():
-                content += part
-                if len(content) > _MOST_REPLY:
-                    raise UserError(f"{name} answered more than {_MOST_REPLY:,} bytes")
+            content = _beginning(reply, _MOST_REPLY + 1)
     except httpx.HTTPError as error:
         raise UserError(f"{name} cannot be searched: {type(error).__name__}") from error
+    if len(content) > _MOST_REPLY:
+        raise UserError(f"{name} answered more than {_MOST_REPLY:,} bytes")
     if reply.status_code != 200:
         raise UserError(f"{name} answered {reply.status_code}: {content[:200].decode(errors='replace')}")
     try:
@@ -245,11 +243,7 @@ class WebRetriever:
         return [Passage(f"{hit.url}#{place}", row.passage.text, row.passage.title) for place, row in enumerate(kept, 1)]
 
     def _fetched(self, url: str) -> tuple[str, bytes]:
-        """Kind and content of a page; each address on the way to it is checked.
-
-        Raises:
-            UserError: a private address, too many redirects, an error, or a kind of file that is not read.
-        """
+        """Kind and content of a page; each address on the way to it is checked."""
         for _ in range(_REDIRECTS):
             if not (self._private or _is_public(url)):
                 raise UserError(f"{url[:80]} is no public address")
@@ -260,18 +254,18 @@ class WebRetriever:
                 kind = _KINDS.get(reply.headers.get("content-type", "").partition(";")[0].strip().lower())
                 if reply.status_code != 200 or kind is None:
                     raise UserError(f"{url[:80]} gives no page")
-                return kind, _limited(reply)
+                return kind, _beginning(reply, _MOST_PAGE)
         raise UserError(f"{url[:80]}: too many redirects")
 
 
-def _limited(reply: httpx.Response) -> bytes:
-    """The body, of which no more than `_MOST_PAGE` bytes are read."""
+def _beginning(reply: httpx.Response, most: int) -> bytes:
+    """The body, of which no more than so many bytes are kept, and hardly more are read."""
     content = bytearray()
     for part in reply.iter_bytes():
         content += part
-        if len(content) > _MOST_PAGE:
+        if len(content) >= most:
             break
-    return bytes(content[:_MOST_PAGE])
+    return bytes(content[:most])
 
 
 def _hits(found: Any, k: int, *, url: str, snippet: str) -> list[Hit]:

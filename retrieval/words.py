@@ -33,25 +33,13 @@ _MOST_FETCHED = 50_000
 
 
 def check_language(language: str | None) -> None:
-    """Refuse a language that has no stemmer.
-
-    Raises:
-        UserError: names the known ones.
-    """
+    """Refuse a language that has no stemmer."""
     if language is not None:
         choice("language", language, LANGUAGES)
 
 
 class WordIndex:
-    """BM25 (k1 1.2, b 0.75) over titles and texts. Safe to search from many threads.
-
-    Args:
-        folder: where `add_words` wrote it.
-        language: of the stems and stop words.
-
-    Raises:
-        UserError: the files cannot be read.
-    """
+    """BM25 (k1 1.2, b 0.75) over titles and texts, in a folder of `add_words`. Safe to search from many threads."""
 
     def __init__(self, folder: Path, language: str) -> None:
         import tantivy
@@ -73,12 +61,7 @@ class WordIndex:
         return int(self._searcher.num_docs)
 
     def search(self, query: str, k: int, allowed: Mask | None = None) -> Hits:
-        """The rows that share words with a query; the query is text, none of it is syntax.
-
-        Returns:
-            Scores and rows [1, at most k], scores falling, equal ones in the order of their rows. With `allowed`, bool
-            [n], only rows of these.
-        """
+        """The rows [1, at most k] that share words with a query, of which none is syntax; `allowed` is bool [n]."""
         import tantivy
 
         words = query_words(self._analyzer, query)
@@ -174,11 +157,7 @@ def _schema(tantivy: Any) -> Any:
 
 
 def analyzer(language: str) -> Any:
-    """What `analyze` of a text gives: its words in lower case as stems, without stop words.
-
-    Raises:
-        UserError: there is no stemmer for the language.
-    """
+    """What `analyze` of a text gives: its words in lower case as stems, without stop words."""
     import tantivy
 
     check_language(language)

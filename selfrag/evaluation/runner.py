@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from retrieval import as_retriever
-from retrieval.atomic import locked_directory
+from retrieval.atomic import MANIFEST, locked_directory
 from retrieval.checks import component
-from retrieval.manifests import MANIFEST
 from retrieval.milvus import Collection, is_milvus
 from retrieval.passage import Passage, Retriever
 from retrieval.progress import Progress

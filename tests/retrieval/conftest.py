@@ -71,13 +71,3 @@ def index(tmp_path, animals, encoder):
 def tiny_bert(tmp_path_factory):
     """Directory of a BERT with random weights and a WordPiece vocabulary of letters, without a pooler."""
     return tiny.save_bert(tmp_path_factory.mktemp("tiny-bert"))
-
-
-@pytest.fixture(scope="session")
-def sound_index(tmp_path_factory):
-    """An index of the animals to write into, its encoder, its manifest, and what it finds for `honey`."""
-    from retrieval import index_passages
-
-    folder, encoder = tmp_path_factory.mktemp("sound") / "index", WordEncoder()
-    found = index_passages(ANIMALS, folder, encoder=encoder)(["honey"], 5)[0]
-    return folder, encoder, (folder / "manifest.json").read_text(), found

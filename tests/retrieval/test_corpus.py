@@ -1,10 +1,21 @@
+"""Passages on disk, their further columns, and conditions on these."""
+
+from __future__ import annotations
+
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrieval import Corpus, Passage, UserError
+from retrieval import Corpus, Passage, UserError, build_index, open_index
+from retrieval.build import add_files, compact_index, remove_passages
+from retrieval.corpus import Condition, Place, Row, allowed_rows
+from retrieval.readers import read_files
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
 FILLED = TEXT.filter(str.strip)
 
 
@@ -43,14 +54,10 @@ def test_the_file_is_memory_mapped_and_opens_as_a_dataset(tmp_path, animals):
 
 
 def test_the_digest_follows_the_content(tmp_path, animals):
-    digest = Corpus.build(animals, tmp_path / "a").digest
-    assert Corpus.build(animals, tmp_path / "b").digest == digest
-    assert Corpus.open(tmp_path / "a").digest == digest
-    assert Corpus.build(animals[::-1], tmp_path / "c").digest != digest
-    assert (
-        Corpus.build([Passage("a", "b", "cd")], tmp_path / "d").digest
-        != Corpus.build([Passage("a", "bc", "d")], tmp_path / "e").digest
-    )
+    cut = [Passage("a", "b", "cd")], [Passage("a", "bc", "d")]
+    corpora = [Corpus.build(rows, tmp_path / str(n)) for n, rows in enumerate([animals, animals[::-1], *cut])]
+    assert len({corpus.digest for corpus in corpora}) == 4
+    assert Corpus.build(animals, tmp_path / "again").digest == Corpus.open(tmp_path / "0").digest
 
 
 @pytest.mark.parametrize(
@@ -71,11 +78,121 @@ def test_bad_passages_are_refused_and_nothing_is_left(tmp_path, passages, fault)
 def test_foreign_places_are_not_written_over(tmp_path, animals):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("precious")
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match=r"holds other files \(chapter1.tex\)"):
-        Corpus.build(animals, tmp_path / "thesis")
-    with pytest.raises(UserError, match="is a file"):
-        Corpus.build(animals, tmp_path / "file")
-    with pytest.raises(UserError, match="cannot write"):
-        Corpus.build(animals, tmp_path / "file" / "c")
+    places = {"thesis": r"holds other files \(chapter1.tex\)", "thesis/chapter1.tex": "is a file"}
+    for place, fault in (places | {"thesis/chapter1.tex/c": "cannot write"}).items():
+        with pytest.raises(UserError, match=fault):
+            Corpus.build(animals, tmp_path / place)
     assert (tmp_path / "thesis" / "chapter1.tex").read_text() == "precious"
+
+
+def test_ids_that_share_a_hash_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr("retrieval.corpus.hash", lambda identifier: 7, raising=False)
+    rows = [Row(Passage(str(n), "text"), Place("a.jsonl", n + 1)) for n in range(5)]
+    assert len(Corpus.build(rows, tmp_path / "c")) == 5
+    with pytest.raises(UserError, match=r"a\.jsonl:3: id '2' is already used at a\.jsonl:3"):
+        Corpus.build([*rows, rows[2]], tmp_path / "c")
+
+
+ROWS = [
+    {"id": "a", "text": "honey one", "year": 2019, "lang": "en", "score": 1, "open": True, "tags": ["x"]},
+    {"id": "b", "text": "honey two", "year": 2020, "lang": "de", "score": 2.5, "open": False, "note": "=1+1"},
+    {"id": "c", "text": "honey three", "year": 2021, "lang": "en", "score": None, "mixed": 3},
+    {"id": "d", "text": "honey four", "lang": "", "mixed": "three", "open": True},
+]
+
+
+def jsonl(file, rows):
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture
+def corpus(tmp_path):
+
+    return Corpus.build(read_files([jsonl(tmp_path / "rows.jsonl", ROWS)]), tmp_path / "corpus")
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        ("year>=2020", "bc"),
+        ("year=2019.0", "a"),
+        ("year in [2019, 2021]", "ac"),
+        ("lang=en", "ac"),
+        ("lang in [de, fr]", "b"),
+        ("mixed=3", "c"),
+        ("mixed=three", "d"),
+        ('note="=1+1"', "b"),
+        ("id in [a, d]", "ad"),
+    ],
+)
+def test_conditions(corpus, condition, ids):
+    assert "".join(one.id for one, met in zip(corpus, allowed_rows(corpus, [condition]), strict=True) if met) == ids
+
+
+@pytest.mark.parametrize(
+    ("condition", "fault"),
+    [
+        ("title=", "give a condition such as"),
+        ("year", "give a condition such as year>=2020"),
+        ("year>=abc", "column 'year' holds numbers; >= cannot compare them with abc"),
+        ("lang<3", "column 'lang' holds texts; < cannot compare them with 3"),
+        ("nothing=1", "no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, year"),
+        ("tags=x", "no column 'tags'"),
+        ("__import__('os').system('true')>=1", "no column"),
+    ],
+)
+def test_a_wrong_condition_is_one_line(corpus, condition, fault):
+    with pytest.raises(UserError) as caught:
+        allowed_rows(corpus, [condition])
+    assert fault in str(caught.value)
+    with pytest.raises(UserError, match="operator='eval'"):
+        allowed_rows(corpus, [Condition("year", "eval", (1,))])
+
+
+def test_columns_are_bounded_and_rows_before_the_first_value_have_none(tmp_path):
+    rows = [Row(Passage(str(n), "text"), Place("x", n), {f"c{n}": n} if n > 5 else {}) for n in range(3000)]
+    corpus = Corpus.build(rows, tmp_path / "c")
+    assert len(corpus.columns()) == 256
+    assert allowed_rows(corpus, ["c7=7"]).nonzero()[0].tolist() == [7]
+
+
+def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_change(tmp_path, encoder):
+    index, new = tmp_path / "index", {"id": "e", "text": "honey five", "year": 2030.5, "page": 7}
+    build_index([jsonl(tmp_path / "rows.jsonl", ROWS)], index, encoder=encoder)
+
+    def found(*conditions):
+        every = [
+            {passage.id: dict(passage.metadata) for passage in retriever.where(*conditions)(["honey"], 9)[0]}
+            for retriever in (open_index(index, encoder, mode=mode) for mode in ("dense", "words", "hybrid"))
+        ]
+        assert every[0] == every[1] == every[2]
+        return every[0]
+
+    assert set(found()) == {"a", "b", "c", "d"}
+    assert found("year>=2020", "lang=en") == {"c": {"year": 2021, "lang": "en", "mixed": "3"}}
+    assert found("year>3000") == {}
+    add_files(index, [jsonl(tmp_path / "more.jsonl", [new])], encoder=encoder)
+    remove_passages(index, ["b"])
+    for _ in range(2):
+        assert set(found("lang=en")) == {"a", "c"}
+        assert found("year>=2025") == {"e": {"year": 2030.5, "page": 7}}
+        compact_index(index)
+    retriever = open_index(index, encoder)
+    narrow = retriever.where("year>=2020").where("lang=en")
+    assert [passage.id for passage in narrow(["honey"], 9)[0]] == ["c"]
+    assert len(retriever(["honey"], 9)[0]) == 4
+
+
+def test_a_passage_is_the_same_without_its_metadata():
+    bare, full = Passage("e", "honey five"), Passage("e", "honey five", metadata={"page": 7})
+    assert (full, hash(full), full.key) == (bare, hash(bare), bare.key)
+    assert full.as_dict() == {**bare.as_dict(), "metadata": {"page": 7}}
+    assert Passage(**json.loads(json.dumps(full.as_dict()))).metadata == {"page": 7}
+    assert "metadata" not in bare.as_dict()
+
+
+@pytest.mark.parametrize("metadata", [None, [1], {"a": [1]}, {"a": None}, {1: "a"}])
+def test_metadata_that_no_column_holds_is_refused(metadata):
+    with pytest.raises(UserError, match="passage 'x': metadata must be"):
+        Passage("x", "text", metadata=metadata)

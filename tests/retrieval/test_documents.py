@@ -1,17 +1,21 @@
-"""PDF, HTML and Word files become passages with headings and pages; damaged and hostile ones one line."""
+"""Text, Markdown, PDF, HTML and Word files become passages with headings and pages; damaged ones one line."""
 
 from __future__ import annotations
 
 import io
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import docx
 import pypdf
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retrieval import UserError
 from retrieval.readers import read_files
+from retrieval.splitting import Splitting, count_words, sentence_finder, split
 
 
 def pdf(*pages: str, bookmarks: dict[int, str] | None = None, password: str | None = None) -> bytes:
@@ -96,12 +100,8 @@ def test_headings_of_a_page_are_titles_and_scripts_no_text(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("charset", ["utf-8", "latin-1", "utf-8-sig"])
 def test_a_page_in_the_encoding_that_it_declares(tmp_path: Path, charset: str) -> None:
-    file = tmp_path / "page.htm"
-    file.write_bytes(f'<meta charset="{charset}"><p>Café.</p>'.encode(charset))
-    assert [row.passage.text for row in read_files([file])] == ["Café."]
-    file.write_bytes(b"<p>Caf\xe9</p>")
-    with pytest.raises(UserError, match="neither UTF-8 nor the encoding that it declares"):
-        list(read_files([file]))
+    (tmp_path / "page.htm").write_bytes(f'<meta charset="{charset}"><p>Café.</p>'.encode(charset))
+    assert [row.passage.text for row in read_files([tmp_path / "page.htm"])] == ["Café."]
 
 
 def test_headings_and_tables_of_a_word_file(tmp_path: Path) -> None:
@@ -113,9 +113,14 @@ def test_headings_and_tables_of_a_word_file(tmp_path: Path) -> None:
     ]
 
 
-def bomb(path: Path) -> None:
+def unzipped_bomb(path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as parts:
         parts.writestr("word/document.xml", b"\0" * (300 << 20))
+
+
+def other_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as parts:
+        parts.writestr("a.txt", "x")
 
 
 DAMAGED = {
@@ -124,31 +129,24 @@ DAMAGED = {
     "scan.pdf": (pdf("", ""), "no text in the PDF's 2 pages; scans need text recognition"),
     "locked.pdf": (pdf("One.", password="secret"), "the PDF is encrypted"),
     "text.docx": (b"hello", "cannot be read as Word file"),
+    "bomb.docx": (unzipped_bomb, "unpacks to more than"),
+    "other.docx": (other_zip, "cannot be read as Word file"),
     "empty.html": (b"", "the file is empty"),
+    "wrong.htm": (b"<p>Caf\xe9</p>", "neither UTF-8 nor the encoding that it declares"),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> None:
     content, said = DAMAGED[name]
-    (tmp_path / name).write_bytes(content)
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    else:
+        content(tmp_path / name)
     with pytest.raises(UserError, match=said) as found:
         list(read_files([tmp_path / name]))
     assert str(found.value).startswith(str(tmp_path / name))
     assert "\n" not in str(found.value)
-
-
-def test_a_word_file_that_unpacks_to_much_and_a_zip_that_is_none(tmp_path: Path) -> None:
-    bomb(tmp_path / "bomb.docx")
-    with pytest.raises(UserError, match="unpacks to more than"):
-        list(read_files([tmp_path / "bomb.docx"]))
-    with zipfile.ZipFile(tmp_path / "other.docx", "w") as parts:
-        parts.writestr("a.txt", "x")
-    with pytest.raises(UserError, match="cannot be read as Word file"):
-        list(read_files([tmp_path / "other.docx"]))
-    (tmp_path / "x.pdf.gz").write_bytes(b"")
-    with pytest.raises(UserError, match="unpack it first"):
-        read_files([tmp_path / "x.pdf.gz"])
 
 
 def test_entities_of_a_word_file_are_not_fetched(tmp_path: Path) -> None:
@@ -175,3 +173,119 @@ def test_deep_nesting_takes_linear_time(tmp_path: Path, tag: str) -> None:
     file = tmp_path / "deep.html"
     file.write_text(f"<{tag}>" * 20_000 + "deep" + "x" * 100)
     assert sum("deep" in row.passage.text for row in read_files([file])) == 1
+
+
+MARKDOWN = """Before any heading.
+
+# Guide *to* `it`
+
+Intro.
+
+```sh
+# not a heading
+```
+
+## Install
+
+Run it.
+
+## Empty
+
+### Deep [link](http://x)
+
+Deep text.
+
+Other
+=====
+
+Last.
+
+# Alone
+"""
+
+
+def test_markdown_headings_are_titles(tmp_path: Path) -> None:
+    file = tmp_path / "doc.md"
+    file.write_text(MARKDOWN)
+    rows = [row.passage for row in read_files([file])]
+    assert {row.title: row.text for row in rows} == {
+        "doc": "Before any heading.",
+        "Guide to it": "Intro.\n\n```sh\n# not a heading\n```",
+        "Guide to it > Install": "Run it.",
+        "Guide to it > Empty > Deep link": "Deep text.",
+        "Other": "Last.",
+        "Alone": "# Alone",
+    }
+    assert [row.id for row in rows] == [f"doc-{n}" for n in range(1, 7)]
+
+
+def test_a_long_heading_is_not_repeated_with_every_passage(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# " + "heading " * 20_000 + "\n\n" + "A short sentence. " * 5000)
+    rows = [row.passage for row in read_files([tmp_path / "a.md"])]
+    assert sum(len(row.text) + len(row.title) for row in rows) < 600_000
+    assert sum(row.text.count("heading") for row in rows) >= 20_000
+
+
+def test_passages_of_a_text_know_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "guide.txt"
+    file.write_text("One two three. Four five six.\nSeven eight nine.")
+    rows = list(read_files([file], Splitting(3, 0)))
+    assert [(row.passage.id, row.passage.text, row.place.number) for row in rows] == [
+        ("guide-1", "One two three.", 1),
+        ("guide-2", "Four five six.", 1),
+        ("guide-3", "Seven eight nine.", 2),
+    ]
+
+
+RULES = sentence_finder()
+
+
+TEXTS = st.text(st.sampled_from(list("ab cd. \n\n!?京都。é\t\u2028\x1f#")), max_size=300) | st.text(max_size=200)
+
+
+@given(TEXTS, st.integers(1, 12), st.integers(0, 4))
+def test_every_character_is_kept_and_no_passage_is_over_budget(text, words, overlap):
+    spans = split(text, Splitting(words, overlap), RULES)
+    held = [False] * len(text)
+    for start, end in spans:
+        assert 0 <= start < end <= len(text)
+        body = text[start:end]
+        assert body == body.strip()
+        assert 1 <= count_words(body) <= words
+        held[start:end] = [True] * (end - start)
+    assert all(kept or character.isspace() for kept, character in zip(held, text, strict=True))
+
+
+FOUR = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
+TITLED = ["A title without a full stop", "The body goes\non here."]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "overlap", "passages"),
+    [
+        (FOUR, 6, 1, [f"{one}. {two}." for one, two in pairwise(FOUR.rstrip(".").split(". "))]),
+        (FOUR, 6, 0, ["One two three. Four five six.", "Seven eight nine. Ten eleven twelve."]),
+        ("a b c d e f g", 3, 0, ["a b c", "d e f", "g"]),
+        # the overlap gives way to the budget
+        ("One two. Three four five six seven. Eight.", 5, 2, ["One two.", "Three four five six seven.", "Eight."]),
+        # a blank line ends a sentence, a line end does not
+        ("A title without a full stop\n\nThe body goes\non here.", 6, 0, TITLED),
+        # lone surrogates do not stop the sentencizer
+        ("One \ud800 is. \udc00\ud800 Two.", 3, 0, ["One \ud800 is.", "\udc00\ud800 Two."]),
+        ("東" * 25, 10, 0, ["東" * 10, "東" * 10, "東" * 5]),
+    ],
+)
+def test_sentences_are_packed_within_the_budget(text: str, words: int, overlap: int, passages: list[str]) -> None:
+    assert [text[start:end] for start, end in split(text, Splitting(words, overlap), RULES)] == passages
+
+
+def test_a_huge_word_is_cut_and_scripts_without_spaces_are_counted_by_character() -> None:
+    assert count_words("東京都 hello") == 4
+    parts = split("x" * 250_000, Splitting(100, 0), RULES)
+    assert sum(end - start for start, end in parts) == 250_000
+    assert max(end - start for start, end in parts) <= 6400
+
+
+def test_an_unknown_spacy_model_is_named_with_the_command():
+    with pytest.raises(UserError, match="python -m spacy download no_such_model"):
+        sentence_finder("no_such_model")

@@ -1,3 +1,7 @@
+"""Text encoders: their vectors, what a directory states of them, and what cannot be one."""
+
+from __future__ import annotations
+
 import json
 import shutil
 from importlib.util import find_spec
@@ -5,7 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from retrieval import Passage, UserError, index_passages
+from retrieval import Passage, UserError, index_passages, open_index
 from retrieval.encoders import (
     EncoderCard,
     EncoderSettings,
@@ -40,16 +44,24 @@ def plain(tiny_bert):
     return TransformerEncoder(tiny_bert)
 
 
-def test_mean_pooling_leaves_padding_out(plain, tiny_bert):
-    import torch
-    from transformers import AutoModel, AutoTokenizer
+def copied(directory, target, *, without=()):
+    shutil.copytree(directory, target)
+    for name in without:
+        (target / name).unlink(missing_ok=True)
+    return target
 
-    tokenizer, model = AutoTokenizer.from_pretrained(tiny_bert), AutoModel.from_pretrained(tiny_bert).eval()
-    with torch.inference_mode():
-        by_hand = [
-            model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy() for text in TEXTS[:2]
-        ]
-    np.testing.assert_allclose(plain.encode(TEXTS)[:2], by_hand, atol=1e-5)
+
+def changed(directory, target, change):
+    """A copy of an encoder with other weights."""
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(directory)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            change(parameter)
+    model.save_pretrained(copied(directory, target))
+    return target
 
 
 def test_order_and_values_do_not_depend_on_the_batch(plain):
@@ -61,36 +73,16 @@ def test_order_and_values_do_not_depend_on_the_batch(plain):
     assert plain.encode([]).shape == (0, 16)
 
 
-def test_settings_are_obeyed(tiny_bert, plain):
+def test_settings_are_obeyed_and_the_fingerprint_is_that_of_weights_and_settings(tiny_bert, plain, tmp_path):
     unit = TransformerEncoder(tiny_bert, settings=EncoderSettings(normalize=True))
     np.testing.assert_allclose(np.linalg.norm(unit.encode(TEXTS), axis=1), 1, atol=1e-5)
     first = TransformerEncoder(tiny_bert, settings=EncoderSettings(pooling="cls"))
     assert not np.allclose(first.encode(TEXTS[:1]), plain.encode(TEXTS[:1]))
     short = TransformerEncoder(tiny_bert, settings=EncoderSettings(max_tokens=5))
     np.testing.assert_array_equal(short.encode(["abc def"]), short.encode(["abc xyz"]))
-    fingerprints = {encoder.card.fingerprint for encoder in (unit, first, short, plain)}
-    assert len(fingerprints) == 4
-
-
-def test_the_fingerprint_is_that_of_the_weights(tiny_bert, plain, tmp_path):
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
+    other = TransformerEncoder(changed(tiny_bert, tmp_path / "other", lambda parameter: parameter.add_(1e-3)))
+    assert len({encoder.card.fingerprint for encoder in (unit, first, short, plain, other)}) == 5
     assert TransformerEncoder(tiny_bert, name="other").card.fingerprint == plain.card.fingerprint
-    model = AutoModel.from_pretrained(tiny_bert)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 1e-3
-    model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
-    assert TransformerEncoder(tmp_path).card.fingerprint != plain.card.fingerprint
-
-
-def copied(directory, target, *, without=()):
-    shutil.copytree(directory, target)
-    for name in without:
-        (target / name).unlink(missing_ok=True)
-    return target
 
 
 def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
@@ -111,30 +103,14 @@ def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
 
 @pytest.mark.parametrize(("value", "fault"), [(0.0, "gives (zeros|the same vector)"), (float("nan"), "not finite")])
 def test_an_encoder_with_weights_of_one_value_is_refused(tiny_bert, tmp_path, value, fault):
-    import torch
-    from transformers import AutoModel
-
-    model = AutoModel.from_pretrained(tiny_bert)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(value)
-    model.save_pretrained(copied(tiny_bert, tmp_path / "flat"))
     with pytest.raises(UserError, match=fault):
-        load_encoder(tmp_path / "flat")
+        load_encoder(changed(tiny_bert, tmp_path / "flat", lambda parameter: parameter.fill_(value)))
 
 
 FILES = [
-    *(
-        ("config.json", change)
-        for change in (
-            [],
-            {"num_hidden_layers": "two"},
-            {"hidden_size": -16},
-            {"vocab_size": 10**30},
-        )
-    ),
+    *(("config.json", change) for change in ([], {"num_hidden_layers": "two"}, {"hidden_size": -16}, "{")),
     *(("tokenizer.json", value) for value in ({"added_tokens": [{"id": -1}], "model": 5}, "[" * 100_000)),
-    *(("tokenizer_config.json", value) for value in (None, "{")),
+    ("tokenizer_config.json", None),
     *(("modules.json", value) for value in (5, [{"type": "x.Transformer", "path": 5}])),
     *(("sentence_bert_config.json", value) for value in ({"max_seq_length": "a"}, {"max_seq_length": 2})),
 ]
@@ -180,35 +156,37 @@ def test_a_hub_name_and_its_snapshot_are_one_encoder(tiny_bert, tmp_path, monkey
     assert TransformerEncoder(snapshot).card.source == str(snapshot)
 
 
-def test_statements_of_sentence_transformers_are_read(tmp_path):
+@pytest.mark.parametrize(
+    ("modules", "pooling", "length", "stated"),
+    [
+        (["Transformer", "Pooling", "Normalize"], None, 256, EncoderSettings("mean", True, 256)),
+        (["Transformer", "Pooling"], {"pooling_mode_cls_token": True}, None, EncoderSettings("cls")),
+        (["Transformer", "Pooling"], {"pooling_mode": "mean"}, None, EncoderSettings("mean")),
+        (["Transformer", "Pooling", "Dense"], None, None, None),
+    ],
+)
+def test_statements_of_sentence_transformers_are_read(tmp_path, modules, pooling, length, stated):
     assert stated_settings(tmp_path) == EncoderSettings()
-    state(tmp_path, ["Transformer", "Pooling", "Normalize"], length=256)
-    assert stated_settings(tmp_path) == EncoderSettings("mean", True, 256)
-    state(tmp_path, ["Transformer", "Pooling"], {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
-    assert stated_settings(tmp_path).pooling == "cls"
-    state(tmp_path, ["Transformer", "Pooling"], {"pooling_mode": "mean"})
-    assert stated_settings(tmp_path).pooling == "mean"
-    state(tmp_path, ["Transformer", "Pooling", "Dense"])
-    with pytest.raises(UnsupportedModulesError, match="Dense"):
-        stated_settings(tmp_path)
+    state(tmp_path, modules, pooling, length)
+    if stated is None:
+        with pytest.raises(UnsupportedModulesError, match="Dense"):
+            stated_settings(tmp_path)
+    else:
+        assert stated_settings(tmp_path) == stated
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path, tiny_bert):
-    with pytest.raises(UserError, match=r"no encoder directory .*missing"):
-        load_encoder(tmp_path / "missing")
-    with pytest.raises(UserError, match=r"no encoder 'nobody/no-such-encoder': not a directory here"):
-        load_encoder("nobody/no-such-encoder")
-    with pytest.raises(UserError, match=r"it has no config\.json"):
-        load_encoder(tmp_path)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be loaded"):
-        load_encoder(tmp_path)
-    (tmp_path / "config.json").write_bytes((tiny_bert / "config.json").read_bytes())
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_bytes((tiny_bert / name).read_bytes())
-    (tmp_path / "model.safetensors").write_bytes((tiny_bert / "model.safetensors").read_bytes()[:1000])
-    with pytest.raises(UserError, match="cannot be loaded"):
-        load_encoder(tmp_path)
+    (tmp_path / "empty").mkdir()
+    cut = copied(tiny_bert, tmp_path / "cut")
+    (cut / "model.safetensors").write_bytes((tiny_bert / "model.safetensors").read_bytes()[:1000])
+    for source, fault in (
+        (tmp_path / "missing", "no encoder directory .*missing"),
+        ("nobody/no-such-encoder", "no encoder 'nobody/no-such-encoder': not a directory here"),
+        (tmp_path / "empty", r"it has no config\.json"),
+        (cut, "cannot be loaded"),
+    ):
+        with pytest.raises(UserError, match=fault):
+            load_encoder(source)
 
 
 def test_an_encoder_of_the_users_own_is_checked(encoder):
@@ -243,3 +221,15 @@ def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, pla
     assert theirs.card.dim == ours.card.dim == 16
     np.testing.assert_allclose(ours.encode(texts), theirs.encode(texts), atol=1e-5)
     assert theirs.encode([]).shape == (0, 16)
+
+
+def test_another_precision_gives_near_vectors_and_opens_the_same_index(tmp_path, tiny_bert, animals):
+    exact, fast = load_encoder(tiny_bert), load_encoder(tiny_bert, precision="bfloat16", device="auto")
+    assert (exact.card.precision, fast.card.precision) == ("float32", "bfloat16")
+    assert exact.card.identity() == fast.card.identity()
+    texts = [passage.text for passage in animals]
+    first, second = exact.encode(texts), fast.encode(texts)
+    cosine = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    assert cosine.min() > 0.99
+    built = index_passages(animals, tmp_path / "index", encoder=fast)
+    assert [p.id for p in open_index(tmp_path / "index")(["honey"], 5)[0]] == [p.id for p in built(["honey"], 5)[0]]

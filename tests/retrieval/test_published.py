@@ -20,6 +20,8 @@ from retrieval.published import PublishedVectors, export_index
 from retrieval.vectors import GrowingMatrix
 
 PASSAGES = [Passage(f"p{n}", f"text {n % 7} number {n}", f"Title {n % 5}") for n in range(2_500)]
+
+
 IDS = [passage.id for passage in PASSAGES]
 
 
@@ -68,27 +70,22 @@ def test_an_index_of_published_vectors_is_that_of_the_encoder(
     assert found(["number 77"], 3) == open_index(tmp_path / "index", encoder)(["number 77"], 3)
 
 
-@pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many blocks are written before the import is interrupted; set it."""
-    append, blocks = GrowingMatrix.append, [100]
+def test_an_interrupted_import_ends_with_the_same_bytes(
+    tmp_path: Path, make_encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, left = GrowingMatrix.append, [100]  # blocks that are written before the import is interrupted
 
     def interrupted(self: GrowingMatrix, block: Any) -> None:
-        if blocks[0] == 0:
+        if left[0] == 0:
             raise KeyboardInterrupt
-        blocks[0] -= 1
+        left[0] -= 1
         append(self, block)
 
     monkeypatch.setattr(GrowingMatrix, "append", interrupted)
-    return blocks
-
-
-def test_an_interrupted_import_ends_with_the_same_bytes(tmp_path: Path, make_encoder: Any, left: list[int]) -> None:
     encoder = make_encoder()
     files = shards(tmp_path, vectors_of(encoder))
     index_passages(PASSAGES, tmp_path / "whole", encoder=encoder, vectors=files)
-    for blocks in (1, 2):
-        left[0] = blocks
+    for left[0] in (1, 2):
         with pytest.raises(KeyboardInterrupt):
             index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files)
     left[0] = 1  # all that is missing
@@ -107,25 +104,22 @@ class Evil:
         return os.mkdir, (self._path,)
 
 
-GLOBAL = b"\x80\x03cbuiltins\neval\nX\x01\x00\x00\x001\x85R."
+HOSTILE = {
+    "a call": lambda path: pickle.dumps((["a"], Evil(path))),
+    "a name": lambda _: b"\x80\x03cbuiltins\neval\nX\x01\x00\x00\x001\x85R.",
+    "nothing": lambda _: b"",
+    "a list": lambda _: pickle.dumps((["a"], [1.0])),
+    "two rows": lambda _: pickle.dumps((["a"], np.zeros((2, 3), np.float32))),
+    "objects": lambda _: pickle.dumps((["a"], np.array([[object()]]))),
+    "half": lambda _: pickle.dumps((IDS, np.zeros((len(IDS), 8), np.float32)))[:-4_000],
+    "a length beyond the file": lambda _: b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"x.",
+}
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda path: pickle.dumps((["a"], Evil(path))),
-        lambda _: GLOBAL,
-        lambda _: b"",
-        lambda _: pickle.dumps((["a"], [1.0])),
-        lambda _: pickle.dumps((["a"], np.zeros((2, 3), np.float32))),
-        lambda _: pickle.dumps((["a"], np.array([[object()]]))),
-        lambda _: pickle.dumps((IDS, np.zeros((len(IDS), 8), np.float32)))[:-4_000],
-        lambda _: b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"x.",
-    ],
-)
-def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(tmp_path: Path, make: Any) -> None:
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(tmp_path: Path, kind: str) -> None:
     made = tmp_path / "made"
-    (tmp_path / "passages_00").write_bytes(make(made))
+    (tmp_path / "passages_00").write_bytes(HOSTILE[kind](made))
     with pytest.raises(UserError, match="passages_00: no shard of ids and vectors: ") as found:
         PublishedVectors([tmp_path / "passages_00"])
     assert "\n" not in str(found.value)
@@ -182,10 +176,9 @@ def test_an_export_makes_the_same_index_again(tmp_path: Path, make_encoder: Any,
     assert again.where("year>=2005")(query, 5) == whole.where("year>=2005")(query, 5)
 
 
-def test_an_export_leaves_nothing_half_written(tmp_path: Path, sound_index: Any) -> None:
-    folder, *_ = sound_index
+def test_an_export_leaves_nothing_half_written(tmp_path: Path, index: Path) -> None:
     with pytest.raises(UserError):
-        export_index(folder, tmp_path / "no" / "folder" / "out.parquet")
+        export_index(index, tmp_path / "no" / "folder" / "out.parquet")
     with pytest.raises(UserError):
         export_index(tmp_path, tmp_path / "out.parquet")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]

@@ -1,8 +1,17 @@
+"""Exact and approximate search of vectors: equal to faiss to the bit; recall, filters, storage, changes of kind."""
+
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retrieval import Passage, UserError, index_passages, open_index
+from retrieval.build import compact_index, remove_passages
+from retrieval.compressed import CompressedIndex, build_compressed, factory_of
+from retrieval.encoders import EncoderCard
+from retrieval.index import load_manifest
 from retrieval.vectors import FlatIndex, GrowingMatrix, SegmentedIndex, as_float32, as_stored
 
 pytest.importorskip("faiss")
@@ -52,3 +61,128 @@ def test_a_matrix_keeps_the_rows_that_its_journal_vouches_for(tmp_path):
     assert GrowingMatrix(*place, 11, 3).done == 0  # of another shape
     place[1].write_text('{"rows": 99}')
     assert GrowingMatrix(*place, 10, 3).done == 0
+
+
+DIM = 32
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """Rows around centres, as the vectors of texts are."""
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((300, DIM))
+    rows = centres[random.integers(0, 300, 30_000)] + 0.5 * random.standard_normal((30_000, DIM))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def queries(vectors):
+    random = np.random.default_rng(1)
+    asked = vectors[random.choice(len(vectors), 100)] + 0.03 * random.standard_normal((100, DIM))
+    return asked.astype(np.float32)
+
+
+@pytest.fixture(scope="module", params=["rabitq", "ivf", "IVF64,Flat"])
+def built(request, vectors, tmp_path_factory):
+    file, flat = tmp_path_factory.mktemp("dense") / "dense.faiss", FlatIndex(vectors.astype(np.float16))
+    card = build_compressed(flat, factory_of(request.param, len(vectors), DIM), file, progress=False)
+    return CompressedIndex.open(file, flat, card), card
+
+
+def recall(found, exact):
+    return np.mean(
+        [len(set(a.tolist()) & set(b.tolist())) / len(b) for a, b in zip(found.rows, exact.rows, strict=True)]
+    )
+
+
+def test_the_stated_recall_is_reached_on_other_queries(built, vectors, queries):
+    index, card = built
+    exact = FlatIndex(vectors.astype(np.float16)).search(queries, 10)
+    found = index.search(queries, 10)
+    assert card.recall_low >= 0.9
+    assert recall(found, exact) >= card.recall_low - 0.03
+    same = found.rows[:, 0] == exact.rows[:, 0]
+    np.testing.assert_array_equal(found.scores[same, 0], exact.scores[same, 0])  # rescored exactly
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.05, 0.005, 0.0])
+def test_a_filter_keeps_its_recall_and_lets_nothing_else_through(built, vectors, queries, share):
+    index, _ = built
+    allowed = np.random.default_rng(2).random(len(vectors)) < share
+    exact = FlatIndex(vectors.astype(np.float16)).search(queries, 10, allowed)
+    found = index.search(queries, 10, allowed)
+    assert found.rows.shape == exact.rows.shape
+    assert allowed[found.rows[found.rows >= 0]].all()
+    if share:
+        assert recall(found, exact) >= 0.9
+
+
+class Numbered:
+    """The vector of a text is one of a matrix, by the number that the text ends with."""
+
+    card = EncoderCard("numbered", "1", DIM)
+
+    def __init__(self, vectors):
+        self.vectors, self.calls = vectors, 0
+
+    def encode(self, texts, batch_size=64):
+        self.calls += 1
+        return self.vectors[[int(text.split()[-1]) for text in texts]]
+
+
+def test_a_change_of_kind_encodes_nothing(tmp_path, vectors):
+    encoder, index = Numbered(vectors), tmp_path / "index"
+    passages = [Passage(str(n), f"text {n}") for n in range(3000)]
+    index_passages(passages, index, encoder=encoder)
+    exact = open_index(index, encoder)(["text 7"], 5)
+    encoder.calls = 0
+    for kind in ("rabitq", "flat", "ivf"):
+        if kind == "rabitq":
+            index_passages(passages, index, encoder=encoder, kind=kind)
+        else:
+            compact_index(index, kind=kind)
+        assert encoder.calls == 0
+        manifest = load_manifest(index)
+        assert manifest.kind == kind
+        assert (manifest.dense is None) == (kind == "flat")
+        assert len(list((index / "parts").glob("*dense*"))) == (kind != "flat")
+        assert open_index(index, encoder)(["text 7"], 5)[0][0] == exact[0][0]
+        encoder.calls = 0
+    index_passages(passages, index, encoder=encoder)  # says nothing of a kind: it stays
+    assert load_manifest(index).kind == "ivf"
+    remove_passages(index, ["7"])
+    assert "7" not in [p.id for p in open_index(index, encoder)(["text 7"], 50)[0]]
+    compact_index(index)
+    assert load_manifest(index).dense.factory.startswith("RR32,IVF")
+    assert "7" not in [p.id for p in open_index(index, encoder)(["text 7"], 50)[0]]
+
+
+def test_int8_is_a_quarter_of_the_disk_and_finds_the_same(tmp_path, vectors):
+    encoder, index = Numbered(vectors), tmp_path / "index"
+    passages = [Passage(str(n), f"text {n}") for n in range(3000)]
+    index_passages(passages, index, encoder=encoder, kind="ivf", storage="float32")
+    exact = open_index(index, encoder, mode="dense")(["text 7"], 5)[0]
+    encoder.calls = 0
+    for change in (compact_index, compact_index, lambda place, **_: remove_passages(place, ["9"]), compact_index):
+        change(index, storage="int8")  # the second changes nothing, the last writes the int8 vectors again
+        found = open_index(index, encoder, mode="dense")(["text 7"], 5)[0]
+        assert [p.id for p in found] == [p.id for p in exact]
+        assert [p.score for p in found] == pytest.approx([p.score for p in exact], abs=0.005)
+        rows = np.load(index / "vectors.npy")
+        assert rows.itemsize == DIM + 4
+        assert np.abs(as_float32(rows[:7]) - vectors[:7]).max() <= np.abs(vectors[:7]).max() / 253
+    assert encoder.calls == 4  # for the searches
+    assert len(rows) == 2999
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "", "IVF99999999,Flat", "PQ7"])
+def test_a_kind_that_cannot_be_is_one_line(tmp_path, vectors, kind):
+    passages = [Passage(str(n), f"text {n}") for n in range(100)]
+    with pytest.raises(UserError, match="kind="):
+        index_passages(passages, tmp_path / "i", encoder=Numbered(vectors), kind=kind)
+
+
+def test_auto_goes_by_size():
+    found = [factory_of("auto", rows, 8) for rows in (50_000, 50_001, 500_001)]
+    assert found == ["", "RaBitQfs", "RR8,IVF1024,RaBitQfs"]

@@ -1,0 +1,244 @@
+"""What a user can name in the place of a file, and what a file can hold: rows, or one line, in bounded time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tracemalloc
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retrieval import Passage, UserError, build_index, index_passages, open_index
+from retrieval.readers import markdown_sections, read_files
+from retrieval.reading import parse_json, read_json, read_lines, read_whole
+from retrieval.splitting import Splitting
+from selfrag.jsonl import read_jsonl
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def passages(*files, **options):
+    return [row.passage for row in read_files(files, Splitting(**options) if options else None)]
+
+
+def one_line(call, *arguments):
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    assert len(message) < 2100
+    return message
+
+
+def loop(folder, name):
+    (folder / name).symlink_to(folder / f"other-{name}")
+    (folder / f"other-{name}").symlink_to(folder / name)
+    return folder / name
+
+
+HOSTILE_PATHS = {
+    "link loop": loop,
+    "below a link loop": lambda folder, name: loop(folder, f"loop-{name}") / name,
+    "NUL": lambda folder, name: f"a\0{name}",
+    "lone surrogate": lambda folder, name: f"\ud800{name}",
+    "name too long": lambda folder, name: folder / ("n" * 300 + name),
+    "path too long": lambda folder, name: folder / ("d/" * 3000 + name),
+    "pipe": lambda folder, name: os.mkfifo(folder / name) or folder / name,
+    "device": lambda folder, name: (folder / name).symlink_to("/dev/zero") or folder / name,
+    "no such home": lambda folder, name: f"~no-such-user-here/{name}",
+    "below a file": lambda folder, name: (folder / "f").write_text("x") and folder / "f" / name,
+    "dangling link": lambda folder, name: (folder / name).symlink_to(folder / "gone") or folder / name,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_PATHS)
+def test_a_path_where_nothing_can_be_is_one_line(tmp_path, kind, encoder, animals):
+    path = HOSTILE_PATHS[kind](tmp_path, "index.jsonl")
+    one_line(read_files, [path])
+    one_line(lambda: list(read_jsonl(path, dict)))
+    one_line(open_index, path, encoder)
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "b"}')
+    one_line(lambda: build_index([tmp_path / "rows.jsonl"], tmp_path / "i", encoder=path))
+    assert not (tmp_path / "i").exists()
+    assert not (tmp_path / "i.building").exists()
+    if kind != "dangling link":
+        before = sorted(tmp_path.iterdir())
+        one_line(lambda: index_passages(animals, path, encoder=encoder))
+        assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"a": NaN}', "NaN is no JSON value"),
+        ('{"a": 1, "a": 2}', "the key 'a' occurs twice"),
+        ("1" * 5000, "Exceeds the limit"),
+        ("", "not JSON"),
+        ('"a\nb"', "not JSON"),
+    ],
+)
+def test_json_is_read_strictly(text, fault):
+    assert one_line(parse_json, text, "file:3").startswith("file:3: ")
+    assert fault in one_line(parse_json, text, "file:3")
+
+
+WANTED = [Passage("1", 'He said "hi",\nthen left.', "A, b"), Passage("x", "Ünïcode 京", "")]
+
+
+def test_all_tables_give_the_same_rows(tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = [{"id": row.id, "title": row.title, "text": row.text} for row in WANTED]
+    jsonl = write(tmp_path / "a.jsonl", "\ufeff" + "\n\n".join(map(json.dumps, rows)) + "\r\n")
+    csv = write(tmp_path / "a.csv", 'id,title,text\r\n1,"A, b","He said ""hi"",\nthen left."\r\nx,,Ünïcode 京\r\n')
+    tsv = write(tmp_path / "a.tsv", 'text\tid\ttitle\n"He said ""hi"",\nthen left."\t1\tA, b\nÜnïcode 京\tx\t\n')
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    packed = write(tmp_path / "a.jsonl.gz", gzip.compress(jsonl.read_bytes()))
+    for file in (jsonl, csv, tsv, tmp_path / "a.parquet", packed):
+        assert passages(file) == WANTED, file
+
+
+def test_rows_know_their_place_and_byte_order_marks_are_no_text(tmp_path):
+    file = write(tmp_path / "a.csv", 'id,text\n1,"two\nlines"\n2,b\n')
+    assert [str(row.place) for row in read_files([file])] == [f"{file}:2", f"{file}:4"]
+    assert read_json(write(tmp_path / "a.json", b"\xef\xbb\xbf[1]")) == [1]
+    assert read_whole(write(tmp_path / "a.txt", b"\xef\xbb\xbfa\r\nb\r")) == "a\nb\n"
+
+
+HEAD = '{"id": "0", "text": "fine"}\n'
+BAD_FILES = [
+    *(
+        ("a.jsonl", HEAD + line, fault)
+        for line, fault in (
+            ('{"id": "1", "text": "t"', ":2: not JSON"),
+            ("[1]", ":2: list where an object"),
+            ("[" * 100_000, ":2: JSON that cannot be read"),
+            ('{"id": "1"}', ":2: no text"),
+            ('{"id": "1", "text": 5}', ":2: text must be text, not int"),
+            ('{"id": "1", "text": "t", "title": ["x"]}', ":2: title must be text, not list"),
+        )
+    ),
+    ("a.csv", "", ": the header must name the columns id and text"),
+    ("a.csv", "id,text,text\n1,2,3\n", ": the header names text more than once"),
+    ("a.csv", "id,text\n1,a,b\n", ":2: 3 fields where the header has 2"),
+    ("a.csv", "id,text\n1," + "x" * 200_000 + "\n", "very long texts are better given as jsonl"),
+    *((name, b"id,text\ncaf\xe9", ":2: not UTF-8 (byte 0xe9 at offset 11)") for name in ("a.csv", "a.txt", "a.md")),
+    ("a.jsonl", HEAD.encode() + b"caf\xe9", f":2: not UTF-8 (byte 0xe9 at offset {len(HEAD) + 3})"),
+    # UTF-16 of plain letters is valid UTF-8 with NUL bytes: it would be indexed as words with holes.
+    *((name, "id,text\n1,words\n".encode("utf-16-le"), "iconv -f utf-16") for name in ("a.txt", "a.csv", "a.jsonl")),
+    ("a.txt.gz", gzip.compress(b"text" * 999)[:-9], "damaged gzip"),
+    ("a.parquet", b"no parquet", "not a readable Parquet"),
+    ("a.txt", " \n", "the file is empty"),
+    ("a.jsonl", "\n", "no rows"),
+    ("a.jsonl.gz", gzip.compress((b" " * 65_535 + b"\n") * 320), "unpacks to more than 16 MiB"),
+    ("a.txt.gz", gzip.compress(b"a" * (20 << 20)), "unpacks to more than 16 MiB"),
+    ("a.csv.gz", gzip.compress(b"x" * (20 << 20)), "unpacks to more than 16 MiB"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "fault"), BAD_FILES, ids=lambda value: str(value)[:30])
+def test_a_bad_file_is_one_line_that_names_it(tmp_path, name, content, fault):
+    message = one_line(passages, write(tmp_path / name, content))
+    assert message.startswith(str(tmp_path / name))
+    assert fault in message
+
+
+def test_bad_files_are_named_before_any_row_is_read(tmp_path):
+    good = write(tmp_path / "good.txt", "Some text.")
+    assert "no files" in one_line(read_files, [])
+    assert "no file" in one_line(read_files, [good, tmp_path / "missing.txt"])
+    assert "no reader for '.odt'; known: .jsonl" in one_line(read_files, [good, tmp_path / "x.odt"])
+    assert "unpack it first" in one_line(read_files, [write(tmp_path / "x.pdf.gz", "")])
+    assert "given twice" in one_line(passages, good, tmp_path / "." / "good.txt")
+
+
+def test_a_long_message_keeps_its_beginning_and_its_end(tmp_path):
+    message = one_line(passages, write(tmp_path / "a.jsonl", json.dumps({f"field {n}": 1 for n in range(50_000)})))
+    assert message.startswith(f"{tmp_path / 'a.jsonl'}:1: no id")
+    assert message.endswith("field 49999)")
+
+
+TABLES, DOCUMENTS = ("a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.jsonl.gz"), ("a.txt", "a.md.gz")
+
+
+BYTES = st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace"))
+
+
+@pytest.mark.parametrize("names", [TABLES, DOCUMENTS])
+@settings(max_examples=15)  # of each of the names
+@given(data=BYTES)
+def test_any_bytes_are_rows_or_one_line(tmp_path_factory, names, data):
+    folder = tmp_path_factory.mktemp("bytes", numbered=True)
+    for name in names:
+        (folder / name).write_bytes(data)
+        try:
+            rows = list(read_files([folder / name]))
+        except UserError as error:
+            rows = str(error)
+        if isinstance(rows, str):
+            assert "\n" not in rows
+        else:
+            assert all(row.passage.text.strip() for row in rows)
+
+
+def test_a_line_without_end_is_refused_before_memory_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("retrieval.reading._MOST", 1 << 22)
+    with (tmp_path / "a.jsonl").open("wb") as file:
+        file.truncate(1 << 40)  # takes no space
+    assert "a line of more than 4 MiB" in one_line(lambda: list(read_lines(tmp_path / "a.jsonl")))
+    (tmp_path / "a.jsonl").rename(tmp_path / "a.txt")
+    assert "more than 4 MiB" in one_line(read_whole, tmp_path / "a.txt")
+
+
+LINEAR = 8  # of 4 for linear and 16 for quadratic work
+
+
+@pytest.mark.parametrize("piece", ["[", "*a_ ", "# a\n", "> a\n", "[a]: b\n"])
+def test_the_time_of_markdown_grows_as_the_text(growth, piece):
+    for head in ("",) if "\n" in piece else ("", "# "):
+        size = 6_000 if "\n" in piece else 20_000
+        make = partial(lambda head, size: head + (piece * size)[:size], head)
+        assert growth(make, lambda text: markdown_sections(text, "doc"), size) < LINEAR
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "size"),
+    [
+        *(("a.txt", lambda size, piece=piece: (piece * size)[:size], 40_000) for piece in ("A b c. ", "x", "a\n \n")),
+        ("a.jsonl", lambda size: "".join(f'{{"id": "p{n}", "text": "passage {n}"}}\n' for n in range(size)), 10_000),
+        ("a.csv", lambda size: f"{','.join(f'column {n}' for n in range(size))},id,text\n1\n", 30_000),
+    ],
+)
+def test_the_time_of_reading_grows_as_the_file(growth, tmp_path, name, make, size):
+    def made(size):
+        (tmp_path / str(size)).mkdir(exist_ok=True)
+        return write(tmp_path / str(size) / name, make(size))
+
+    def read(path):
+        with suppress(UserError):
+            list(read_files([path]))
+
+    assert growth(made, read, size) < LINEAR
+
+
+def test_rows_are_read_without_holding_the_file(tmp_path):
+    row = '{{"id": "p{}", "text": "' + "word " * 100 + '"}}\n'
+    path = write(tmp_path / "a.jsonl", "".join(map(row.format, range(12_000))))
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_files([path])) == 12_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert path.stat().st_size > 6_000_000
+    assert peak < 2_000_000

@@ -1,0 +1,303 @@
+"""An index is built, built again after an interruption, and changed: added to, removed from, made one segment."""
+
+from __future__ import annotations
+
+import errno
+import json
+import pickle
+import sys
+from contextlib import nullcontext
+
+import pytest
+
+import retrieval.build
+from retrieval import Passage, UserError, build_index, index_passages, open_index
+from retrieval.atomic import locked_directory
+from retrieval.build import add_passages, compact_index, remove_passages, verify_index
+from retrieval.encoders import Template
+from retrieval.index import load_manifest
+from selfrag import cluster
+from selfrag.cluster import Actors, RayEncoder
+from selfrag.errors import MissingExtraError
+
+FOX = Passage("fox", "A fox steals honey from the hive.", "Fox")
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def found(index, encoder, query="honey", k=9):
+    return [passage.id for passage in open_index(index, encoder)([query], k)[0]]
+
+
+def test_files_become_an_index_that_opens_and_the_same_build_again_does_nothing(tmp_path, encoder):
+    (tmp_path / "a.jsonl").write_text('{"id": "bee", "text": "Bees make honey."}\n')
+    (tmp_path / "b.csv").write_text("id,title,text\ndog,Dog,A dog barks.\n")
+    built = build_index([tmp_path / "a.jsonl", tmp_path / "b.csv"], tmp_path / "index", encoder=encoder)
+    assert [p.id for p in built(["honey"], 2)[0]] == ["bee", "dog"]
+    assert built(["honey"], 2) == open_index(tmp_path / "index", encoder)(["honey"], 2)
+    assert names(tmp_path) == ["a.jsonl", "b.csv", "index"]
+    assert names(tmp_path / "index") == ["corpus", "manifest.json", "parts", "vectors.npy"]
+    manifest = (tmp_path / "index" / "manifest.json").stat().st_mtime_ns
+    encoder.texts.clear()
+    index_passages(list(built.corpus), tmp_path / "index", encoder=encoder)
+    assert encoder.texts == []
+    assert (tmp_path / "index" / "manifest.json").stat().st_mtime_ns == manifest
+
+
+@pytest.mark.parametrize("change", ["passages", "encoder", "template"])
+def test_another_build_replaces_the_index(tmp_path, index, animals, make_encoder, change):
+    other = make_encoder(fingerprint="words-2" if change == "encoder" else "words-1")
+    passages = animals[:3] if change == "passages" else animals
+    template = Template("{text}") if change == "template" else None
+    index_passages(passages, index, encoder=other, template=template)
+    assert len(other.texts) == len(passages)
+    assert len(open_index(index, other).corpus) == len(passages)
+    assert names(tmp_path) == ["index"]
+
+
+@pytest.fixture
+def many(monkeypatch):
+    monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
+    return [Passage(str(n), f"passage number {n} " + "word " * (n % 7)) for n in range(95)]
+
+
+@pytest.mark.parametrize("blocks", [0, 5])
+def test_an_interrupted_build_continues_to_the_same_index(tmp_path, many, make_encoder, blocks):
+    index_passages(many, tmp_path / "whole", encoder=make_encoder())
+    with pytest.raises(KeyboardInterrupt):
+        index_passages(many, tmp_path / "index", encoder=make_encoder(fail_after=blocks))
+    assert "index" not in names(tmp_path)
+    with pytest.raises(UserError, match=r"is not finished: its build was interrupted .*run the same build again"):
+        open_index(tmp_path / "index", make_encoder())
+    again = make_encoder()
+    index_passages(many, tmp_path / "index", encoder=again)
+    assert len(again.texts) == 95 - 10 * blocks
+    for file in ("vectors.npy", "manifest.json", "corpus/passages.arrow", "corpus/manifest.json"):
+        assert (tmp_path / "index" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+    assert names(tmp_path) == ["index", "whole"]
+
+
+def test_an_interrupted_build_of_something_else_is_not_continued(tmp_path, many, make_encoder):
+    with pytest.raises(KeyboardInterrupt):
+        index_passages(many, tmp_path / "index", encoder=make_encoder(fail_after=3))
+    changed = [*many[:-1], Passage("94", "another text")]
+    again = make_encoder()
+    retriever = index_passages(changed, tmp_path / "index", encoder=again)
+    assert len(again.texts) == 95
+    assert retriever(["another text"], 1)[0][0].id == "94"
+
+
+def test_an_index_that_could_not_be_put_in_place_is_not_encoded_again(tmp_path, many, make_encoder, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("retrieval.index.publish", full)
+        with pytest.raises(UserError, match="no space left while writing"):
+            index_passages(many, tmp_path / "index", encoder=make_encoder())
+    again = make_encoder()
+    index_passages(many, tmp_path / "index", encoder=again)
+    assert again.texts == []
+    assert len(open_index(tmp_path / "index", again).corpus) == 95
+
+
+def test_a_bad_row_leaves_nothing_or_the_older_index(tmp_path, animals, encoder):
+    (tmp_path / "bad.jsonl").write_text('{"id": "a", "text": "x"}\n{"id": "b"}\n')
+    for there in ([], ["index"]):
+        with pytest.raises(UserError, match=r"bad\.jsonl:2: no text"):
+            build_index([tmp_path / "bad.jsonl"], tmp_path / "index", encoder=encoder)
+        assert names(tmp_path) == ["bad.jsonl", *there]
+        index_passages(animals, tmp_path / "index", encoder=encoder)
+    assert len(open_index(tmp_path / "index", encoder).corpus) == 5
+
+
+def test_another_encoder_is_refused(tmp_path, index, encoder, make_encoder):
+    said = r"was built with another encoder: 'words' \(words-1\), not 'words' \(words-9\)"
+    with pytest.raises(UserError, match=said):
+        open_index(index, make_encoder(fingerprint="words-9"))
+    with pytest.raises(UserError, match="must be passed as encoder="):
+        open_index(index)
+    with pytest.raises(UserError, match=r"no index at .*nowhere; build it first, for example: selfrag index build"):
+        open_index(tmp_path / "nowhere", encoder)
+
+
+def test_two_builders_of_one_index_do_not_meet(tmp_path, animals, encoder):
+    with locked_directory(tmp_path / "index.building"), pytest.raises(UserError, match="another process is writing"):
+        index_passages(animals, tmp_path / "index", encoder=encoder)
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+
+
+def test_an_index_that_a_killed_build_had_set_aside_opens(tmp_path, animals, encoder):
+    """As after a kill between the two renames with which another index was to take its place."""
+    found = index_passages(animals, tmp_path / "index", encoder=encoder)(["honey"], 2)
+    (tmp_path / "index").rename(tmp_path / ".index.0123abcd.old")
+    (tmp_path / "index.building").mkdir()
+    assert open_index(tmp_path / "index", encoder)(["honey"], 2) == found
+    assert names(tmp_path) == ["index", "index.building"]
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.setattr("retrieval.readers._SETTLED", 0.0)
+    monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(f'{{"id": "{n}", "text": "passage {n}"}}\n' for n in range(40)))
+    return file
+
+
+@pytest.mark.parametrize("blocks", [2, None])
+def test_files_that_did_not_change_are_not_read_again(tmp_path, table, make_encoder, monkeypatch, blocks):
+    with nullcontext() if blocks is None else pytest.raises(KeyboardInterrupt):
+        build_index([table], tmp_path / "index", encoder=make_encoder(fail_after=blocks))
+    again = make_encoder()
+    with monkeypatch.context() as patch:
+        patch.setattr("retrieval.readers.read_lines", lambda path: pytest.fail("read again"))
+        assert len(build_index([table], tmp_path / "index", encoder=again).corpus) == 40
+    assert len(again.texts) == (20 if blocks else 0)
+    table.write_text('{"id": "new", "text": "another"}\n')
+    assert len(build_index([table], tmp_path / "index", encoder=again).corpus) == 1
+
+
+def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
+    before = found(index, encoder, "fox honey")
+    encoder.texts.clear()
+    assert add_passages(index, [FOX, Passage("elk", "An elk eats moss.")], encoder=encoder) == 2
+    assert encoder.texts == ["Fox A fox steals honey from the hive.", "An elk eats moss."]
+    after = found(index, encoder, "fox honey")
+    assert after[0] == "fox"
+    assert [one for one in after if one not in ("fox", "elk")] == before
+    assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
+    with pytest.raises(UserError, match="id 'bee' is in the index; remove that passage first"):
+        add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
+    remove_passages(index, ["bee"])
+    add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
+    assert "bee" in found(index, encoder, "bee")
+
+
+def test_a_removed_passage_is_never_found(index, encoder, animals):
+    assert remove_passages(index, ["bee", "ant"]) == 2
+    assert set(found(index, encoder)) == {"cat", "dog", "owl"}
+    with pytest.raises(UserError, match=r"no passage 'bee' in index .*; nothing was removed"):
+        remove_passages(index, ["cat", "bee"])
+    assert remove_passages(index, ["owl"]) == 1
+    assert set(found(index, encoder)) == {"cat", "dog"}
+    compact_index(index)
+    assert set(found(index, encoder)) == {"cat", "dog"}
+    assert remove_passages(index, ["cat", "dog"]) == 2
+    assert found(index, encoder) == []
+    with pytest.raises(UserError, match="an empty corpus cannot be searched"):
+        compact_index(index)
+    add_passages(index, animals, encoder=encoder)
+    assert len(found(index, encoder)) == 5
+
+
+def test_compaction_gives_the_index_that_a_new_build_gives(tmp_path, index, encoder, animals):
+    add_passages(index, [FOX], encoder=encoder)
+    remove_passages(index, ["dog"])
+    calls = encoder.calls
+    compact_index(index)
+    assert encoder.calls == calls
+    rest = [passage for passage in [*animals, FOX] if passage.id != "dog"]
+    index_passages(rest, tmp_path / "new", encoder=encoder)
+    for file in ("vectors.npy", "corpus/passages.arrow"):
+        assert (index / file).read_bytes() == (tmp_path / "new" / file).read_bytes()
+    assert open_index(index, encoder)(["honey"], 5) == open_index(tmp_path / "new", encoder)(["honey"], 5)
+    assert sorted(path.name for path in index.iterdir()) == ["corpus", "manifest.json", "parts", "vectors.npy"]
+
+
+def test_a_reader_keeps_its_generation(index, encoder):
+    reader = open_index(index, encoder)
+    before = reader(["honey"], 9)
+    add_passages(index, [FOX], encoder=encoder)
+    remove_passages(index, ["bee"])
+    second = open_index(index, encoder)
+    between = second(["honey"], 9)
+    compact_index(index, storage="float16")
+    assert reader(["honey"], 9) == before
+    assert second(["honey"], 9) == between
+    assert load_manifest(index).generation == 4
+
+
+def test_a_reader_that_opens_while_the_index_changes_opens_again(index, encoder, monkeypatch):
+    real = retrieval.index._opened
+
+    def changed(path, manifest):
+        monkeypatch.setattr("retrieval.index._opened", real)
+        remove_passages(index, ["bee"])
+        raise UserError("a file is missing")
+
+    monkeypatch.setattr("retrieval.index._opened", changed)
+    assert "bee" not in found(index, encoder)
+
+
+def test_an_interrupted_addition_continues(index, make_encoder, monkeypatch):
+    monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
+    many = [Passage(f"new {n}", f"passage number {n}") for n in range(45)]
+    with pytest.raises(KeyboardInterrupt):
+        add_passages(index, many, encoder=make_encoder(fail_after=3))
+    assert len(open_index(index, make_encoder()).corpus) == 5
+    with monkeypatch.context() as patch:  # killed where only the manifest is missing
+        patch.setattr("retrieval.build.next_generation", lambda *_: 1 / 0)
+        again = make_encoder()
+        with pytest.raises(ZeroDivisionError):
+            add_passages(index, many, encoder=again)
+        assert len(again.texts) == 15
+    assert len(open_index(index, make_encoder()).corpus) == 5
+    last = make_encoder()
+    assert add_passages(index, many, encoder=last) == 45
+    assert last.texts == []
+    assert len(open_index(index, last).corpus) == 50
+
+
+def test_an_index_of_the_older_format_opens_and_can_be_changed(index, encoder, animals):
+    values = json.loads((index / "manifest.json").read_text())
+    for name in ("generation", "added", "removed", "dense", "language", "checksums", "inputs", "digest"):
+        del values[name]
+    del values["encoder"]["precision"]
+    (index / "manifest.json").write_text(json.dumps(values | {"format": "selfrag-index-1", "kind": "flat"}))
+    assert found(index, encoder)[0] == "bee"
+    encoder.texts.clear()
+    index_passages(animals, index, encoder=encoder)
+    assert encoder.texts == []  # it is not built again
+    add_passages(index, [FOX], encoder=encoder)
+    remove_passages(index, ["bee"])
+    encoder.texts.clear()
+    compact_index(index)
+    assert found(index, encoder)[0] == "fox"
+    assert verify_index(index).checksums
+
+
+@pytest.fixture
+def _actors_here(monkeypatch):
+    """What Ray does: actors take turns, all crosses as bytes, rows come back in any order, an error at the end."""
+
+    def on_actors(rows, worker, arguments, actors):
+        workers = [worker(*arguments) for _ in range(actors.workers)]
+        done = [workers[n % len(workers)](pickle.loads(pickle.dumps(row))) for n, row in enumerate(rows)]
+        yield from reversed(done)
+        if error := next((row["error"] for row in done if row["error"]), ""):
+            raise UserError(error)
+
+    monkeypatch.setattr(cluster, "on_actors", on_actors)
+    monkeypatch.setattr(cluster, "require_ray", lambda: None)
+    monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 2)
+
+
+@pytest.mark.usefixtures("_actors_here")
+def test_ray_actors_give_the_bytes_of_a_local_build_and_one_with_another_encoder_is_refused(
+    tmp_path, animals, make_encoder
+):
+    index_passages(animals, tmp_path / "local", encoder=make_encoder())
+    index_passages(animals, tmp_path / "ray", encoder=RayEncoder(make_encoder(), make_encoder, Actors(4)))
+    assert (tmp_path / "ray/vectors.npy").read_bytes() == (tmp_path / "local/vectors.npy").read_bytes()
+    other = RayEncoder(make_encoder(), lambda: make_encoder(fingerprint="words-2"), Actors(2))
+    with pytest.raises(UserError, match="a worker has another encoder than 'words'"):
+        index_passages(animals, tmp_path / "index", encoder=other)
+
+
+def test_without_ray_the_extra_is_named(monkeypatch, make_encoder):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"ray is not installed; run: .*ray"):
+        RayEncoder(make_encoder(), make_encoder, Actors(1))
