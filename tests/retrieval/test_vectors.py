@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -60,6 +62,10 @@ def test_a_matrix_keeps_the_rows_that_its_journal_vouches_for(tmp_path):
     np.testing.assert_array_equal(np.load(place[0]), vectors)
     assert GrowingMatrix(*place, 11, 3).done == 0  # of another shape
     place[1].write_text('{"rows": 99}')
+    assert GrowingMatrix(*place, 10, 3).done == 0
+    np.save(place[0], vectors)
+    os.truncate(place[0], place[0].stat().st_size - 1)
+    place[1].write_text('{"rows": 10}')
     assert GrowingMatrix(*place, 10, 3).done == 0
 
 
