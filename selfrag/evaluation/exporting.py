@@ -66,9 +66,6 @@ def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int 
 
     `data` is the folder of the data file, if it is no longer where the run read it; `seed` is that of the
     bootstrap.
-
-    Raises:
-        UserError: no such run or file, it is not finished, its data has gone or changed.
     """
     run, manifest = read_run(folder, [name]), read_manifest(folder)
     found, entry = run.files[name], manifest["files"][name]
@@ -80,11 +77,7 @@ def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int 
 
 
 def write_inspect(source: Source, folder: Path) -> Path:
-    """Write the log of one file; its name has the form by which inspect-ai finds logs.
-
-    Raises:
-        UserError: the data and the records disagree, or the folder cannot be written.
-    """
+    """Write the log of one file; its name has the form by which inspect-ai finds logs."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     names = "-".join(re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in (source.name, source.system))
@@ -187,9 +180,6 @@ def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
     """Write `results_DATE.json` and `samples_TASK_DATE.jsonl` below `folder/MODEL`; the path of the results.
 
     The filter is always `none`, as nothing is cut out of an answer here.
-
-    Raises:
-        UserError: no file, data and records disagree, or the folder cannot be written.
     """
     if not sources:
         raise UserError("no file to export; the run has none")

@@ -196,11 +196,7 @@ class Output:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Output | None:
-        """The output in a record of a run; None if the item failed.
-
-        Raises:
-            UserError: the record is damaged.
-        """
+        """The output in a record of a run; None if the item failed."""
         if record.get("error"):
             return None
         try:

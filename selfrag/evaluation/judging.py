@@ -200,11 +200,7 @@ def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
 
 
 def families(names: Sequence[str]) -> tuple[str, ...]:
-    """What has to be computed for figures, or families, of these names.
-
-    Raises:
-        UserError: an unknown name; lists the known ones.
-    """
+    """What has to be computed for figures, or families, of these names."""
     found = dict.fromkeys(_FAMILY.get(name, name) for name in names)
     for name in found:
         if name not in FAMILIES:
@@ -306,21 +302,13 @@ def _traced(path: Path, wanted: Set[str]) -> Iterator[tuple[str, dict[str, Passa
 
 
 def official_input(folder: Path, name: str, load: Load, path: Path) -> int:
-    """Write a file of a run as the official FactScore tool reads it; returns the number of lines.
-
-    Raises:
-        UserError: as `judgeable`, or an item has no topic.
-    """
+    """Write a file of a run as the official FactScore tool reads it; returns the number of lines."""
     _, records = judgeable(folder, name, load)
     return write_input(path, [one.item for one in records], {one.item.id: one.output for one in records})
 
 
 def official_output(folder: Path, name: str, load: Load, path: Path) -> Judged:
-    """Read what the official FactScore tool says about a file of a run, and write it beside the records.
-
-    Raises:
-        UserError: as `judgeable`, or the tool's file is damaged or of other answers.
-    """
+    """Read what the official FactScore tool says about a file of a run, and write it beside the records."""
     _, records = judgeable(folder, name, load)
     facts = read_output(path, [one.item for one in records])
     judged = facts_judged(records, facts, OFFICIAL, {"kind": OFFICIAL, "output": sha256(path)})

@@ -424,11 +424,7 @@ class Given:
 
     @classmethod
     def marked(cls, path: Path, mark: str) -> Given:
-        """A file read as a run's manifest says: `mark` is the `preset` of its task, or empty.
-
-        Raises:
-            UserError: unknown task or protocol.
-        """
+        """A file read as a run's manifest says: `mark` is the `preset` of its task, or empty."""
         if not mark:
             return cls(path)
         name, _, protocol = mark.partition("/")

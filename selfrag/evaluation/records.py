@@ -44,11 +44,7 @@ class RunDirectory:
         _same(self._values["identity"], plain, folder)
 
     def admit(self, file: TaskFile, settings: Mapping[str, Any]) -> None:
-        """Note a file before its first item is run.
-
-        Raises:
-            UserError: the run holds records of another file of this name, or with other settings.
-        """
+        """Note a file before its first item is run."""
         entry = {
             "sha256": file.sha256,
             "rows": file.rows,
@@ -63,9 +59,6 @@ class RunDirectory:
         """Note records of any kind before the first of them is made.
 
         `entry` is everything that decides the records; `task` with its `kind` and `metrics` among it.
-
-        Raises:
-            UserError: the run holds records of this name that were made otherwise.
         """
         plain = json.loads(json.dumps(entry))
         known = self._values["files"].get(name)
@@ -85,11 +78,7 @@ class RunDirectory:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a run directory.
-
-    Raises:
-        UserError: there is none, or it is damaged.
-    """
+    """The manifest of a run directory."""
     path = folder / MANIFEST
     if not path.exists():
         raise UserError(f"{folder} holds no run: {MANIFEST} is missing")
@@ -163,11 +152,7 @@ class RecordFile:
         return frozenset(self._kept)
 
     def append(self, record: Mapping[str, Any], spent: Spent) -> None:
-        """Write one record, which has an `id`; it survives the death of the process from here on.
-
-        Raises:
-            UserError: the disk is full; what was written before is kept.
-        """
+        """Write one record, which has an `id`; it survives the death of the process from here on."""
         self._log.append(_line(record, spent))
         self._keep(record, spent)
 
@@ -212,11 +197,7 @@ class RecordFile:
 
 
 def item_id(record: Mapping[str, Any]) -> str:
-    """Id of the item that a record is of.
-
-    Raises:
-        UserError: it has none, so it is no record.
-    """
+    """Id of the item that a record is of."""
     found = record.get("id")
     if not isinstance(found, str):
         raise UserError(NO_RECORD)
@@ -245,9 +226,6 @@ def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | No
     """How many items of a finished run failed, and why one of them did; None where none did.
 
     `results` are, for each file of it by name, what was counted, `failed` among it.
-
-    Raises:
-        UserError: as `read_records`.
     """
     total = sum(found["failed"] for found in results.values())
     if not total:
@@ -266,9 +244,6 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
     """Items by id, before any evidence was searched for them.
 
     The data file is in the folder `data` now; by default where the run read it.
-
-    Raises:
-        UserError: the run has no such file, the data file is gone or has changed, or cannot be read.
     """
     entry = file_entry(read_manifest(folder), folder, name)
     path = Path(str(entry.get("path", "")))

@@ -373,11 +373,7 @@ ENDINGS = (".html", *TEXTS, *FORMATS)
 
 
 def check_ending(out: Path) -> Path:
-    """The same path, if its ending says what to write.
-
-    Raises:
-        UserError: it does not.
-    """
+    """The same path, if its ending says what to write."""
     if out.suffix not in ENDINGS:
         raise UserError(f"{out}: cannot tell what to write; the file must end in {', '.join(ENDINGS)}")
     return out

@@ -110,11 +110,7 @@ class OpenedOnUse:
         self._opened: Retriever | None = None
 
     def __call__(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """As the retriever.
-
-        Raises:
-            UserError: it cannot be opened.
-        """
+        """As the retriever."""
         self._opened = self._opened or self._load()
         return self._opened(queries, k)
 
@@ -366,11 +362,7 @@ class Source:
         return [replace(file, items=searched(file.items, self.open(), self.found)) for file in files]
 
     def open(self) -> Retriever:
-        """What searches.
-
-        Raises:
-            UserError: it cannot be used.
-        """
+        """What searches."""
         named = None if self.index is None else load_retriever(self.index, demo=False)
         return as_retriever(plugin(RETRIEVERS, str(self.retriever))) if named is None else named
 

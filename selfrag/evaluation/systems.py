@@ -379,11 +379,7 @@ class Searching:
 
 
 def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
-    """The same policy, if a run of a checkpoint alone can keep to what was asked of it.
-
-    Raises:
-        UserError: a field that the task sets, or reflectors and gates, whose adapters a run does not load.
-    """
+    """The same policy, if a run of a checkpoint alone can keep to what was asked of it."""
     if budget := next((name for name in given if name in SET_BY_TASK), None):
         raise UserError(f"{budget} is the task's, so that all systems have one budget; segment_tokens can be set")
     if decoding.reflectors or decoding.gates:
@@ -472,9 +468,6 @@ def system_of_task(
     """A system as the protocol of a published task has it; a system named after a mode keeps that mode.
 
     `settings` win over the protocol; `live` as in `named_system`.
-
-    Raises:
-        UserError: as `system`, or the preset is unknown.
     """
     given = Given.marked(Path(), task.preset)
     if given.preset is None or name not in {*_MODES, *BY_PROTOCOL}:
@@ -489,11 +482,7 @@ def system_of_task(
 
 
 def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
-    """`["threshold=0.5", "weights=isrel=1,issup=2"]` as fields; values are numbers, names, True, False or None.
-
-    Raises:
-        UserError: a pair that is not KEY=VALUE.
-    """
+    """`["threshold=0.5", "weights=isrel=1,issup=2"]` as fields; values are numbers, names, True, False or None."""
     found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")

@@ -81,11 +81,7 @@ def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, 
 def read_tasks(
     sources: Sequence[Path | Given], *, limit: int | None = None, seed: int = 0, searched: bool = False
 ) -> list[TaskFile]:
-    """Several files; their names must differ.
-
-    Raises:
-        UserError: as `read_task`, or two files have one name.
-    """
+    """Several files; their names must differ."""
     given = [source if isinstance(source, Given) else Given(source) for source in sources]
     names = [one.name for one in given]
     for name in names:
@@ -168,20 +164,12 @@ BATCH = 256
 
 
 def nothing_searched(queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-    """A retriever for items that bring their passages: being asked is an error of whoever runs them.
-
-    Raises:
-        UserError: always.
-    """
+    """A retriever for items that bring their passages: being asked is an error of whoever runs them."""
     raise UserError(f"the items bring their passages; nothing is searched ({len(queries)} queries, {k} passages)")
 
 
 def searched(items: Sequence[Item], retriever: Retriever, passages: int) -> tuple[Item, ...]:
-    """The items with the best `passages` of the retriever for each that has none, searched by its question.
-
-    Raises:
-        UserError: the retriever cannot search.
-    """
+    """The items with the best `passages` of the retriever for each that has none, searched by its question."""
     given = list(items)
     bare = [i for i, item in enumerate(given) if not item.passages]
     for start in range(0, len(bare), BATCH):

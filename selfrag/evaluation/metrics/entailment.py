@@ -452,10 +452,6 @@ class Remembered:
 
 
 def remembered(judge: Entailment, folder: Path) -> Remembered:
-    """A judge with its file in a folder, where every judge has one of its own: `verdicts-MARK.jsonl`.
-
-    Raises:
-        UserError: as `Remembered`.
-    """
+    """A judge with its file in a folder, where every judge has one of its own: `verdicts-MARK.jsonl`."""
     mark = hashlib.sha256(json.dumps(dict(judge.identity()), sort_keys=True).encode()).hexdigest()[:12]
     return Remembered(judge, folder / f"verdicts-{mark}.jsonl")

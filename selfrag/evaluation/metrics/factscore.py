@@ -144,11 +144,7 @@ class PromptedSplitter:
 
 
 def load_splitter(spec: str) -> Splitter:
-    """The splitter of a name: `sentences`, or a model to prompt, `MODEL` or `MODEL@URL` as for `executor_of`.
-
-    Raises:
-        UserError: a model that cannot be loaded.
-    """
+    """The splitter of a name: `sentences`, or a model to prompt, `MODEL` or `MODEL@URL` as for `executor_of`."""
     if spec == "sentences":
         return SentenceSplitter()
     executor, name, about = executor_of(spec)
