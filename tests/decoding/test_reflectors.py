@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_model import numbers, policies, random_model, random_search, seeds, weights
 from scripted_critics import Scripted, distribution, draw, says
 from written import PROMPTING, TWO_WAYS, VOCABULARY, Run, passages, reply, run
 
 from retrieval.passage import Passage
-from selfrag.decoding.answer import sweep
+from selfrag.decoding.answer import segments_of, sweep
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking, Moment, Verdict
 from selfrag.decoding.requests import Generate, Generated
 from selfrag.decoding.segments import judge
-from selfrag.decoding.trace import Trace
+from selfrag.decoding.trace import UNUSABLE, Node, Trace
 from selfrag.errors import UserError
 from selfrag.experiments.studies import rescored
 from selfrag.intrinsics.labels import ANSWERABLE, CERTAINTY, FAITHFULNESS, RELEVANCE
@@ -255,6 +255,48 @@ def test_rescoring_and_the_room_of_each_tier(seed: int, policy: Decoding, other:
         fresh = judged(seed, replace(policy, weights=other)).answer
         mine, theirs = ([(s.text, s.score, s.judgments) for s in one.segments] for one in (rescored, fresh))
         assert mine == theirs
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seeds, policies, st.integers(0, 3), st.booleans())
+def test_a_reflector_with_the_tokens_distribution_changes_nothing(
+    seed: int, policy: Decoding, cost: int, asks: bool
+) -> None:
+    """What the tokens said of each candidate, said by a critic in their place: only who judged is another."""
+    # Constraints on IsSup and undefined="force" would have tokens read where none was emitted.
+    policy = replace(policy, history="text", require={}, undefined={"force": "skip"}.get(policy.undefined, "zero"))
+    tokens = run(random_model(seed), search=random_search(seed), policy=policy).answer
+    said: dict[Any, set[Judgment | None]] = {}
+    for node in tokens.trace.nodes:
+        before = segments_of(tokens.trace, node.parent)[0]
+        said.setdefault((before, node.passage, node.text.strip()), set()).add(node.judgments.get(Role.SUPPORT))
+    assume(all(len(judgments) == 1 for judgments in said.values()))
+    # No critic is asked about an empty text; tokens may judge it.
+    assume(all(text or judgments == {None} for (_, _, text), judgments in said.items()))
+
+    def support(moment: Moment) -> Judgment | None:
+        (found,) = said[moment.before, moment.passages[0], moment.text]
+        return found
+
+    given = {"critics": [Scripted("judge", support, cost, asks=asks)]}
+    replaced = replace(policy, reflectors="judge=issup", survivors=(10_000,) * 3)  # type: ignore[arg-type]
+    answer = run(random_model(seed), search=random_search(seed), policy=replaced, given=given).answer
+    assert [*map(plain, answer.trace.nodes)] == [*map(plain, tokens.trace.nodes)]
+    assert (answer.text, answer.trace.best) == (tokens.text, tokens.trace.best)
+    other = Weights(0.3, 2.0, -0.5)
+    mine, theirs = answer.rescore(other), tokens.rescore(other)
+    assert (mine.text, mine.exact) == (theirs.text, theirs.exact)
+
+
+def plain(node: Node) -> Any:
+    """Without who judged; nobody is asked about candidates that no weights can bring back."""
+    usable = node.status not in UNUSABLE
+    known = {
+        role: (one.distribution, one.coverage)
+        for role, one in node.judgments.items()
+        if one is not None and (usable or role != Role.SUPPORT)
+    }
+    return node.parent, node.text, node.status, known, (node.score, node.path_score) if usable else None
 
 
 # --- gates: abstain, write without evidence, leave passages out, search only where unsure -------------------------
