@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from served import Running, Serve, random_rag
 from tagged import model, two_searches
@@ -146,6 +146,7 @@ HOSTILE = st.text() | st.sampled_from(
 )
 
 
+@example("id", "title", "javascript://e.org/%0aalert(1)")
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_links_of_passages_are_web_addresses_or_inert(name: str, title: str, url: str) -> None:
     passage = Passage(name, "Text", title, metadata={"url": url})
