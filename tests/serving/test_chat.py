@@ -89,6 +89,7 @@ def test_the_responses_route_whole_and_streamed(serve: Serve) -> None:
         by_type = {kind: [e for e in events if e.type == f"response.output_text.{kind}"] for kind in KINDS}
         assert "".join(event.delta for event in by_type["delta"]) == expected.content
         assert [event.annotation.model_dump() for event in by_type["annotation.added"]] == flat
+        assert [event.annotation_index for event in by_type["annotation.added"]] == list(range(len(flat)))
         assert events[-1].type == "response.completed"
         assert events[-1].response.output_text == expected.content
 
