@@ -46,7 +46,7 @@ def random_rag(seed: int = 0, engine: Any = None, **options: Any) -> SelfRAG:
     return SelfRAG(PROMPTING, engine, lambda queries, k: [find(query)[:k] for query in queries], **options)
 
 
-def soon(holds: Callable[[], bool], seconds: float = 5.0) -> float:
+def soon(holds: Callable[[], bool], seconds: float = 30.0) -> float:
     """Seconds until something holds."""
     started = time.monotonic()
     while not holds():

@@ -125,9 +125,11 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(serve: Serve) -> None:
     running = serve(random_rag(engine=engine), capacity=Capacity(live=2, queue=1))
     with ThreadPoolExecutor(3) as pool:
         asked = [pool.submit(running.chat) for _ in range(3)]
-        soon(lambda: running.service.open == 3)
-        refused = running.chat()
-        engine.open.set()
+        try:
+            soon(lambda: running.service.open == 3)
+            refused = running.chat()
+        finally:
+            engine.open.set()
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
     assert refused.json()["error"]["type"] == "rate_limit_error"
     assert [one.result().status_code for one in asked] == [200, 200, 200]
@@ -179,8 +181,10 @@ def test_a_dead_engine_ends_a_stream_with_an_error(serve: Serve) -> None:
     running = serve(random_rag(engine=engine))
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(running.chat, stream=True)
-        soon(lambda: engine.held > 0)
-        engine.dead = True
+        try:
+            soon(lambda: engine.held > 0)
+        finally:
+            engine.dead = True
     lines = asked.result().text.splitlines()
     said = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     assert said[-1]["error"]["code"] == "engine_down"
