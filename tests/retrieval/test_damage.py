@@ -111,6 +111,9 @@ def test_something_else_in_the_place_of_any_file(tmp_path, whole):
             file.write_bytes(damage(good))
             if file.name != "manifest.json" or damage is not DAMAGE[0]:
                 refused(index, encoder)
+        if file != index / "manifest.json":
+            file.write_bytes(good + b"\0")
+            assert "half-written" in refused(index, encoder)
         file.unlink()
         assert "half-written" in refused(index, encoder)
         file.mkdir()
