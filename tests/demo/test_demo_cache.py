@@ -166,8 +166,8 @@ def test_weights_that_were_not_measured_are_told_of(tmp_path: Path, monkeypatch,
     monkeypatch.setattr(model, "base_path", lambda: tmp_path)
     monkeypatch.setattr("selfrag.training.export.merge", merge)
     for weights, told in ((FILES["model.bin"], False), ("0" * 64, True)):
-        folder = model.merged_path(model.ADAPTER, weights[:3], weights=weights)
-        assert (folder / "model.safetensors").read_bytes() == DATA
+        folder = model.merged_path(model.ADAPTER, weights[:3], beside=["reflection.json"], weights=weights)
+        assert contents(folder) == ["model.safetensors", "reflection.json"]
         assert ("not 000000000000..: not the weights measured" in capsys.readouterr().err) == told
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tiny
 
 from learn_certainty import Answered, fitted, measured
 from learn_combined import Example, ablation, fit, left_out
 from selfrag.errors import UserError
-from selfrag.intrinsics.execution.tokens import FEATURES
+from selfrag.intrinsics.execution.tokens import FEATURES, Weighing
+from selfrag.jsonl import write_jsonl
 
 
 def answers(split: str, seed: int = 0) -> list[Answered]:
@@ -43,3 +45,27 @@ def test_what_tells_labels_apart_gets_the_weight() -> None:
     assert table[3].startswith("| overlap | 100.0 [100.0, 100.0] | 1.000 (3) | 100 % | 100 % |")
     with pytest.raises(UserError, match="all examples have one label"):
         fit(examples[::2], FEATURES)
+
+
+@pytest.mark.engine
+def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(tmp_path, run_script) -> None:
+    model = tiny.save_llama(tmp_path / "model", context=512)
+    rows = [
+        {
+            **{"id": f"{name}{at}", "dataset": name, "label": ("answerable", "unanswerable")[at % 2]},
+            "conversation": [{"role": "user", "content": "Q?"}],
+            "documents": [{"doc_id": "d", "title": "T", "text": f"Text {at}."}],
+        }
+        for name in "ab"
+        for at in range(6)
+    ]
+    rows[0]["documents"] *= 2  # two passages: left out
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    words = ["answerability", "--model", model, "--engine", "transformers", "--rows", tmp_path / "rows.jsonl"]
+    first, second = (run_script("learn_combined", *words, "--out", tmp_path / "out") for _ in range(2))
+    assert first[:2] == second[:2]
+    assert first[0] == 0
+    assert "11 of 12 rows are one text and one passage: a 2 good and 3 bad, b 3 good and 3 bad" in first[1]
+    assert "11 of 11" in first[2]
+    assert "11 of 11" not in second[2]
+    assert Weighing.read(tmp_path / "out" / "combined.json").intrinsic == "answerability"

@@ -60,13 +60,13 @@ def test_accelerate_reads_every_launch_file(sharding, gpu):
 
 
 def test_a_set_value_is_toml_or_a_word():
-    given = ["precision=fp32", "lora={rank = 4}", "reach.last_layers = 3"]
+    given = ["precision=fp32", "lora={rank = 4}", "reach.last_layers = 3", "clip=2"]
     before = read_recipe("gpu")
     recipe = before.assigned([*(f"training.{one}" for one in given), "scale.checkpointing=false"])
     config = recipe.config
     assert (config.precision, config.lora.rank, config.lora.alpha, config.reach.last_layers) == ("fp32", 4, 64.0, 3)
     assert recipe.scale == replace(before.scale, checkpointing=False)
-    assert config.learning_rate == before.config.learning_rate
+    assert (config.learning_rate, type(config.clip)) == (before.config.learning_rate, float)
 
 
 @pytest.mark.parametrize(
