@@ -18,7 +18,6 @@ from retrieval.reading import read_json
 from selfrag.errors import UserError, require
 from selfrag.jsonl import read_jsonl
 from selfrag.pages import save
-from selfrag.training.journal import recorded
 from selfrag.untrusted import printable
 
 REFLECTION = ("retrieve", "isrel", "issup", "isuse")
@@ -218,6 +217,8 @@ def _tensorboard(folder: Path) -> Iterator[Send]:
 @contextmanager
 def _wandb(run_dir: Path, name: str) -> Iterator[Send]:
     """A run of the project `selfrag`; `WANDB_MODE=offline` and the other variables of wandb are respected."""
+    from selfrag.training.journal import recorded  # which needs torch
+
     wandb: Any = require("wandb", extra="tracking")
     try:
         run = wandb.init(project="selfrag", name=name, dir=str(run_dir), config=recorded(run_dir))

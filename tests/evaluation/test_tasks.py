@@ -403,7 +403,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     return tmp_path / "nq.jsonl.gz"
 
 
-def test_a_file_is_made_from_a_folder(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_made_from_a_folder(small: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     command = ["data", "make", "nq_gold", "--from", str(tmp_path), "-o", str(tmp_path / "dev")]
     for content, said in ((None, "holds no nq.jsonl.gz; get it from https://raw"), (b"\xff\x00", "has SHA-256 ")):
         original = small.read_bytes()
@@ -416,6 +416,9 @@ def test_a_file_is_made_from_a_folder(small: Path, tmp_path: Path, capsys: pytes
     assert main(command) == 0
     file = read_task(Path(capsys.readouterr().out.strip()))
     assert (file.task.kind, file.items[0].answers) == ("short", ("Ann",))
+    monkeypatch.setitem(ROWS, "nq_gold", lambda raws, selection: [{"id": "other"}])
+    assert main(command) != 0
+    assert "came out other than it was measured with" in capsys.readouterr().err
 
 
 def test_originals_are_downloaded_once_and_checked(small: Path, tmp_path: Path, monkeypatch: Any) -> None:
