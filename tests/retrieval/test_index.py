@@ -301,3 +301,9 @@ def test_without_ray_the_extra_is_named(monkeypatch, make_encoder):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"ray is not installed; run: .*ray"):
         RayEncoder(make_encoder(), make_encoder, Actors(1))
+
+
+def test_an_index_can_be_moved_and_finds_its_encoder(tmp_path, tiny_bert, animals):
+    expected = index_passages(animals, tmp_path / "a", encoder=tiny_bert)(["dog"], 3)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert open_index(tmp_path / "b")(["dog"], 3) == expected

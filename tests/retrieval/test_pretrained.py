@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from retrieval.pretrained import cpu_instructions, fast_format, number_format, saved_format
+from selfrag.cli.doctor import check_model
+from selfrag.engines.select import load_engine
 
 SKYLAKE = {"avx2": True, "avx512_f": True, "avx512_vnni": True, "avx512_bf16": False, "architecture": "x86_64"}
 
@@ -78,3 +81,21 @@ def test_auto_never_rounds_and_an_option_wins(tmp_path: Path, monkeypatch: pytes
     assert number_format("auto", tmp_path, "cpu").name == ("float32" if held_back else fast_format("cpu").name)
     assert number_format("auto", tmp_path, "cuda:1").name == "bfloat16"
     assert number_format("float32", tmp_path, "cuda").name == "float32"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("held_back", [True, False])
+def test_an_engine_loads_in_what_the_cpu_is_fast_in(
+    tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_back: bool
+) -> None:
+    """A checkpoint in bfloat16 was loaded as it was, which on such a CPU is several times slower than float32."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    AutoModelForCausalLM.from_pretrained(tiny_llama, dtype="bfloat16").save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_llama).save_pretrained(tmp_path)
+    if held_back:
+        monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    with closing(load_engine("transformers", tmp_path, max_model_len=128)) as engine:
+        assert str(engine._model.module.dtype) == f"torch.{'float32' if held_back else fast_format('cpu').name}"
+    said = {one.subject: one.detail for one in check_model(str(tmp_path))}["number format"]
+    assert not held_back or said.endswith("ATEN_CPU_CAPABILITY=avx2 allows no bfloat16 instructions)")
