@@ -356,7 +356,8 @@ def drive(
             if event is not None:
                 yield event
                 continue
-            bell.wait()
+            while not bell.wait(1.0):  # no longer: Windows hears Ctrl-C between waits only
+                pass
             bell.clear()
 
 
