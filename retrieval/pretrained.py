@@ -58,7 +58,8 @@ def load_adapter(model: Any, directory: str | Path, **settings: Any) -> Any:
     from peft import PeftModel
 
     config = settings.pop("config", None) or adapter_config(directory)
-    return PeftModel.from_pretrained(model, directory, config=config, **settings)
+    with quiet():  # PEFT reads an old name of transformers 5.24
+        return PeftModel.from_pretrained(model, directory, config=config, **settings)
 
 
 def adapter_config(directory: str | Path) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
-from retrieval.pretrained import fast_format, load
+from retrieval.pretrained import fast_format, load, quiet
 from selfrag.errors import UserError, require
 from selfrag.training.expansion import Expansion, expand, unexpanded
 from selfrag.training.lora import Fused, TokenRows, fuse, replaceable, token_ids
@@ -348,7 +348,8 @@ def with_adapter(model: Any, expansion: Expansion, lora: Lora, reach: Reach | No
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     try:
-        return get_peft_model(model, config)
+        with quiet():
+            return get_peft_model(model, config)
     except ValueError as error:
         raise UserError(f"PEFT has no LoRA for {type(model).__name__} ({error}); train with method 'full'") from error
 
