@@ -138,7 +138,8 @@ class PrefixCache:
 
     def __init__(self, budget: int) -> None:
         self._budget = budget  # bytes that are kept after `trim`
-        self._entries: list[tuple[str | None, NDArray[np.int64], Prefix]] = []  # the least recently used first
+        # Scope, ids, keys and values, and their bytes, summed once; the least recently used first.
+        self._entries: list[tuple[str | None, NDArray[np.int64], Prefix, int]] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -146,12 +147,12 @@ class PrefixCache:
     @property
     def nbytes(self) -> int:
         """Memory of everything kept."""
-        return sum(prefix.nbytes for _, _, prefix in self._entries)
+        return sum(size for *_, size in self._entries)
 
     def longest(self, scope: str | None, tokens: Sequence[int]) -> tuple[Prefix | None, int]:
         """The entry that shares most leading ids with `tokens`, and how many. (None, 0) if none shares any."""
         wanted = np.asarray(tokens, dtype=np.int64)
-        shared = [common_length(one, wanted) if own == scope else 0 for own, one, _ in self._entries]
+        shared = [common_length(one, wanted) if own == scope else 0 for own, one, *_ in self._entries]
         length = max(shared, default=0)
         if not length:
             return None, 0
@@ -162,13 +163,13 @@ class PrefixCache:
         """Keep what was computed for `tokens`; entries that `tokens` continues say nothing more and are dropped."""
         new = np.asarray(tokens, dtype=np.int64)
         self._entries = [one for one in self._entries if one[0] != scope or common_length(one[1], new) < len(one[1])]
-        self._entries.append((scope, new, prefix))
+        self._entries.append((scope, new, prefix, prefix.nbytes))
 
     def trim(self) -> None:
         """Forget the least recently used entries beyond the budget."""
         excess = self.nbytes - self._budget
         while excess > 0:
-            excess -= self._entries.pop(0)[2].nbytes
+            excess -= self._entries.pop(0)[3]
 
 
 def shared_prefixes(
