@@ -103,7 +103,7 @@ def test_all_tables_give_the_same_rows(tmp_path):
     csv = write(tmp_path / "a.csv", 'id,title,text\r\n1,"A, b","He said ""hi"",\nthen left."\r\nx,,Ünïcode 京\r\n')
     tsv = write(tmp_path / "a.tsv", 'text\tid\ttitle\n"He said ""hi"",\nthen left."\t1\tA, b\nÜnïcode 京\tx\t\n')
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    packed = write(tmp_path / "a.jsonl.gz", gzip.compress(jsonl.read_bytes()))
+    packed = write(tmp_path / "a.jsonl.gz", gzip.compress(jsonl.read_bytes(), mtime=0))
     for file in (jsonl, csv, tsv, tmp_path / "a.parquet", packed):
         assert passages(file) == WANTED, file
 
@@ -136,13 +136,13 @@ BAD_FILES = [
     ("a.jsonl", HEAD.encode() + b"caf\xe9", f":2: not UTF-8 (byte 0xe9 at offset {len(HEAD) + 3})"),
     # UTF-16 of plain letters is valid UTF-8 with NUL bytes: it would be indexed as words with holes.
     *((name, "id,text\n1,words\n".encode("utf-16-le"), "iconv -f utf-16") for name in ("a.txt", "a.csv", "a.jsonl")),
-    ("a.txt.gz", gzip.compress(b"text" * 999)[:-9], "damaged gzip"),
+    ("a.txt.gz", gzip.compress(b"text" * 999, mtime=0)[:-9], "damaged gzip"),
     ("a.parquet", b"no parquet", "not a readable Parquet"),
     ("a.txt", " \n", "the file is empty"),
     ("a.jsonl", "\n", "no rows"),
-    ("a.jsonl.gz", gzip.compress((b" " * 65_535 + b"\n") * 320), "unpacks to more than 16 MiB"),
-    ("a.txt.gz", gzip.compress(b"a" * (20 << 20)), "unpacks to more than 16 MiB"),
-    ("a.csv.gz", gzip.compress(b"x" * (20 << 20)), "unpacks to more than 16 MiB"),
+    ("a.jsonl.gz", gzip.compress((b" " * 65_535 + b"\n") * 320, mtime=0), "unpacks to more than 16 MiB"),
+    ("a.txt.gz", gzip.compress(b"a" * (20 << 20), mtime=0), "unpacks to more than 16 MiB"),
+    ("a.csv.gz", gzip.compress(b"x" * (20 << 20), mtime=0), "unpacks to more than 16 MiB"),
 ]
 
 
