@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import Passage, UserError, build_index, index_passages, open_index
-from retrieval.readers import markdown_sections, read_files
+from retrieval.documents.markdown import markdown_sections
+from retrieval.readers import read_files
 from retrieval.reading import parse_json, read_json, read_lines, read_whole
 from retrieval.splitting import Splitting
 from selfrag.jsonl import read_jsonl

@@ -153,7 +153,7 @@ def test_files_that_did_not_change_are_not_read_again(tmp_path, table, make_enco
         build_index([table], tmp_path / "index", encoder=make_encoder(fail_after=blocks))
     again = make_encoder()
     with monkeypatch.context() as patch:
-        patch.setattr("retrieval.readers.read_lines", lambda path: pytest.fail("read again"))
+        patch.setattr("retrieval.tables.read_lines", lambda path: pytest.fail("read again"))
         assert len(build_index([table], tmp_path / "index", encoder=again).corpus) == 40
     assert len(again.texts) == (20 if blocks else 0)
     table.write_text('{"id": "new", "text": "another"}\n')

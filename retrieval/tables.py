@@ -1,0 +1,118 @@
+"""Reads tables of passages: JSONL, CSV, TSV and Parquet files with the columns id, title and text."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from retrieval.corpus import Place, Row, scalars
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from retrieval.reading import parse_json, read_lines, regular_file
+
+_TEXTS = ("id", "_id", "title", "text")
+
+
+def to_row(fields: Mapping[str, Any], path: Path, number: int, unit: str = "line") -> Row:
+    """A row from named values: `id` (or BEIR's `_id`), `text`, perhaps `title`; others are metadata."""
+    place = Place(str(path), number, unit)
+    identifier = fields.get("id", fields.get("_id"))
+    if isinstance(identifier, int) and not isinstance(identifier, bool):
+        identifier = str(identifier)
+    title = fields.get("title")
+    for name, value in (("id", identifier), ("text", fields.get("text")), ("title", "" if title is None else title)):
+        if value is None:
+            raise UserError(
+                f"{place}: no {name}; a row needs id and text (found: {', '.join(map(str, fields)) or 'nothing'})"
+            )
+        if not isinstance(value, str):
+            raise UserError(f"{place}: {name} must be text, not {type(value).__name__}")
+        if not value.strip() and name != "title":
+            raise UserError(f"{place}: {name} is empty")
+    further = scalars({name: value for name, value in fields.items() if name not in _TEXTS})
+    return Row(Passage(id=str(identifier), text=fields["text"], title=title or ""), place, further)
+
+
+def read_jsonl(path: Path) -> Iterator[Row]:
+    """One row a line; blank lines are no rows."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        value = parse_json(line, f"{path}:{number}")
+        if not isinstance(value, dict):
+            raise UserError(
+                f'{path}:{number}: {type(value).__name__} where an object {{"id", "title", "text"}} is needed'
+            )
+        yield to_row(value, path, number)
+
+
+def _check_columns(path: Path, columns: list[str]) -> None:
+    if "text" not in columns or not {"id", "_id"} & set(columns):
+        found = ", ".join(column[:40] for column in columns[:20]) or "none"
+        raise UserError(f"{path}: the header must name the columns id and text (title is optional); found: {found}")
+    repeated = sorted(column for column, count in Counter(columns).items() if count > 1)
+    if repeated:
+        raise UserError(f"{path}: the header names {', '.join(repeated)} more than once")
+
+
+def read_separated(path: Path, delimiter: str) -> Iterator[Row]:
+    """Rows of a `,` or tab separated file; fields may be quoted as spreadsheets write them."""
+    reader = csv.reader(read_lines(path), delimiter=delimiter, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        _check_columns(path, header)
+        while True:
+            number = reader.line_num + 1  # a quoted field may span lines: the row is named by its first
+            fields = next(reader, None)
+            if fields is None:
+                return
+            if not fields:
+                continue
+            if len(fields) != len(header):
+                raise UserError(f"{path}:{number}: {len(fields)} fields where the header has {len(header)}")
+            yield to_row(dict(zip(header, fields, strict=True)), path, number)
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: {error}; very long texts are better given as jsonl") from error
+
+
+def read_parquet(path: Path) -> Iterator[Row]:
+    """Rows of a Parquet file, a batch in memory at a time."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(regular_file(path))
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: not a readable Parquet file ({error})") from error
+    with file:
+        names = list(file.schema_arrow.names)
+        _check_columns(path, names)
+        wanted = [field.name for field in file.schema_arrow if field.name in _TEXTS or _is_column(field.type)]
+        number = 0
+        try:
+            for batch in file.iter_batches(batch_size=1024, columns=wanted):
+                for fields in batch.to_pylist():
+                    number += 1
+                    yield to_row(fields, path, number, unit="row")
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: damaged after row {number} ({error})") from error
+
+
+def _is_column(kind: Any) -> bool:
+    from pyarrow import types
+
+    tests = types.is_integer, types.is_floating, types.is_boolean, types.is_string, types.is_large_string
+    return any(test(kind) for test in tests)
+
+
+TABLES: dict[str, Callable[[Path], Iterator[Row]]] = {
+    ".jsonl": read_jsonl,
+    ".csv": partial(read_separated, delimiter=","),
+    ".tsv": partial(read_separated, delimiter="\t"),
+    ".parquet": read_parquet,
+}
+"""Reader of each suffix."""
