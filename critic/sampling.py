@@ -20,7 +20,7 @@ from critic.pairs import Pair
 from critic.tables import counted, markdown, quoted
 from retrieval.errors import UserError
 from retrieval.passage import Retriever
-from retrieval.splitting import SentenceFinder
+from retrieval.sentences import SentenceFinder
 
 SHORTEST = 12
 """Characters below which a sentence joins its neighbour, as in the augmentation."""

@@ -1,29 +1,24 @@
-"""Cuts a text into passages of whole sentences with a word budget and overlap.
+"""Cuts a text into passages of whole sentences, and of whole rows of tables, with a word budget and overlap.
 
-Everything is a span of the original text, so offsets are free and nothing is lost: every character that is not white
-space is in at least one passage.
+Passages are spans of the original text, so offsets are free and nothing is lost: every character that is not white
+space is in at least one passage. A table that is longer than a passage is cut between its rows, and each of its
+passages begins with the header row.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from retrieval.checks import whole
-from retrieval.errors import UserError
-
-Span: TypeAlias = tuple[int, int]
-SentenceFinder: TypeAlias = Callable[[str], Sequence[Span]]
+from retrieval.documents.document import Table
+from retrieval.sentences import SentenceFinder, Span, sentences, trim
 
 # Scripts without spaces count one word a character; a run without spaces counts a word per 64 characters, so that
 # neither can make a passage that no encoder reads.
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,64}}")
-_BLOCK = re.compile(r"\S.*(?:\n[^\S\n]*\S.*)*")
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
-_MOST = 100_000  # characters that a sentence finder gets at once; its memory grows with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,83 +34,130 @@ class Splitting:
         whole("overlap", self.overlap, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class PassageSpans:
+    """Where a passage stands in a text."""
+
+    start: int  # offset of its first character, behind a repeated header
+    end: int  # offset after its last
+    header: Span | None = None  # header row of a table that is repeated in front; None where there is none to repeat
+    row: int | None = None  # number of the table row that it is a part of, the header being 0; None for other passages
+
+    def text_in(self, text: str) -> str:
+        """Return the passage, given the text that was split."""
+        body = text[self.start : self.end]
+        if self.header is None:
+            return body
+        return f"{text[slice(*self.header)]}\n{body}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A sentence, a row or a small table: what is not cut any further."""
+
+    start: int
+    end: int
+    words: int
+    header: Span | None = None  # header row that a passage repeats which begins with this piece
+    header_words: int = 0
+    is_sentence: bool = True  # only sentences are repeated as overlap
+    row: int | None = None  # number of the row that it is a part of; such a piece is a passage of its own
+
+
 def count_words(text: str) -> int:
-    """Words of a text: runs between spaces, and single characters in scripts without spaces."""
+    """Count the words of a text: runs between spaces, and single characters in scripts without spaces."""
     return sum(1 for _ in _WORD.finditer(text))
 
 
-def sentence_finder(name: str = "rules") -> SentenceFinder:
-    """The sentencizer of spaCy, or the sentences of a spaCy model. Loaded once, here."""
-    import spacy
+def split(
+    text: str,
+    splitting: Splitting,
+    find: SentenceFinder,
+    *,
+    tables: Sequence[Table] = (),
+    within: Span | None = None,
+) -> list[PassageSpans]:
+    """Return the passages of a text, in order; none for a blank text.
 
-    if name == "rules":
-        nlp = spacy.blank("en")
-        nlp.add_pipe("sentencizer")
-    else:
-        try:
-            nlp = spacy.load(name, exclude=["ner", "lemmatizer", "attribute_ruler"])
-        except OSError as error:
-            raise UserError(f"no spaCy model {name!r}; run: python -m spacy download {name}") from error
-        if not {"parser", "senter", "sentencizer"} & set(nlp.pipe_names):
-            nlp.add_pipe("sentencizer")
-    # spaCy cannot read lone surrogates; offsets stay, as each is replaced by one character.
-    return lambda text: [(one.start_char, one.end_char) for one in nlp(_SURROGATES.sub("\ufffd", text)).sents]
-
-
-def sentences(text: str, find: SentenceFinder) -> list[Span]:
-    """Spans of the sentences of a text of any length, without white space around them; a blank line ends a sentence."""
-    found = (
-        _trim(text, start + left, start + right)
-        for start, end in _blocks(text)
-        for left, right in find(text[start:end])
-    )
-    return [(start, end) for start, end in found if start < end]
-
-
-def split(text: str, splitting: Splitting, find: SentenceFinder) -> list[Span]:
-    """Spans of the passages of `text`, in order; none for a blank text. `find` gives the sentence spans of a text."""
-    pieces = [piece for span in sentences(text, find) for piece in _cut(text, span, splitting.words)]
-    return _pack([(piece, count_words(text[piece[0] : piece[1]])) for piece in pieces], splitting)
+    Args:
+        text: a document.
+        splitting: the word budget and the overlap.
+        find: gives the sentence spans of a text.
+        tables: tables in the part that is split, in order.
+        within: the part of the text that is split; None for all of it.
+    """
+    position, end = within or (0, len(text))
+    pieces: list[_Piece] = []
+    for table in tables:
+        start, table_end = table.span
+        pieces += _text_pieces(text, (position, start), splitting, find)
+        pieces += _table_pieces(text, table, splitting, find)
+        position = table_end
+    pieces += _text_pieces(text, (position, end), splitting, find)
+    return _pack(pieces, splitting)
 
 
-def _blocks(text: str) -> Iterable[Span]:
-    """Paragraphs: a blank line ends a sentence. Very long ones come in parts, cut at white space if possible."""
-    for block in _BLOCK.finditer(text):
-        start, end = block.span()
-        while end - start > _MOST:
-            space = max(text.rfind(" ", start, start + _MOST), text.rfind("\n", start, start + _MOST))
-            cut = space if space > start else start + _MOST
-            yield start, cut
-            start = cut
-        yield start, end
+def _text_pieces(text: str, span: Span, splitting: Splitting, find: SentenceFinder) -> Iterable[_Piece]:
+    """Yield the sentences of a part of a text, long ones in parts of as many words as a passage may have."""
+    begin, end = span
+    part = text[begin:end]
+    for sentence in sentences(part, find):
+        words = [match.span() for match in _WORD.finditer(part, *sentence)]
+        for first in range(0, len(words), splitting.words):
+            some = words[first : first + splitting.words]
+            yield _Piece(begin + some[0][0], begin + some[-1][1], len(some))
 
 
-def _trim(text: str, start: int, end: int) -> Span:
-    body = text[start:end]
-    return start + len(body) - len(body.lstrip()), end - (len(body) - len(body.rstrip()))
+def _table_pieces(text: str, table: Table, splitting: Splitting, find: SentenceFinder) -> Iterable[_Piece]:
+    """Yield a table that fits a passage as one piece, and one that does not row by row."""
+    start, end = table.span
+    words = count_words(text[start:end])
+    if words <= splitting.words:
+        yield _Piece(start, end, words, is_sentence=False)
+        return
+    header, header_words = table.header, 0
+    rows, first_number = list(table.rows), 1
+    if header is not None:
+        header_words = count_words(text[slice(*header)])
+        if header_words > splitting.words // 2 or not rows:  # too long to stand in front of other rows: a row itself
+            rows.insert(0, header)
+            header, header_words, first_number = None, 0, 0
+    room = splitting.words - header_words
+    position = start if header is None else header[1]
+    for number, (_, row_end) in enumerate(rows, first_number):
+        row_start, row_end = trim(text, position, row_end)  # with what a reader left between two rows
+        position = row_end
+        words = count_words(text[row_start:row_end])
+        if words > room:
+            for part in split(text, replace(splitting, words=room), find, within=(row_start, row_end)):
+                words = count_words(text[part.start : part.end])
+                yield _Piece(part.start, part.end, words, header, header_words, is_sentence=False, row=number)
+        elif number == 1 and header is not None:
+            yield _Piece(header[0], row_end, header_words + words, is_sentence=False)
+        else:
+            yield _Piece(row_start, row_end, words, header, header_words, is_sentence=False)
 
 
-def _cut(text: str, span: Span, budget: int) -> Iterable[Span]:
-    """A sentence in parts of at most `budget` words; no part for a blank one."""
-    words = [match.span() for match in _WORD.finditer(text, *span)]
-    for first in range(0, len(words), budget):
-        part = words[first : first + budget]
-        yield part[0][0], part[-1][1]
-
-
-def _pack(pieces: Sequence[tuple[Span, int]], splitting: Splitting) -> list[Span]:
-    """Greedy: as many pieces as fit, the last `overlap` of them again at the head of the next passage."""
-    spans: list[Span] = []
+def _pack(pieces: Sequence[_Piece], splitting: Splitting) -> list[PassageSpans]:
+    """Fill passages greedily, the last `overlap` sentences of each again at the head of the next."""
+    passages: list[PassageSpans] = []
     begin, new = 0, 0  # first piece of the passage, first piece that no passage holds yet
     while new < len(pieces):
-        total = sum(words for _, words in pieces[begin : new + 1])
-        while total > splitting.words and begin < new:
-            total -= pieces[begin][1]
+        # 1. Drop repeated sentences until the first new piece fits.
+        total = pieces[new].header_words + sum(piece.words for piece in pieces[begin : new + 1])
+        while begin < new and (total > splitting.words or pieces[new].row is not None):
+            total -= pieces[begin].words
             begin += 1
+        # 2. Add pieces as long as they fit.
         end = new + 1
-        while end < len(pieces) and total + pieces[end][1] <= splitting.words:
-            total += pieces[end][1]
+        while end < len(pieces) and total + pieces[end].words <= splitting.words:
+            if pieces[end - 1].row is not None or pieces[end].row is not None:
+                break
+            total += pieces[end].words
             end += 1
-        spans.append((pieces[begin][0][0], pieces[end - 1][0][1]))
-        begin, new = max(begin + 1, end - splitting.overlap), end
-    return spans
+        passages.append(PassageSpans(pieces[begin].start, pieces[end - 1].end, pieces[begin].header, pieces[begin].row))
+        # 3. Go back over the sentences that the next passage repeats.
+        first, begin, new = max(begin + 1, end - splitting.overlap), end, end
+        while begin > first and pieces[begin - 1].is_sentence:
+            begin -= 1
+    return passages

@@ -25,7 +25,8 @@ from retrieval.checks import number, web_address, whole
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.readers import read_document
-from retrieval.splitting import Splitting, sentence_finder
+from retrieval.sentences import sentence_finder
+from retrieval.splitting import Splitting
 
 GOOGLE = "https://www.googleapis.com/customsearch/v1"
 KEY = "GOOGLE_API_KEY"

@@ -18,7 +18,7 @@ from critic.pairs import Dropped, Pair
 from retrieval import checks
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from retrieval.splitting import SentenceFinder, Span
+from retrieval.sentences import SentenceFinder, Span
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.reflection.judgment import Judgment
 

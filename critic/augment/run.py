@@ -35,7 +35,7 @@ from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
 from retrieval.progress import Progress, duration
 from retrieval.reading import parse_json, read_json
-from retrieval.splitting import SentenceFinder, Span, sentence_finder
+from retrieval.sentences import SentenceFinder, Span, sentence_finder
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
 from selfrag.decoding.driver import search
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved

@@ -210,7 +210,7 @@ def _nothing() -> None:
 def _estimate(source: Source, options: AugmentOptions, critic: str) -> None:
     from critic.augment.run import estimate, price
     from critic.baselines import critic_folder
-    from retrieval.splitting import sentence_finder
+    from retrieval.sentences import sentence_finder
 
     find = sentence_finder(options.sentences)
     folder = critic_folder(critic)

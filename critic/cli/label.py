@@ -48,7 +48,7 @@ def sample(
     from critic.tables import terminal
     from retrieval import open_index
     from retrieval.atomic import write_json, writing
-    from retrieval.splitting import sentence_finder
+    from retrieval.sentences import sentence_finder
     from selfrag.jsonl import write_jsonl
     from selfrag.provenance import commit, sha256
 

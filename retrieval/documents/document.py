@@ -13,7 +13,7 @@ from pathlib import Path
 from retrieval.corpus import Scalar
 from retrieval.errors import UserError
 from retrieval.reading import regular_file
-from retrieval.splitting import Span
+from retrieval.sentences import Span
 
 MAX_HEADING = 1000
 """Characters of a heading. A longer one is text, since every passage below repeats its headings."""
@@ -39,6 +39,12 @@ class Table:
 
     header: Span | None  # offsets of the header row, which each passage of the table repeats; None without one
     rows: tuple[Span, ...]  # offsets of the other rows, rising
+
+    @property
+    def span(self) -> Span:
+        """Offsets of the whole table."""
+        rows = self.rows if self.header is None else (self.header, *self.rows)
+        return rows[0][0], rows[-1][1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from retrieval.splitting import Span
+from retrieval.sentences import Span
 from selfrag.intrinsics.contract import Reflection, Request
 
 

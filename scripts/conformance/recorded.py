@@ -15,7 +15,7 @@ from typing import Any
 from conformance.compare import Deviation, MismatchError, Rejoined, compare
 from conformance.records import categories, plain_result
 from retrieval.passage import Passage
-from retrieval.splitting import SentenceFinder, Span
+from retrieval.sentences import SentenceFinder, Span
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Code, Completion, Gold, Message, Reflection, Request, Site, State, TokenLogprob
 from selfrag.intrinsics.dialects.chat import ChatCodec, Spec

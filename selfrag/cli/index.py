@@ -20,7 +20,8 @@ from retrieval.index import CORPUS, IndexManifest, load_manifest
 from retrieval.milvus import FORM, Collection, add_to_collection, is_milvus, push_index, remove_from_collection
 from retrieval.published import export_index
 from retrieval.readers import read_files
-from retrieval.splitting import Splitting, sentence_finder
+from retrieval.sentences import sentence_finder
+from retrieval.splitting import Splitting
 from selfrag.cli.running import Commands
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.errors import UserError

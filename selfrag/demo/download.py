@@ -309,13 +309,16 @@ def passages(summaries: Path) -> Iterator[Passage]:
 
     Ids are like `wiki-00042` and `wiki-00042-2`, stable because the file is pinned.
     """
-    from retrieval.splitting import Splitting, count_words, sentence_finder, split
+    from retrieval.sentences import sentence_finder
+    from retrieval.splitting import Splitting, count_words, split
 
     splitting, sentences = Splitting(words=_WORDS, overlap=1), sentence_finder()
     articles = json.loads(summaries.read_text(encoding="utf-8")).values()
     for number, article in enumerate(articles):
-        text, whole = article["extract"], [(0, len(article["extract"]))]
-        spans = split(text, splitting, sentences) if count_words(text) > _WHOLE else whole
-        for part, (start, end) in enumerate(spans, 1):
+        text = article["extract"]
+        texts = [text]
+        if count_words(text) > _WHOLE:
+            texts = [part.text_in(text) for part in split(text, splitting, sentences)]
+        for part, passage in enumerate(texts, 1):
             name = f"wiki-{number:05d}" + (f"-{part}" if part > 1 else "")
-            yield Passage(name, text[start:end], article["title"])
+            yield Passage(name, passage, article["title"])

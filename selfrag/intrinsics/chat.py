@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from retrieval.splitting import SentenceFinder
+from retrieval.sentences import SentenceFinder
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import (
     DIALECT,

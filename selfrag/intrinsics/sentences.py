@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from retrieval.splitting import SentenceFinder, Span, sentence_finder, sentences
+from retrieval.sentences import SentenceFinder, Span, sentence_finder, sentences
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Citation
 from selfrag.intrinsics.state import Message, Scope, Site, State
@@ -30,7 +30,7 @@ def _finder() -> SentenceFinder:
 def rules(text: str) -> Sequence[Span]:
     """Sentence spans by spaCy's rules, loaded at the first call; "et al. moved" stays in one sentence.
 
-    White space belongs to one of the neighbours; `sentences` of `retrieval.splitting` trims it.
+    White space belongs to one of the neighbours; `sentences` of `retrieval.sentences` trims it.
     """
     spans: list[Span] = []
     for start, end in _finder()(text):

@@ -6,7 +6,7 @@ import math
 import re
 
 from retrieval.passage import Passage
-from retrieval.splitting import Span
+from retrieval.sentences import Span
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Message, State, TokenLogprob
 from selfrag.intrinsics.dialects.registry import DIALECTS, DialectCodec, codec, intrinsics_of

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import io
 import zipfile
-from itertools import pairwise
 from pathlib import Path
 
 import docx
 import pypdf
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from retrieval import UserError
 from retrieval.readers import read_files
-from retrieval.splitting import Splitting, count_words, sentence_finder, split
+from retrieval.splitting import Splitting
 
 
 def pdf(*pages: str, bookmarks: dict[int, str] | None = None, password: str | None = None) -> bytes:
@@ -235,57 +232,3 @@ def test_passages_of_a_text_know_their_lines(tmp_path: Path) -> None:
         ("guide-2", "Four five six.", 1),
         ("guide-3", "Seven eight nine.", 2),
     ]
-
-
-RULES = sentence_finder()
-
-
-TEXTS = st.text(st.sampled_from(list("ab cd. \n\n!?京都。é\t\u2028\x1f#")), max_size=300) | st.text(max_size=200)
-
-
-@given(TEXTS, st.integers(1, 12), st.integers(0, 4))
-def test_every_character_is_kept_and_no_passage_is_over_budget(text, words, overlap):
-    spans = split(text, Splitting(words, overlap), RULES)
-    held = [False] * len(text)
-    for start, end in spans:
-        assert 0 <= start < end <= len(text)
-        body = text[start:end]
-        assert body == body.strip()
-        assert 1 <= count_words(body) <= words
-        held[start:end] = [True] * (end - start)
-    assert all(kept or character.isspace() for kept, character in zip(held, text, strict=True))
-
-
-FOUR = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
-TITLED = ["A title without a full stop", "The body goes\non here."]
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "overlap", "passages"),
-    [
-        (FOUR, 6, 1, [f"{one}. {two}." for one, two in pairwise(FOUR.rstrip(".").split(". "))]),
-        (FOUR, 6, 0, ["One two three. Four five six.", "Seven eight nine. Ten eleven twelve."]),
-        ("a b c d e f g", 3, 0, ["a b c", "d e f", "g"]),
-        # the overlap gives way to the budget
-        ("One two. Three four five six seven. Eight.", 5, 2, ["One two.", "Three four five six seven.", "Eight."]),
-        # a blank line ends a sentence, a line end does not
-        ("A title without a full stop\n\nThe body goes\non here.", 6, 0, TITLED),
-        # lone surrogates do not stop the sentencizer
-        ("One \ud800 is. \udc00\ud800 Two.", 3, 0, ["One \ud800 is.", "\udc00\ud800 Two."]),
-        ("東" * 25, 10, 0, ["東" * 10, "東" * 10, "東" * 5]),
-    ],
-)
-def test_sentences_are_packed_within_the_budget(text: str, words: int, overlap: int, passages: list[str]) -> None:
-    assert [text[start:end] for start, end in split(text, Splitting(words, overlap), RULES)] == passages
-
-
-def test_a_huge_word_is_cut_and_scripts_without_spaces_are_counted_by_character() -> None:
-    assert count_words("東京都 hello") == 4
-    parts = split("x" * 250_000, Splitting(100, 0), RULES)
-    assert sum(end - start for start, end in parts) == 250_000
-    assert max(end - start for start, end in parts) <= 6400
-
-
-def test_an_unknown_spacy_model_is_named_with_the_command():
-    with pytest.raises(UserError, match="python -m spacy download no_such_model"):
-        sentence_finder("no_such_model")

@@ -8,6 +8,7 @@ import os
 import tracemalloc
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from retrieval import Passage, UserError, build_index, index_passages, open_inde
 from retrieval.documents.markdown import markdown_sections
 from retrieval.readers import read_files
 from retrieval.reading import parse_json, read_json, read_lines, read_whole
+from retrieval.reports import ReadReport
 from retrieval.splitting import Splitting
 from selfrag.jsonl import read_jsonl
 
@@ -243,3 +245,31 @@ def test_rows_are_read_without_holding_the_file(tmp_path):
         tracemalloc.stop()
     assert path.stat().st_size > 6_000_000
     assert peak < 2_000_000
+
+
+def test_d16_files_that_cannot_be_read_are_listed_and_left_out(tmp_path: Path) -> None:
+    """Of a table with a bad row nothing is read."""
+    texts = {
+        "town.md": "Green tea.",
+        "empty.txt": " ",
+        "rows.jsonl": '{"id": "a", "text": "Black tea."}\n',
+        "bad.jsonl": '{"id": "b", "text": "Red tea."}\n{"id"}\n',
+        "image.png": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / name for name in (*texts, "missing.txt")]
+    report = ReadReport()
+    rows = list(read_files(files, report=report, skip_unreadable=True))
+    assert [row.passage.id for row in rows] == ["town-1", "a"]
+    assert (report.files, report.passages, report.skipped) == (2, 2, [])
+    assert {Path(file.file).name: file.why.partition(": ")[2][:20] for file in report.unreadable} == {
+        "image.png": "no reader for '.png'",
+        "missing.txt": "cannot be read: no f",
+        "empty.txt": "the file is empty",
+        "bad.jsonl": "not JSON (Expecting ",
+    }
+    with pytest.raises(UserError, match=r"none of the 2 files can be read; the first: .*image.png: no reader"):
+        list(read_files([files[4], files[1]], skip_unreadable=True))
+    with pytest.raises(UserError, match=r"image\.png"):
+        read_files(files)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from retrieval.passage import Passage
-from retrieval.splitting import sentences
+from retrieval.sentences import sentences
 from selfrag.errors import UserError, require
 from selfrag.evaluation.items import Item, Output, choices
 from selfrag.evaluation.metrics.registry import METRICS, Metric, Part, harmonic, metric

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from retrieval.passage import Passage
-from retrieval.splitting import sentences
+from retrieval.sentences import sentences
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, plain, share
 from selfrag.evaluation.items import Item, Output

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from retrieval.passage import Retriever
 from retrieval.reading import read_json
-from retrieval.splitting import sentences
+from retrieval.sentences import sentences
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.citations import premise

@@ -18,7 +18,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
-from retrieval.splitting import sentences
+from retrieval.sentences import sentences
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.citations import premise
 from selfrag.evaluation.metrics.entailment import Entailment

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from retrieval.checks import whole
-from retrieval.splitting import SentenceFinder
+from retrieval.sentences import SentenceFinder
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.contract import (
     ChatPrompt,

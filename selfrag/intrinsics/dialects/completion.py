@@ -12,7 +12,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from retrieval.splitting import SentenceFinder
+from retrieval.sentences import SentenceFinder
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import (
     Constraint,

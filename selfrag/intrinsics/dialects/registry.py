@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from retrieval.reading import read_json
-from retrieval.splitting import Span
+from retrieval.sentences import Span
 from selfrag.errors import UserError, require
 from selfrag.intrinsics import labels
 from selfrag.intrinsics.catalog import DIALECTS, EMBEDDED, SWITCH, guardian_arguments

@@ -25,7 +25,7 @@ from critic.cli.main import main
 from critic.pairs import Pair, Source, open_source, read_pairs
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from retrieval.splitting import sentence_finder
+from retrieval.sentences import sentence_finder
 from selfrag.jsonl import write_jsonl
 from selfrag.training.rows import Evidence, Text, Token, read_rows
 

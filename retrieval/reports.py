@@ -1,0 +1,59 @@
+"""Reports what was read from files: how much, what was left out, and why."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from retrieval.documents.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedContent:
+    """Content of a file that could not be turned into text, while the rest of the file was read."""
+
+    file: str
+    what: str  # for example `pages 2, 3`
+    why: str  # for example `no text; scans need text recognition (OCR)`
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableFile:
+    """A file of which nothing was read."""
+
+    file: str
+    why: str  # the line that a build without `skip_unreadable` ends with
+
+
+@dataclass(slots=True)
+class ReadReport:
+    """What was read from files. It is filled while the rows are taken, and complete after the last one."""
+
+    files: int = 0  # files that were read
+    pages: int = 0  # pages of the files that have pages
+    passages: int = 0
+    skipped: list[SkippedContent] = field(default_factory=list)
+    unreadable: list[UnreadableFile] = field(default_factory=list)
+
+    def add_document(self, path: Path, document: Document) -> None:
+        """Record the pages of a document and what its reader left out."""
+        self.pages += document.pages or 0
+        for part in document.skipped:
+            self.skipped.append(SkippedContent(str(path), part.what, part.why))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Return what was read in one line, and a line for each thing that was not."""
+        counts = [f"{self.files} files"]
+        if self.pages:
+            counts.append(f"{self.pages} pages")
+        counts.append(f"{self.passages} passages")
+        return [
+            f"read {', '.join(counts)}",
+            *(f"skipped {part.file}: {part.what}: {part.why}" for part in self.skipped),
+            *(f"unreadable {file.why}" for file in self.unreadable),
+        ]

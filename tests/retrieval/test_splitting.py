@@ -1,0 +1,139 @@
+"""Texts become passages of whole sentences, and tables passages of whole rows below their header."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retrieval import UserError
+from retrieval.documents.document import DocumentBuilder
+from retrieval.sentences import sentence_finder
+from retrieval.splitting import Splitting, count_words, split
+
+RULES = sentence_finder()
+
+
+TEXTS = st.text(st.sampled_from(list("ab cd. \n\n!?京都。é\t\u2028\x1f#")), max_size=300) | st.text(max_size=200)
+
+
+@given(TEXTS, st.integers(1, 12), st.integers(0, 4))
+def test_every_character_is_kept_and_no_passage_is_over_budget(text, words, overlap):
+    held = [False] * len(text)
+    for part in split(text, Splitting(words, overlap), RULES):
+        start, end = part.start, part.end
+        assert 0 <= start < end <= len(text)
+        body = text[start:end]
+        assert body == body.strip()
+        assert 1 <= count_words(body) <= words
+        held[start:end] = [True] * (end - start)
+    assert all(kept or character.isspace() for kept, character in zip(held, text, strict=True))
+
+
+FOUR = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
+TITLED = ["A title without a full stop", "The body goes\non here."]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "overlap", "passages"),
+    [
+        (FOUR, 6, 1, [f"{one}. {two}." for one, two in pairwise(FOUR.rstrip(".").split(". "))]),
+        (FOUR, 6, 0, ["One two three. Four five six.", "Seven eight nine. Ten eleven twelve."]),
+        ("a b c d e f g", 3, 0, ["a b c", "d e f", "g"]),
+        # the overlap gives way to the budget
+        ("One two. Three four five six seven. Eight.", 5, 2, ["One two.", "Three four five six seven.", "Eight."]),
+        # a blank line ends a sentence, a line end does not
+        ("A title without a full stop\n\nThe body goes\non here.", 6, 0, TITLED),
+        # lone surrogates do not stop the sentencizer
+        ("One \ud800 is. \udc00\ud800 Two.", 3, 0, ["One \ud800 is.", "\udc00\ud800 Two."]),
+        ("東" * 25, 10, 0, ["東" * 10, "東" * 10, "東" * 5]),
+    ],
+)
+def test_sentences_are_packed_within_the_budget(text: str, words: int, overlap: int, passages: list[str]) -> None:
+    assert [part.text_in(text) for part in split(text, Splitting(words, overlap), RULES)] == passages
+
+
+def test_a_huge_word_is_cut_and_scripts_without_spaces_are_counted_by_character() -> None:
+    assert count_words("東京都 hello") == 4
+    parts = split("x" * 250_000, Splitting(100, 0), RULES)
+    assert sum(part.end - part.start for part in parts) == 250_000
+    assert max(part.end - part.start for part in parts) <= 6400
+
+
+def test_an_unknown_spacy_model_is_named_with_the_command():
+    with pytest.raises(UserError, match="python -m spacy download no_such_model"):
+        sentence_finder("no_such_model")
+
+
+def with_table(rows: list[list[str]], *, header: bool = True, before: str = "Fees in crowns.", after: str = "") -> list:
+    """Each passage of a document around a table, 12 words long, and the row that it is a part of."""
+    builder = DocumentBuilder("doc")
+    builder.add_paragraph(before)
+    builder.add_table(rows, header=header)
+    builder.add_paragraph(after)
+    made = builder.build()
+    parts = split(made.text, Splitting(words=12, overlap=1), RULES, tables=made.tables)
+    assert all(count_words(part.text_in(made.text)) <= 12 for part in parts)
+    return [(part.text_in(made.text), part.row) for part in parts]
+
+
+HEADER = ["Berth", "Fee"]
+LONG = "one two three four five. six seven eight nine ten. eleven."
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "passages"),
+    [
+        # a small table stays with the text around it
+        (
+            [HEADER, ["B1", "10"]],
+            {"after": "So it is."},
+            [("Fees in crowns.\n\nBerth | Fee\nB1 | 10\n\nSo it is.", None)],
+        ),
+        # a long one is cut between its rows, below its header; the sentence before it is repeated, rows are not
+        (
+            [HEADER, *([f"B{n}", f"{n}0"] for n in range(1, 6))],
+            {"after": "So it is."},
+            [
+                ("Fees in crowns.\n\nBerth | Fee\nB1 | 10\nB2 | 20", None),
+                ("Berth | Fee\nB3 | 30\nB4 | 40\nB5 | 50", None),
+                ("So it is.", None),
+            ],
+        ),
+        (
+            [["a", str(n)] for n in range(5)],
+            {"header": False, "before": ""},
+            [("a | 0\na | 1\na | 2\na | 3", None), ("a | 4", None)],
+        ),
+        # parts of a row that is longer than a passage know their row
+        (
+            [HEADER, ["B1", "10"], ["B2", LONG], ["B3", "30"]],
+            {"before": ""},
+            [
+                ("Berth | Fee\nB1 | 10", None),
+                ("Berth | Fee\nB2 | one two three four five.", 2),
+                ("Berth | Fee\nsix seven eight nine ten. eleven.", 2),
+                ("Berth | Fee\nB3 | 30", None),
+            ],
+        ),
+        # a header that leaves too little room is a row, and is not repeated
+        (
+            [["one two three four", "five six seven"], ["a", "b"]],
+            {"before": ""},
+            [("one two three four | five six seven\na | b", None)],
+        ),
+    ],
+)
+def test_d5_tables_are_cut_between_rows_and_repeat_their_header(rows: list, options: dict, passages: list) -> None:
+    assert with_table(rows, **options) == passages
+
+
+@given(
+    st.lists(st.lists(st.text(st.sampled_from("ab. |"), max_size=30), min_size=1, max_size=3), max_size=8),
+    st.booleans(),
+)
+def test_every_cell_of_a_table_is_kept(rows: list[list[str]], header: bool) -> None:
+    words = " ".join(" ".join(text.split()) for text, _ in with_table(rows, header=header)).split()
+    assert set(words) >= {word for row in rows for cell in row for word in cell.split()}
