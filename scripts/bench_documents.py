@@ -34,7 +34,8 @@ from command import command, progress
 from retrieval.documents import READERS
 from retrieval.errors import UserError
 from retrieval.readers import read_document
-from retrieval.splitting import SentenceFinder, Splitting, sentence_finder
+from retrieval.sentences import SentenceFinder, sentence_finder
+from retrieval.splitting import Splitting
 
 PACKAGES = (
     "python-docx==1.2.0",
