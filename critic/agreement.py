@@ -109,5 +109,7 @@ def _estimate(
         return np.asarray(1 - np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0))
 
     value = float(statistic(confusion[None])[0])
+    chance = confusion.sum(axis=1) @ weights @ confusion.sum(axis=0) / cases**2
+    lowest = 1 - weights.max() / chance if by_chance and chance > 0 else 0.0
     drawn = np.random.default_rng(seed).multinomial(cases, confusion.ravel() / cases, size=rounds)
-    return interval(value, statistic(drawn.reshape(rounds, *confusion.shape)), cases)
+    return interval(value, statistic(drawn.reshape(rounds, *confusion.shape)), cases, bounds=(float(lowest), 1.0))

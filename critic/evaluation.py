@@ -26,7 +26,7 @@ from retrieval.atomic import write_json, writing
 from retrieval.progress import Progress
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
-from selfrag.evaluation.metrics.classification import BINS, equal_bins, error_statistic, macro_f1
+from selfrag.evaluation.metrics.classification import BINS, equal_bins, error_statistic, macro_effective, macro_f1
 from selfrag.jsonl import Header, RunLog
 from selfrag.reflection.judgment import Judgment
 
@@ -132,9 +132,11 @@ def figures(rows: Sequence[Labelled], judgments: Sequence[Judgment | None], *, s
     return Figures(
         group,
         mean([float(right) for right in gold == judged], seed=seed),
-        bootstrap(len(rows), f1, seed),
+        bootstrap(len(rows), f1, seed, effective=macro_effective(is_gold)),
         bootstrap(len(known), calibration_error(probabilities, truth), seed),
-        mean([float(distance) for distance in ((probabilities - truth) ** 2).sum(axis=1)], seed=seed),
+        mean(
+            [float(distance) for distance in ((probabilities - truth) ** 2).sum(axis=1)], seed=seed, bounds=(0.0, 2.0)
+        ),
         float(np.mean([j.coverage for j in judgments if j is not None])) if known else float("nan"),
         tuple(tuple(row) for row in confusion.tolist()),
         len(rows) - len(known),

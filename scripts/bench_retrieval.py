@@ -37,10 +37,11 @@ from retrieval.search import Fusion, RerankedRetriever
 from retrieval.vectors import FlatIndex, Matrix
 from retrieval.words import WordIndex, add_words
 from selfrag.api import SelfRAG
+from selfrag.evaluation.intervals import DIFFERENCE, SHARE, Bounds, mean
 from selfrag.intrinsics.execution.tokens import RelevanceScorer
 from selfrag.loading import DEMO, resolve_encoder
 
-K, NEIGHBOURS, SAMPLES, RERANKED = 10, 20, 2000, 150
+K, NEIGHBOURS, RERANKED = 10, 20, 150
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -141,12 +142,10 @@ def each(index: Any, queries: Matrix) -> float:
     return milliseconds(lambda: [index.search(query[None], K) for query in queries], 3) / len(queries)
 
 
-def interval(values: np.ndarray[Any, Any]) -> str:
-    """Mean and 95% bootstrap interval."""
-    random = np.random.default_rng(0)
-    means = [values[random.integers(0, len(values), len(values))].mean() for _ in range(SAMPLES)]
-    low, high = np.percentile(means, [2.5, 97.5])
-    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
+def interval(values: np.ndarray[Any, Any], bounds: Bounds = SHARE) -> str:
+    """Format the mean and its 95% interval."""
+    estimate = mean(values, bounds=bounds)
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 def recall(found: Any, exact: Any) -> np.ndarray[Any, Any]:
@@ -398,8 +397,8 @@ def hybrid(data: Data) -> Iterator[tuple[str, str, str]]:
         yield f"Recall@5 of {name}, {len(values)} questions", interval(values), ""
         if name in ("min-max", "rrf"):
             more, answers = values - found["dense"], answered[name] - answered["dense"]
-            yield f"{name} minus dense, all", interval(more), "lower bound > 0"
-            yield f"{name} minus dense, {nq.sum()} of NQ", interval(more[nq]), "lower bound >= -.01"
+            yield f"{name} minus dense, all", interval(more, DIFFERENCE), "lower bound > 0"
+            yield f"{name} minus dense, {nq.sum()} of NQ", interval(more[nq], DIFFERENCE), "lower bound >= -.01"
             yield f"{name} minus dense, an answer in the 5 texts, NQ", interval(answers[nq]), ""
 
 
@@ -420,7 +419,7 @@ def rerank(data: Data) -> Iterator[tuple[str, str, str]]:
         without, reranked = (gold_recall(way, gold, k) for way in found.values())
         yield f"Recall@{k} of hybrid, {len(asked)} of NQ", interval(without), ""
         yield f"Recall@{k} with IsRel", interval(reranked), ""
-        yield f"Recall@{k}, with minus without", interval(reranked - without), ""
+        yield f"Recall@{k}, with minus without", interval(reranked - without, DIFFERENCE), ""
 
 
 MEASURED = {one.__name__: one for one in (flat, rabitq, ivf, large, change, words, hybrid, rerank)}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from selfrag.errors import UserError
-from selfrag.evaluation.intervals import ROUNDS, Estimate, Floats, interval
+from selfrag.evaluation.intervals import ROUNDS, SHARE, Bounds, Estimate, Floats, effective_items, interval
 from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.registry import Part, is_count
 from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records
@@ -28,22 +28,39 @@ class Draws:
     value: float  # on all items
     samples: Floats  # [R] in each resampling; NaN where no item of the draw counted
     n: int  # items that count
+    effective: float  # items that the figure rests on, by their weights
+    bounds: Bounds | None = SHARE  # of the figure; None where it has none
 
     @property
     def estimate(self) -> Estimate:
-        """The figure with its 95% interval."""
-        return interval(self.value, self.samples, self.n)
+        """Return the figure with its 95% interval."""
+        return interval(self.value, self.samples, self.n, effective=self.effective, bounds=self.bounds)
 
     def __sub__(self, other: Draws) -> Draws:
-        """The paired difference; both figures must be of the same items and seed."""
-        return Draws(self.value - other.value, self.samples - other.samples, min(self.n, other.n))
+        """Return the paired difference; both figures must be of the same items and seed."""
+        bounds = None
+        if self.bounds is not None and other.bounds is not None:
+            bounds = (self.bounds[0] - other.bounds[1], self.bounds[1] - other.bounds[0])
+        return Draws(
+            self.value - other.value,
+            self.samples - other.samples,
+            min(self.n, other.n),
+            min(self.effective, other.effective),
+            bounds,
+        )
 
 
-def bootstrap(figures: Sequence[Sequence[Part | None]], *, name: str = "", seed: int = 0) -> list[Draws | None]:
+def bootstrap(
+    figures: Sequence[Sequence[Part | None]],
+    *,
+    name: str = "",
+    seed: int = 0,
+    bounds: Sequence[Bounds | None] | None = None,
+) -> list[Draws | None]:
     """Resample items for several figures together.
 
     `figures` have one part an item each, in the same order of items; files of other names are resampled
-    independently.
+    independently. `bounds` are those of each figure; by default all are shares.
 
     Returns:
         For each figure its draws, or None where no item counts.
@@ -64,19 +81,40 @@ def bootstrap(figures: Sequence[Sequence[Part | None]], *, name: str = "", seed:
     )
     total = bottom.sum(axis=0)
     counting = (bottom > 0).sum(axis=0)
-    return [
-        Draws(float(top[:, i].sum() / total[i]), samples[:, i], int(counting[i])) if total[i] > 0 else None
-        for i in range(len(figures))
-    ]
+    draws: list[Draws | None] = []
+    for i in range(len(figures)):
+        if total[i] > 0:
+            value = float(top[:, i].sum() / total[i])
+            limits = SHARE if bounds is None else bounds[i]
+            draws.append(Draws(value, samples[:, i], int(counting[i]), effective_items(bottom[:, i]), limits))
+        else:
+            draws.append(None)
+    return draws
+
+
+def bounds_of(name: str) -> Bounds | None:
+    """Return the lowest and highest possible value of a figure; None where it is a count."""
+    return None if is_count(name) else SHARE
 
 
 def average(draws: Sequence[Draws | None]) -> Draws | None:
     """The plain mean of figures of different files, resampled independently; None if one of them is undefined."""
-    known = [one for one in draws if one is not None]
+    known = [figure for figure in draws if figure is not None]
     if not known or len(known) < len(draws):
         return None
-    value = sum(one.value for one in known) / len(known)
-    return Draws(value, np.mean([one.samples for one in known], axis=0), sum(one.n for one in known))
+    value = sum(figure.value for figure in known) / len(known)
+    samples = np.mean([figure.samples for figure in known], axis=0)
+    # Each file weighs alike, so the smallest one limits what is known.
+    effective = len(known) * min(figure.effective for figure in known)
+    return Draws(value, samples, sum(figure.n for figure in known), effective, _mean_bounds(known))
+
+
+def _mean_bounds(draws: Sequence[Draws]) -> Bounds | None:
+    """Return the bounds of a mean of figures; None where a figure has none."""
+    bounds = [figure.bounds for figure in draws if figure.bounds is not None]
+    if len(bounds) < len(draws):
+        return None
+    return float(np.mean([low for low, _ in bounds])), float(np.mean([high for _, high in bounds]))
 
 
 def _block(top: Floats, bottom: Floats, rng: np.random.Generator, rounds: int) -> Floats:
@@ -317,11 +355,12 @@ def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> Figures:
     columns = [(run.name, metric) for run in runs for metric in run.files[file].metrics]
     parts = [run.files[file].scores[metric] for run in runs for metric in run.files[file].metrics]
     figures: Figures = {run.name: {} for run in runs}
-    for (system, metric), draws in zip(columns, bootstrap(parts, name=file, seed=seed), strict=True):
+    bounds = [bounds_of(metric) for _, metric in columns]
+    for (system, metric), draws in zip(columns, bootstrap(parts, name=file, seed=seed, bounds=bounds), strict=True):
         figures[system][metric] = draws
     for run in runs:
         for name, found in run.files[file].whole.items():  # one value for all items cannot be resampled
-            figures[run.name][name] = None if found is None else Draws(found[0], np.empty(0), found[1])
+            figures[run.name][name] = None if found is None else Draws(found[0], np.empty(0), found[1], found[1])
     return figures
 
 

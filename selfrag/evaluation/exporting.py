@@ -15,7 +15,7 @@ import numpy as np
 
 from retrieval.atomic import write_json, write_pieces, writing
 from selfrag.errors import UserError
-from selfrag.evaluation.comparison import Draws, bootstrap, read_run
+from selfrag.evaluation.comparison import Draws, bootstrap, bounds_of, read_run
 from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import EFFORT, MEMORY, REPEATED
@@ -69,7 +69,8 @@ def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int 
     """
     run, manifest = read_run(folder, [name]), read_manifest(folder)
     found, entry = run.files[name], manifest["files"][name]
-    draws = bootstrap([found.scores[metric] for metric in found.metrics], name=name, seed=seed)
+    bounds = [bounds_of(metric) for metric in found.metrics]
+    draws = bootstrap([found.scores[metric] for metric in found.metrics], name=name, seed=seed, bounds=bounds)
     figures = dict(zip(found.metrics, draws, strict=True))
     started = datetime.fromisoformat(manifest["about"]["time"]).astimezone(UTC)
     items = items_of(folder, name, data)

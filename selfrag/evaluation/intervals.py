@@ -1,4 +1,12 @@
-"""Seeded bootstrap intervals of figures over items, and the area under the ROC curve."""
+"""Seeded bootstrap intervals of figures over items, and the area under the ROC curve.
+
+The bootstrap says nothing where all items agree: every resampling is alike, and its interval has no width, also with
+three items. `interval` then gives the exact interval of Clopper and Pearson (Biometrika 26, 1934) for the share of
+items that are unlike those seen, and lets such items hold any possible value. At 0% and 100% of a share that is the
+interval of Clopper and Pearson itself: 3 of 3 are [29.2, 100.0]. Items of different weight (questions with several
+rows) count as Kish's effective number of items, which Korn and Graubard (Survey Methodology 24, 1998) put into that
+interval.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +24,8 @@ NONE = "\N{EN DASH}"
 
 ROUNDS = 2000
 LEVEL = 0.95
+EQUAL = 1e-9
+"""Difference that rounding makes between equal figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +75,83 @@ def share(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
 
 
-def bootstrap(items: int, statistic: Callable[[Floats], Floats], seed: int = 0) -> Estimate:
-    """Any figure of items; `statistic` maps counts [R, n] (how often each of R samples holds each item) to R values."""
+Bounds = tuple[float, float]
+"""Lowest and highest possible value of a figure."""
+
+SHARE: Bounds = (0.0, 1.0)
+DIFFERENCE: Bounds = (-1.0, 1.0)
+
+
+def effective_items(weights: Floats) -> float:
+    """Return Kish's effective number of items, (sum of weights)^2 / sum of squared weights; 0.0 without weight."""
+    squared = float((weights**2).sum())
+    return float(weights.sum()) ** 2 / squared if squared > 0 else 0.0
+
+
+def bootstrap(
+    items: int,
+    statistic: Callable[[Floats], Floats],
+    seed: int = 0,
+    *,
+    effective: float | None = None,
+    bounds: Bounds | None = SHARE,
+) -> Estimate:
+    """Return any figure of items with its interval.
+
+    Args:
+        items: how many there are.
+        statistic: maps counts [R, n] (how often each of R samples holds each item) to R values.
+        seed: of the resampling.
+        effective: items that the figure rests on, of `effective_items`; by default all.
+        bounds: of the figure; None where it has none.
+    """
     if items == 0:
         return Estimate(float("nan"), float("nan"), float("nan"), 0)
     value = float(statistic(np.ones((1, items)))[0])
     if items == 1:
         return interval(value, np.empty(0), 1)
     counts = np.random.default_rng(seed).multinomial(items, [1 / items] * items, size=ROUNDS).astype(np.float64)
-    return interval(value, statistic(counts), items)
+    return interval(value, statistic(counts), items, effective=effective, bounds=bounds)
 
 
-def interval(value: float, samples: Floats, items: int) -> Estimate:
-    """A figure with the percentile interval of its bootstrap samples; without finite ones its ends are NaN."""
+def interval(
+    value: float,
+    samples: Floats,
+    items: int,
+    *,
+    effective: float | None = None,
+    bounds: Bounds | None = SHARE,
+) -> Estimate:
+    """Return a figure with the percentile interval of its bootstrap samples; without finite ones its ends are NaN.
+
+    Where all samples are equal, the interval is that of `agreeing_interval`.
+    """
     known = samples[np.isfinite(samples)]
     if items < 2 or not len(known):
         return Estimate(value, float("nan"), float("nan"), items)
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(known, [tail, 100 - tail])
+    if high - low < EQUAL:
+        low, high = agreeing_interval(value, items if effective is None else effective, bounds)
     return Estimate(value, float(low), float(high), items)
 
 
-def mean(values: Sequence[float] | Floats, *, seed: int = 0) -> Estimate:
-    """The mean of one value an item."""
+def agreeing_interval(value: float, effective: float, bounds: Bounds | None) -> Bounds:
+    """Return the interval of a mean where all items hold the same value; NaN where nothing is known of other items.
+
+    With n items, at least (alpha / 2)^(1 / n) of all items hold that value, or n of n would be less likely than
+    alpha / 2. The others lie anywhere within the bounds.
+    """
+    if bounds is None or effective <= 0 or not bounds[0] - EQUAL <= value <= bounds[1] + EQUAL:
+        return float("nan"), float("nan")
+    alike = ((1 - LEVEL) / 2) ** (1 / effective)
+    return alike * value + (1 - alike) * bounds[0], alike * value + (1 - alike) * bounds[1]
+
+
+def mean(values: Sequence[float] | Floats, *, seed: int = 0, bounds: Bounds | None = SHARE) -> Estimate:
+    """Return the mean of one value an item; `bounds` are those of a value."""
     data = np.asarray(values, dtype=np.float64)
-    return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed)
+    return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, bounds=bounds)
 
 
 def pooled_auc(
@@ -108,7 +170,8 @@ def pooled_auc(
         pairs = (counts @ right) * (counts @ wrong)
         return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
 
-    return bootstrap(len(matrix), statistic, seed)
+    effective = min(effective_items(right), effective_items(wrong))
+    return bootstrap(len(matrix), statistic, seed, effective=effective)
 
 
 def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]) -> Floats:
@@ -145,4 +208,9 @@ def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Est
         undefined = np.full_like(room, np.nan)
         return np.asarray(np.divide((both + neither) / total - chance, room, out=undefined, where=room > 1e-12))
 
-    return bootstrap(len(counts), statistic, seed)
+    # At total disagreement with the same margins kappa is 1 - 1 / (1 - chance), which is its lowest value.
+    both, first, second = counts.sum(axis=0)[[3, 2, 1]] / max(1.0, counts.sum())
+    yes_first, yes_second = both + first, both + second
+    expected = yes_first * (1 - yes_second) + yes_second * (1 - yes_first)
+    bounds = (1 - 1 / expected, 1.0) if expected > 0 else None
+    return bootstrap(len(counts), statistic, seed, effective=effective_items(counts.sum(axis=1)), bounds=bounds)

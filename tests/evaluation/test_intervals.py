@@ -15,7 +15,8 @@ from selfrag.cli.main import main
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import UserError
-from selfrag.evaluation.intervals import mean, pooled_auc
+from selfrag.evaluation.comparison import Draws, average, bootstrap
+from selfrag.evaluation.intervals import DIFFERENCE, SHARE, Estimate, bracketed, kappa, mean, pooled_auc
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
@@ -46,7 +47,49 @@ def test_mean_with_its_interval() -> None:
     # normal approximation: 0.6 +- 1.96 * sqrt(0.24 / 100) = 0.504 .. 0.696
     assert (found.low, found.high) == pytest.approx((0.504, 0.696), abs=0.02)
     assert found == mean(values, seed=1)
-    assert mean([1.0, 1.0]).as_dict() == {"value": 1.0, "low": 1.0, "high": 1.0, "n": 2}
+
+
+def test_intervals_keep_a_width_where_all_items_agree() -> None:
+    """Of n equal values, Clopper's and Pearson's interval: (0.025)^(1/n) of all items hold that value."""
+    three, hundred = 0.025 ** (1 / 3), 0.025 ** (1 / 100)
+    cases: list[tuple[Estimate, float, float]] = [
+        (mean([1.0] * 3), three, 1.0),
+        (mean([0.0] * 3), 0.0, 1 - three),
+        (mean([0.5] * 3), three / 2, 1 - three / 2),
+        (mean([0.0] * 100), 0.0, 1 - hundred),  # "rule of three": about 3.7 / n
+        (mean([0.0] * 3, bounds=DIFFERENCE), three - 1, 1 - three),
+        (pooled_auc([[0.9]] * 3, [[0.1]] * 3), three, 1.0),
+        # Only three of six are flagged, so three are behind the precision.
+        (classification("UUUAAA", "UUUAAA", ("U", "A")).classes["U"].precision, three, 1.0),
+        # Kappa at total disagreement is -1 here, as both answers are equally frequent.
+        (kappa([[(True, True)], [(False, False)]] * 50), 2 * hundred - 1, 1.0),
+    ]
+    for estimate, low, high in cases:
+        assert (estimate.low, estimate.high) == pytest.approx((low, high)), estimate
+    for unknown in (mean([7.0] * 3), mean([1.0] * 3, bounds=None)):
+        assert math.isnan(unknown.low)
+        assert math.isnan(unknown.high)
+
+
+def drawn(draws: Draws | None) -> Draws:
+    assert draws is not None
+    return draws
+
+
+def test_differences_and_clusters_keep_a_width_where_all_items_agree() -> None:
+    three = 0.025 ** (1 / 3)
+    right, wrong, clustered = [(1.0, 1.0)] * 3, [(0.0, 1.0)] * 3, [(8.0, 8.0), (1.0, 1.0), (1.0, 1.0)]
+    first, second, rows, tokens = map(
+        drawn, bootstrap([right, wrong, clustered, right], bounds=[SHARE, SHARE, SHARE, None])
+    )
+    assert bracketed(first.estimate) == "100.0 [29.2, 100.0]"
+    difference = (first - second).estimate
+    assert (difference.low, difference.high) == pytest.approx((2 * three - 1, 1.0))
+    # One question holds 8 of 10 rows: 10^2 / (8^2 + 1 + 1) = 1.5 questions of equal weight.
+    assert rows.estimate.low == pytest.approx(0.025 ** (66 / 100))
+    assert math.isnan(tokens.estimate.low)
+    both = drawn(average([first, rows]))
+    assert both.estimate.low == pytest.approx(0.025 ** (66 / 200))
 
 
 def test_one_item_has_no_interval_and_none_has_no_value() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from retrieval.passage import Passage
 from retrieval.sentences import sentences
 from selfrag.errors import UserError
-from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, plain, share
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, effective_items, plain, share
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, harmonic, metric
 from selfrag.evaluation.normalisation import abstains, contains_any, evaluated, first_line, lifted
@@ -121,7 +121,8 @@ def pair_figures(
     hit, are, said, same, one = np.array(counts, dtype=np.float64).reshape(-1, 5).T
 
     def estimate(part: Floats, whole: Floats) -> Estimate:
-        return bootstrap(len(sets), lambda drawn: share(drawn @ part, drawn @ whole), seed)
+        effective = effective_items(whole)
+        return bootstrap(len(sets), lambda drawn: share(drawn @ part, drawn @ whole), seed, effective=effective)
 
     return PairFigures(estimate(hit, said), estimate(hit, are), estimate(2 * hit, are + said), estimate(same, one))
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selfrag.errors import UserError, require
-from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean, plain, share
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, effective_items, mean, plain, share
 from selfrag.pages import save
 
 
@@ -76,25 +76,27 @@ def classification(
         for side in (truth, known)
     )
 
-    def estimate(figure: Any) -> Estimate:
+    def estimate(figure: Any, effective: float) -> Estimate:
         def statistic(drawn: Floats) -> Floats:
             return np.asarray(figure(drawn @ (wanted * given), drawn @ wanted, drawn @ given))
 
-        return bootstrap(len(truth), statistic, seed)
+        return bootstrap(len(truth), statistic, seed, effective=effective)
 
+    of_classes = {}
+    for at, name in enumerate(classes):
+        members, flagged = wanted[:, at], given[:, at]
+        of_classes[name] = ClassFigures(
+            estimate(lambda hit, _, said, at=at: share(hit[:, at], said[:, at]), effective_items(flagged)),
+            estimate(lambda hit, are, _, at=at: share(hit[:, at], are[:, at]), effective_items(members)),
+            estimate(lambda hit, are, said, at=at: f1(hit, are, said)[:, at], effective_items(members + flagged)),
+            int(members.sum()),
+        )
+    items = float(len(truth))
     return Classification(
-        {
-            name: ClassFigures(
-                estimate(lambda hit, _, said, at=at: share(hit[:, at], said[:, at])),
-                estimate(lambda hit, are, _, at=at: share(hit[:, at], are[:, at])),
-                estimate(lambda hit, are, said, at=at: f1(hit, are, said)[:, at]),
-                int(wanted[:, at].sum()),
-            )
-            for at, name in enumerate(classes)
-        },
-        estimate(lambda hit, are, _: share(hit.sum(axis=1), are.sum(axis=1))),
-        estimate(lambda hit, are, said: share((f1(hit, are, said) * are).sum(axis=1), are.sum(axis=1))),
-        estimate(macro_f1),
+        of_classes,
+        estimate(lambda hit, are, _: share(hit.sum(axis=1), are.sum(axis=1)), items),
+        estimate(lambda hit, are, said: share((f1(hit, are, said) * are).sum(axis=1), are.sum(axis=1)), items),
+        estimate(macro_f1, macro_effective(wanted)),
         known.count(None),
         dict(Counter(zip(truth, known, strict=True))),
     )
@@ -109,6 +111,13 @@ def macro_f1(hit: Floats, are: Floats, said: Floats) -> Floats:
     """Mean F1 [samples] of the classes that have members in the sample; arguments as `f1`."""
     present = (are > 0).astype(np.float64)
     return share((f1(hit, are, said) * present).sum(axis=1), present.sum(axis=1))
+
+
+def macro_effective(members: Floats) -> float:
+    """Return the items that a mean over classes rests on; the smallest class limits it. `members` are [n, classes]."""
+    sizes = members.sum(axis=0)
+    present = sizes[sizes > 0]
+    return float(len(present) * present.min()) if len(present) else 0.0
 
 
 # Hallucination detection

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError, require
-from selfrag.evaluation.intervals import NONE, Estimate, mean
+from selfrag.evaluation.intervals import DIFFERENCE, NONE, Estimate, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.citations import Entails, as_sentences, ndcg_at, premise, recall_at
 from selfrag.evaluation.metrics.classification import (
@@ -219,7 +219,7 @@ def evaluate_flows(
         found = joint_figures(known, seed=seed) if known else None
         first = first or outcomes
         gains = [one - other for one, other in zip(map(_joint, outcomes), map(_joint, first), strict=True)]
-        gain = mean([one for one in gains if not isnan(one)], seed=seed)
+        gain = mean([one for one in gains if not isnan(one)], seed=seed, bounds=DIFFERENCE)
         used = [one.usage for one in answers if isinstance(one, Answer)]
         tokens = fmean(one.prompt_tokens + one.generated_tokens for one in used) if used else nan
         computed = tokens - fmean(one.cached_tokens for one in used) if used else nan

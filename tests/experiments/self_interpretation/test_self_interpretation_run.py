@@ -142,7 +142,7 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
     assert first.title == "Prompt basic, beside Table 2"
     row = first.rows[0]
     assert (len(first.rows), row[:3]) == (2, ("0", "3", "ranked"))
-    assert row[3].startswith("**0.500 (0.500 to 0.500)")
+    assert row[3].startswith("**0.500 (0.199 to 0.801)")
     assert [row[4], row[6], row[8], row[10]] == ["0.572", "0.786", "0.683", "0.710"]
 
 
