@@ -1,15 +1,14 @@
 """Retrievers over HTTP: search servers, and web search by SearXNG or Google, whose pages become passages.
 
 What a search engine names is untrusted: pages are asked for at public addresses only, a few megabytes are read of each,
-and no script of them is run.
+in a bounded time, and no script of them is run.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
-import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +21,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from retrieval.checks import number, web_address, whole
+from retrieval.content import ENCODINGS, Content
 from retrieval.errors import UserError
+from retrieval.fetching import BoundedTransport
 from retrieval.passage import Passage
 from retrieval.readers import read_document
 from retrieval.sentences import sentence_finder
@@ -54,6 +55,8 @@ def answered(client: httpx.Client, method: str, address: str, *, hint: str = "",
             content = _beginning(reply, _MOST_REPLY + 1)
     except httpx.HTTPError as error:
         raise UserError(f"{name} cannot be searched: {type(error).__name__}") from error
+    except ValueError as error:
+        raise UserError(f"{name} cannot be searched: {error}") from error
     if len(content) > _MOST_REPLY:
         raise UserError(f"{name} answered more than {_MOST_REPLY:,} bytes")
     if reply.status_code != 200:
@@ -67,12 +70,23 @@ def answered(client: httpx.Client, method: str, address: str, *, hint: str = "",
     return found
 
 
+def _client(address: str, seconds: float, headers: Mapping[str, str]) -> tuple[httpx.Client, str]:
+    """Return a client for one address, and the address without user and password, which httpx would log."""
+    url = httpx.URL(address)
+    client = httpx.Client(
+        transport=BoundedTransport(seconds, address=address),
+        headers={"Accept-Encoding": ENCODINGS, **headers},
+        auth=(url.username, url.password) if url.userinfo else None,
+    )
+    return client, str(url.copy_with(userinfo=b""))
+
+
 class RemoteRetriever:
     """Search by a server. Safe to call from many threads.
 
     Args:
         url: address that ends in `/retrieve` (queries, topk, return_scores) or in `/search` (query, n_docs).
-        timeout: seconds for one search.
+        timeout: seconds for a whole search.
         headers: sent with each request, such as `{"Authorization": "Bearer .."}`.
 
     Raises:
@@ -81,12 +95,12 @@ class RemoteRetriever:
 
     def __init__(self, url: str, *, timeout: float = 60.0, headers: Mapping[str, str] | None = None) -> None:
         web_address(url, "http://127.0.0.1:8000/retrieve")
-        self._url = url
+        self._url = shown(url)
         self._kind = urlsplit(url).path.rstrip("/").rpartition("/")[2]
         if self._kind not in ("retrieve", "search"):
             raise UserError(f"url {self._shown!r:.80} ends neither in /retrieve nor in /search; add one of them")
         number("timeout", timeout, above=True)
-        self._client = httpx.Client(timeout=timeout, headers=dict(headers or {}))
+        self._client, self._url = _client(url, timeout, headers or {})
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """For each query up to `k` passages, in the order of the server.
@@ -161,7 +175,8 @@ class WebRetriever:
         per_page: passages of a page, from its beginning: 1 takes introductions, as the Self-RAG paper does (B.2).
         pages: whether pages are read; else the engine's snippets are the passages, as where a page cannot be read.
         splitting: how long passages are.
-        timeout: seconds for a search, and for each page.
+        timeout: seconds for a search, and as many again for the pages of a query together; a page that is not there
+            by then leaves its snippet.
         private: whether pages at private addresses are read, too, for a search of one's own network.
         google: address of Google's API.
 
@@ -185,18 +200,24 @@ class WebRetriever:
             raise UserError(f"{name!r:.80} is no web search; give {FORMS}")
         whole("per_page", per_page)
         number("timeout", timeout, above=True)
-        self._client = httpx.Client(timeout=timeout, headers={"User-Agent": "selfrag"})
-        self._per_page, self._pages, self._private = per_page, pages, private
+        self._per_page, self._timeout = per_page, timeout
+        named = {"User-Agent": "selfrag", "Accept-Encoding": ENCODINGS}
+        self._pages: httpx.Client | None = None
+        if pages:
+            self._pages = httpx.Client(transport=BoundedTransport(timeout, public=not private), headers=named)
         self._splitting = splitting or Splitting()
         self._search: Callable[[str, int], list[Hit]]
         if kind == "searxng":
             web_address(rest, "http://127.0.0.1:8888")
-            self._search = lambda query, k: self._searxng(f"{rest.rstrip('/')}/search", query, k)
+            self._client, address = _client(f"{rest.rstrip('/')}/search", timeout, named)
+            self._search = lambda query, k: self._searxng(address, query, k)
         else:
             key = os.environ.get(KEY, "").strip()
             if not key:
                 raise UserError(f"{name} needs a key; set {KEY}")
-            self._search = lambda query, k: self._google(google, {"key": key, "cx": rest}, query, k)
+            # As a parameter of the address, the key would be in every log line of httpx.
+            self._client, address = _client(google, timeout, {**named, "X-Goog-Api-Key": key})
+            self._search = lambda query, k: self._google(address, rest, query, k)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """For each query up to `k` passages, in the order of the search engine.
@@ -209,30 +230,35 @@ class WebRetriever:
         if not queries or k == 0:
             return [[] for _ in queries]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return [
-                [p for found in pool.map(self._passages, self._search(query, k)) for p in found][:k]
-                for query in queries
-            ]
+            found = []
+            for query in queries:
+                hits = self._search(query, k)
+                until = time.monotonic() + self._timeout
+                passages: list[Passage] = []
+                for of_page in pool.map(self._passages, hits, [until] * len(hits)):
+                    passages += of_page
+                found.append(passages[:k])
+            return found
 
     def _searxng(self, address: str, query: str, k: int) -> list[Hit]:
         asked, hint = {"q": query, "format": "json"}, "; SearXNG needs json among its formats"
         found = answered(self._client, "GET", address, params=asked, hint=hint).get("results", [])
         return _hits(found, k, url="url", snippet="content")
 
-    def _google(self, address: str, own: Mapping[str, str], query: str, k: int) -> list[Hit]:
+    def _google(self, address: str, engine: str, query: str, k: int) -> list[Hit]:
         # Ten is the API's most, and a search without results has no list.
-        asked = {**own, "q": query, "num": str(min(10, k))}
+        asked = {"cx": engine, "q": query, "num": str(min(10, k))}
         found = answered(self._client, "GET", address, params=asked).get("items", [])
         return _hits(found, k, url="link", snippet="snippet")
 
-    def _passages(self, hit: Hit) -> list[Passage]:
-        found = self._read(hit) if self._pages else []
+    def _passages(self, hit: Hit, until: float) -> list[Passage]:
+        found = [] if self._pages is None else self._read(hit, self._pages, until)
         return found or ([Passage(hit.url, hit.snippet, hit.title)] if hit.snippet.strip() else [])
 
-    def _read(self, hit: Hit) -> list[Passage]:
-        """The first passages of a page; none where it cannot be read."""
+    def _read(self, hit: Hit, client: httpx.Client, until: float) -> list[Passage]:
+        """Return the first passages of a page; none where it cannot be read."""
         try:
-            kind, content = self._fetched(hit.url)
+            kind, content = _fetched(client, hit.url, until)
             with TemporaryDirectory() as folder:
                 path = Path(folder) / f"page{kind}"
                 path.write_bytes(content)
@@ -243,30 +269,28 @@ class WebRetriever:
             return []
         return [Passage(f"{hit.url}#{place}", row.passage.text, row.passage.title) for place, row in enumerate(kept, 1)]
 
-    def _fetched(self, url: str) -> tuple[str, bytes]:
-        """Kind and content of a page; each address on the way to it is checked."""
-        for _ in range(_REDIRECTS):
-            if not (self._private or _is_public(url)):
-                raise UserError(f"{url[:80]} is no public address")
-            with self._client.stream("GET", url) as reply:
-                if reply.next_request is not None:
-                    url = str(reply.next_request.url)
-                    continue
-                kind = _KINDS.get(reply.headers.get("content-type", "").partition(";")[0].strip().lower())
-                if reply.status_code != 200 or kind is None:
-                    raise UserError(f"{url[:80]} gives no page")
-                return kind, _beginning(reply, _MOST_PAGE)
-        raise UserError(f"{url[:80]}: too many redirects")
+
+def _fetched(client: httpx.Client, url: str, until: float) -> tuple[str, bytes]:
+    """Return the kind and the content of a page."""
+    for _ in range(_REDIRECTS):
+        with client.stream("GET", url, extensions={"until": until}) as reply:
+            if reply.next_request is not None:
+                url = str(reply.next_request.url)
+                continue
+            kind = _KINDS.get(reply.headers.get("content-type", "").partition(";")[0].strip().lower())
+            if reply.status_code != 200 or kind is None:
+                raise UserError(f"{url[:80]} gives no page")
+            return kind, _beginning(reply, _MOST_PAGE)
+    raise UserError(f"{url[:80]}: too many redirects")
 
 
 def _beginning(reply: httpx.Response, most: int) -> bytes:
-    """The body, of which no more than so many bytes are kept, and hardly more are read."""
-    content = bytearray()
-    for part in reply.iter_bytes():
-        content += part
-        if len(content) >= most:
+    """Return the body, of which no more than so many bytes are kept, and hardly more are read or unfolded."""
+    content = Content(reply.headers.get("content-encoding", ""), most)
+    for part in reply.iter_raw():
+        if not content.add(part):
             break
-    return bytes(content[:most])
+    return bytes(content)
 
 
 def _hits(found: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
@@ -279,15 +303,3 @@ def _hits(found: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
             texts = (one.get(name) for name in ("title", snippet))
             kept.setdefault(address, Hit(address, *(text if isinstance(text, str) else "" for text in texts)))
     return list(kept.values())[:k]
-
-
-def _is_public(url: str) -> bool:
-    """Whether all addresses of a host are public: no search engine may point us into the user's own network."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or parts.hostname is None:
-        return False
-    try:
-        places = socket.getaddrinfo(parts.hostname, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return False
-    return all(ipaddress.ip_address(str(place[4][0]).partition("%")[0]).is_global for place in places)

@@ -16,6 +16,7 @@ from typing import Any, Generic, Self, TypeVar
 from urllib.parse import urlsplit
 
 from retrieval.checks import number, web_address, whole
+from retrieval.content import ENCODINGS, Content
 from selfrag.errors import EngineError
 from selfrag.untrusted import printable
 
@@ -122,7 +123,7 @@ class Client:
         self._interval = 60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
         self._next = 0.0  # when the next request may start
         self._http = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            headers={"Accept-Encoding": ENCODINGS} | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
             timeout=httpx.Timeout(None, connect=config.connect_timeout),
             limits=httpx.Limits(max_connections=config.max_concurrency + 2),
         )
@@ -212,19 +213,21 @@ class Client:
     ) -> Reply[T]:
         import httpx
 
-        found = bytearray()
         try:
             async with asyncio.timeout(seconds), self._http.stream(method, address, json=content) as answer:
-                async for part in answer.aiter_bytes():
-                    found += part
-                    if len(found) > self.most_bytes:
+                unfolded = Content(answer.headers.get("Content-Encoding", ""), self.most_bytes + 1)
+                async for part in answer.aiter_raw():
+                    if not unfolded.add(part):
                         break
         except TimeoutError:
             return Reply(reason=f"no answer within {seconds:g} s")
         except httpx.RequestError as error:
             said = " ".join(str(error).split()) or type(error).__name__
             return Reply(reason=self.hidden(f"no answer: {said}"), connected=False)
-        reply: Reply[T] = Reply(answer.status_code, bytes(found[: self.most_bytes]))
+        except ValueError as error:
+            return Reply(answer.status_code, reason=str(error), whole=False)
+        found = bytes(unfolded)
+        reply: Reply[T] = Reply(answer.status_code, found[: self.most_bytes])
         if len(found) > self.most_bytes:
             return replace(reply, reason=f"a reply of more than {self.most_bytes:,} bytes", whole=False)
         if reply.status == 200:

@@ -78,7 +78,7 @@ def test_google_is_asked_with_the_users_key(web, monkeypatch):
     monkeypatch.setenv("GOOGLE_API_KEY", "secret")
     search = WebRetriever("google:cx", google=f"{web.url}/google", pages=False)
     assert [[p.text for p in found] for found in search(["a", "b"], 2)] == [["Snippet html.", "Snippet moved."]] * 2
-    assert web.asked == [("/google", {"key": ["secret"], "cx": ["cx"], "q": [q], "num": ["2"]}) for q in "ab"]
+    assert web.asked == [("/google", {"cx": ["cx"], "q": [q], "num": ["2"]}) for q in "ab"]
     with pytest.raises(UserError, match="answered 404") as caught:
         WebRetriever("google:cx", google=f"{web.url}/nowhere")(["a"], 1)
     assert "secret" not in str(caught.value)

@@ -1,0 +1,195 @@
+"""What is fetched is bounded in time and size and comes from public addresses; keys stand in no log line."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import logging
+import socket
+import time
+import zlib
+from collections.abc import Iterator
+
+import httpcore
+import httpx
+import pytest
+from loopback import Answering, Loopback, loopback
+
+from retrieval.content import Content
+from retrieval.errors import UserError
+from retrieval.fetching import BoundedTransport, is_public_address
+from retrieval.web import RemoteRetriever, WebRetriever
+from selfrag.engines.client import Client, ServerConfig, json_of
+
+BOMB = gzip.compress(bytes(64 << 20), 1)
+
+
+class Handler(Answering):
+    """Answers slowly, packed, or elsewhere, by the path."""
+
+    def do_GET(self) -> None:
+        self.server.headers.append(dict(self.headers))
+        place = self.path.partition("?")[0].rpartition("/")[2]
+        if place == "search":
+            pages = [
+                {"url": f"{self.server.url}/{name}", "title": name, "content": f"Snippet {name}."} for name in PAGES
+            ]
+            self.answer(200, {"results": pages, "result": [[]], "items": []})
+        elif place in ("slow-head", "slow-body"):
+            self.drip(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n" + b"\r\n" * (place == "slow-body"))
+        elif place == "loop":
+            self.answer(302, b"", Location="/loop")
+        else:
+            content, encoding = PACKED[place]
+            self.answer(200, content, Content_Type="text/html", Content_Encoding=encoding)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def drip(self, head: bytes) -> None:
+        try:
+            self.wfile.write(head)
+            for _ in range(200):
+                self.wfile.write(b"X")
+                time.sleep(0.05)
+        except OSError:
+            pass
+
+
+PACKED = {
+    "bomb": (BOMB, "gzip"),
+    "nested": (gzip.compress(BOMB), "gzip, gzip"),
+    "deflate": (zlib.compress(bytes(64 << 20)), "deflate"),
+    "brotli": (b"\x1b", "br"),
+    "zstd": (b"(\xb5/\xfd", "zstd"),
+    "broken": (b"no gzip", "gzip"),
+    "honest": (gzip.compress(b"<p>Curie was a physicist.</p>"), "gzip"),
+}
+PAGES = ("slow-head", "slow-body", "loop", *PACKED)
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    serving = loopback(Handler)
+    serving.headers = []
+    yield serving
+    serving.stop()
+
+
+NOT_PUBLIC = (
+    *("127.0.0.1", "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "169.254.169.254", "172.16.0.1", "192.168.0.1"),
+    *("192.0.0.9", "192.0.2.1", "192.88.99.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "240.0.0.1"),
+    *("255.255.255.255", "::", "::1", "::ffff:8.8.8.8", "::ffff:127.0.0.1", "::8.8.8.8", "64:ff9b::a00:1", "100::1"),
+    *("64:ff9b:1::1", "2002:a00:1::", "2001:0:a00:1::", "2001:2::1", "2001:db8::1", "3fff::1", "5f00::1", "fc00::1"),
+    *("fe80::1%eth0", "fec0::1", "ff02::1", "ff0e::1", "no address"),
+)
+
+
+def test_special_addresses_are_not_public() -> None:
+    assert [address for address in NOT_PUBLIC if is_public_address(address)] == []
+    for address in ("8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "2a00:1450:4001::1"):
+        assert is_public_address(address)
+
+
+def test_the_address_that_was_checked_is_connected_to(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that resolves to a public address first and to a private one then is asked at the first."""
+    answers, connected = iter(["93.184.216.34", "127.0.0.1"]), []
+
+    def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        return [(0, 0, 0, "", (next(answers), port))]
+
+    def connect(self: object, host: str, port: int, *_: object) -> httpcore.NetworkStream:
+        connected.append(host)
+        raise httpcore.ConnectError("refused")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
+    client = httpx.Client(transport=BoundedTransport(5, public=True))
+    with pytest.raises(httpx.ConnectError):
+        client.get("http://rebinding.example/")
+    with pytest.raises(UserError, match=r"127\.0\.0\.1, which is no public address"):
+        client.get("http://rebinding.example/")
+    assert connected == ["93.184.216.34"]
+
+
+def test_pages_at_private_addresses_leave_their_snippets(server: Loopback) -> None:
+    [passages] = WebRetriever(f"searxng:{server.url}")(["?"], 9)
+    assert [passage.text for passage in passages] == [f"Snippet {name}." for name in PAGES][:9]
+    assert len(server.headers) == 1
+
+
+def test_slow_and_packed_pages_end_in_time_and_leave_their_snippets(server: Loopback) -> None:
+    begun = time.monotonic()
+    [passages] = WebRetriever(f"searxng:{server.url}", private=True, timeout=1.5)(["?"], 20)
+    assert time.monotonic() - begun < 6
+    texts = {passage.title: passage.text for passage in passages}
+    assert texts["honest"] == "Curie was a physicist."
+    left = {name for name, text in texts.items() if text.startswith("Snippet")}
+    assert left >= {"slow-head", "loop", "nested", "brotli", "zstd", "broken"}
+
+
+@pytest.mark.parametrize("path", ["slow-head/retrieve", "slow-body/retrieve"])
+def test_a_search_server_that_drips_is_given_up(server: Loopback, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handler, "do_POST", lambda self: self.drip(b"HTTP/1.1 200 OK\r\n" + b"\r\n" * ("body" in path)))
+    begun = time.monotonic()
+    with pytest.raises(UserError, match="cannot be searched: ReadTimeout"):
+        RemoteRetriever(f"{server.url}/{path}", timeout=0.5)(["?"], 1)
+    assert time.monotonic() - begun < 3
+
+
+@pytest.mark.parametrize("name", ["bomb", "nested", "deflate", "brotli", "zstd", "broken"])
+def test_packed_replies_of_engines_are_bounded(server: Loopback, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "most_bytes", 1 << 16)
+
+    async def reason() -> str:
+        async with Client(ServerConfig(server.url, retries=0)) as client:
+            return (await client.send("GET", f"{server.url}/{name}", lambda: None, json_of)).reason
+
+    expected = {"bomb": "more than", "deflate": "more than", "broken": "not packed as it says"}
+    assert expected.get(name, "which was not asked for") in asyncio.run(reason())
+
+
+def test_content_is_unfolded_no_further_than_the_bound() -> None:
+    content = Content("gzip", 1000)
+    assert not content.add(BOMB)
+    assert len(bytes(content)) == 1000
+    small = Content("", 10)
+    assert small.add(b"123456789")
+    assert not small.add(b"01")
+    assert bytes(small) == b"1234567890"
+
+
+def test_no_client_logs_its_key(
+    server: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    marker = "marker-key-8d1f"
+    monkeypatch.setenv("GOOGLE_API_KEY", marker)
+    monkeypatch.setenv("OPENAI_API_KEY", marker)
+    caplog.set_level(logging.DEBUG)
+    for name in ("httpx", "httpcore", "openai", "urllib3", "asyncio"):
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    host = server.url.removeprefix("http://")
+    WebRetriever("google:cx", google=f"{server.url}/search", pages=False)(["?"], 1)
+    WebRetriever(f"searxng:http://user:{marker}@{host}", pages=False)(["?"], 1)
+    for search in (
+        RemoteRetriever(f"{server.url}/search", headers={"Authorization": f"Bearer {marker}"}),
+        RemoteRetriever(f"http://user:{marker}@{host}/retrieve"),
+    ):
+        with pytest.raises((UserError, KeyError)) as refused:
+            search(["?"], 1)
+        assert marker not in str(refused.value)
+
+    async def ask() -> None:
+        async with Client(ServerConfig(server.url)) as client:
+            await client.send("GET", f"{server.url}/search", lambda: None, json_of)
+
+    asyncio.run(ask())
+    basic = base64.b64encode(f"user:{marker}".encode()).decode()
+    sent = [value for headers in server.headers for value in headers.values()]
+    assert {marker, f"Basic {basic}", f"Bearer {marker}"} <= set(sent)
+    assert len(caplog.records) > 20
+    logged = "\n".join([caplog.text, *(repr(record.args) for record in caplog.records)])
+    assert marker not in logged
+    assert basic not in logged
