@@ -1,58 +1,220 @@
-"""Reads PDF files: one section a page, titled by the bookmarks."""
+"""Reads PDF files: one section a page, titled by the bookmarks.
+
+PDFium reads the file. The order of the text is that of `retrieval.documents.layout`. Values of filled forms and notes
+written on a page stand where they are shown.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retrieval.documents.document import MAX_HEADING, Document, Section, check_size
+from retrieval.documents.document import MAX_HEADING, Document, Section, Skipped, check_size
+from retrieval.documents.layout import Fragment, Line, build_lines, insert_fragment, reading_order
+from retrieval.documents.line_ends import LineJoiner
+from retrieval.documents.pdf_text import Box, FragmentReader, take_notes, turn_box
 from retrieval.errors import UserError, require
 
 _MAX_DEPTH = 100  # levels of bookmarks
+_MAX_BOOKMARKS = 100_000
+_MAX_MISSING = 1000  # pages in a row that are not there; the file only says that it has them
+_MAX_OBJECTS = 1000  # of a page that are looked at for images
+_MAX_NAMED = 20  # ranges of pages that are named
+_FEW_LETTERS = 40  # letters of a scanned page that may be a stamp or a page number
+_SCAN = 0.5  # of the area of a page that an image covers
+_TAIL = 2048  # bytes in which the mark of the end of a file stands
+NO_TEXT = "no text; scans need text recognition (OCR)"
+
+
+@dataclass(slots=True)
+class _Page:
+    """What a page gave."""
+
+    number: int
+    lines: list[Line] = field(default_factory=list)
+    is_scan: bool = False
+    unmapped: int = 0  # characters that the font does not name
+    is_damaged: bool = False
 
 
 def read_pdf(path: Path, name: str) -> Document:
-    """Text of the pages, each a section with its number."""
-    pypdf = require("pypdf", extra="documents")
+    """Read the text of the pages, each a section with its number."""
+    require("pypdfium2", extra="documents")
     check_size(path)
-    try:
-        reader = pypdf.PdfReader(path)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise UserError(f"{path}: the PDF is encrypted; save it without a password")
-        titles = _titles(reader)
-        pages = [page.extract_text() for page in reader.pages]
-    except UserError:
-        raise
-    except Exception as error:  # whatever a damaged file makes of the parser
-        raise UserError(f"{path}: cannot be read as PDF: {type(error).__name__}: {str(error)[:200]}") from error
-    text, sections, title = "", list[Section](), ""
-    for number, page in enumerate(pages, 1):
-        title = titles.get(number, title)
-        start = len(text)
-        text += re.sub(r"(?<!\n)\n(?!\n)", " ", re.sub(r"(?<=[a-z])-\n(?=[a-z])", "", page.replace("\0", ""))) + "\n\n"
-        sections.append(Section(title or name, start, len(text), {"page": number}))
+    with closing(_open(path)) as document:
+        try:
+            titles = _read_titles(document)
+            pages = list(_read_pages(document, path))
+            skipped = _skipped_parts(document, path)
+        except RuntimeError as error:  # of PDFium
+            raise _unreadable(path, error) from error
+    joiner = LineJoiner(line.text for page in pages for line in page.lines)
+    parts, sections, title, length = list[str](), list[Section](), "", 0
+    for page in pages:
+        title = titles.get(page.number, title)
+        text = _page_text(page, joiner) + "\n\n"
+        sections.append(Section(title or name, length, length + len(text), {"page": page.number}))
+        parts.append(text)
+        length += len(text)
+    text = "".join(parts)
+    skipped = _skipped_pages(pages) + skipped
     if pages and not text.strip():
-        raise UserError(f"{path}: no text in the PDF's {len(pages)} pages; scans need text recognition (OCR) first")
-    return Document(text, sections, pages=len(pages))
+        reasons = "; ".join(f"{part.what}: {part.why}" for part in skipped)
+        raise UserError(f"{path}: no text in the PDF's {len(pages)} pages ({reasons or 'they are blank'})")
+    return Document(text, sections, pages=len(pages), skipped=skipped)
 
 
-def _titles(reader: Any) -> dict[int, str]:
-    """Path of bookmarks by the page, from 1, on which it begins; the first of each page."""
-    found: dict[int, str] = {}
+def _unreadable(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path}: cannot be read as PDF: {str(error)[:200]}")
 
-    def walk(entries: Sequence[Any], above: tuple[str, ...]) -> None:
-        last = above
-        for entry in entries:
-            if isinstance(entry, list):
-                if len(last) < _MAX_DEPTH:
-                    walk(entry, last)
-                continue
-            page = reader.get_destination_page_number(entry)
-            last = (*above, " ".join(str(entry.title).split())[:MAX_HEADING])
-            if page is not None and page >= 0:
-                found.setdefault(page + 1, " > ".join(filter(None, last)))
 
-    walk(reader.outline, ())
-    return found
+def _open(path: Path) -> Any:
+    """Open a PDF without a password."""
+    import pypdfium2
+    from pypdfium2 import raw
+
+    try:
+        document = pypdfium2.PdfDocument(path)
+    except pypdfium2.PdfiumError as error:
+        if error.err_code in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
+            raise UserError(f"{path}: the PDF is encrypted; save it without a password") from error
+        raise _unreadable(path, error) from error
+    if document.get_formtype() != raw.FORMTYPE_NONE:
+        document.init_forms()
+    return document
+
+
+def _read_titles(document: Any) -> dict[int, str]:
+    """Return the path of bookmarks by the page, from 1, on which it begins; the first of each page."""
+    titles: dict[int, str] = {}
+    path: list[str] = []
+    for count, bookmark in enumerate(document.get_toc(max_depth=_MAX_DEPTH)):
+        if count == _MAX_BOOKMARKS:
+            break
+        title = " ".join(bookmark.get_title().split())[:MAX_HEADING]
+        path[bookmark.level :] = [title]
+        destination = bookmark.get_dest()
+        page = destination.get_index() if destination is not None else None
+        if page is not None and page >= 0:
+            titles.setdefault(page + 1, " > ".join(filter(None, path))[:MAX_HEADING])
+    return titles
+
+
+def _read_pages(document: Any, path: Path) -> Iterator[_Page]:
+    """Read page by page. A damaged page is told as such."""
+    import pypdfium2
+
+    missing = 0
+    for number in range(1, len(document) + 1):
+        try:
+            yield _read_page(document, number)
+        except pypdfium2.PdfiumError:
+            missing += 1
+            if missing > _MAX_MISSING:
+                raise UserError(f"{path}: cannot be read as PDF: it names pages that are not there") from None
+            yield _Page(number, is_damaged=True)
+        else:
+            missing = 0
+
+
+def _read_page(document: Any, number: int) -> _Page:
+    """Read the text of a page and what is written into its fields and notes."""
+    with closing(document[number - 1]) as page:
+        notes, is_changed = take_notes(page)
+        if not is_changed:
+            return _page_of(page, number, notes)
+    with closing(document[number - 1]) as page:
+        return _page_of(page, number, notes)
+
+
+def _page_of(page: Any, number: int, notes: Sequence[tuple[str, Box]]) -> _Page:
+    with closing(page.get_textpage()) as textpage:
+        reader = FragmentReader(textpage)
+        fragments = reader.read()
+    ordered = reading_order(fragments)
+    for text, box in notes:
+        insert_fragment(ordered, Fragment(text, *turn_box(box, reader.turns)))
+    letters = sum(len(fragment.text) for fragment in ordered)
+    is_scan = letters < _FEW_LETTERS and _is_scan(page, letters)
+    return _Page(number, build_lines(ordered), is_scan, reader.unmapped)
+
+
+def _is_scan(page: Any, letters: int) -> bool:
+    """Return whether a page shows what is not text: a large image or, on a page without letters, anything."""
+    from pypdfium2 import raw
+
+    width, height = page.get_size()
+    for place, item in enumerate(page.get_objects(max_depth=3)):
+        if place == _MAX_OBJECTS:
+            break
+        if item.type == raw.FPDF_PAGEOBJ_TEXT:
+            continue
+        if not letters:
+            return True
+        left, bottom, right, top = item.get_bounds()
+        if item.type == raw.FPDF_PAGEOBJ_IMAGE and (right - left) * (top - bottom) > _SCAN * width * height:
+            return True
+    return False
+
+
+def _page_text(page: _Page, joiner: LineJoiner) -> str:
+    """Return the paragraphs of a page with a blank line between them."""
+    paragraphs = list[list[str]]()
+    for line in page.lines:
+        if line.starts_paragraph or not paragraphs:
+            paragraphs.append([])
+        paragraphs[-1].append(line.text)
+    return "\n\n".join(joiner.join(lines) for lines in paragraphs)
+
+
+def _skipped_pages(pages: Sequence[_Page]) -> list[Skipped]:
+    """Return which pages could not be turned into text, by reason."""
+    reasons: dict[str, list[int]] = {}
+    for page in pages:
+        if page.is_damaged:
+            reasons.setdefault("damaged", []).append(page.number)
+        elif page.is_scan and not page.lines:
+            reasons.setdefault(NO_TEXT, []).append(page.number)
+        elif page.is_scan:
+            reasons.setdefault("hardly any text beside a large image; scans need text recognition (OCR)", []).append(
+                page.number
+            )
+        if page.unmapped:
+            reasons.setdefault("characters of a font that does not say which letters they are", []).append(page.number)
+    return [Skipped(_name_pages(numbers), reason) for reason, numbers in reasons.items()]
+
+
+def _name_pages(numbers: Sequence[int]) -> str:
+    """Return `page 2` or `pages 2, 3, 7-9`."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1] = [ranges[-1][0], number]
+        else:
+            ranges.append([number])
+    separators = ["-" if len(bounds) == 2 and bounds[1] - bounds[0] > 1 else ", " for bounds in ranges]
+    names = [separator.join(map(str, bounds)) for separator, bounds in zip(separators, ranges, strict=True)]
+    listed = ", ".join(names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        listed += f" and others, {len(numbers):,} in all"
+    return f"{'pages' if len(numbers) > 1 else 'page'} {listed}"
+
+
+def _skipped_parts(document: Any, path: Path) -> list[Skipped]:
+    """Return what a PDF holds beside its pages, and whether its end is missing."""
+    from pypdfium2 import raw
+
+    skipped: list[Skipped] = []
+    attachments = document.count_attachments()
+    if attachments:
+        skipped.append(Skipped(f"{attachments:,} attached files", "not read; save them as files and name those"))
+    if document.get_formtype() in (raw.FORMTYPE_XFA_FULL, raw.FORMTYPE_XFA_FOREGROUND):
+        skipped.append(Skipped("XFA form", "only what its pages show is read; print it to a new PDF"))
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL))
+        if b"%%EOF" not in file.read():
+            skipped.append(Skipped("end of the file", "missing; pages may be lost, fetch the file again"))
+    return skipped

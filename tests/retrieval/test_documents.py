@@ -1,51 +1,16 @@
-"""Text, Markdown, PDF, HTML and Word files become passages with headings and pages; damaged ones one line."""
+"""Text, Markdown, HTML and Word files become passages with headings and pages; damaged ones one line."""
 
 from __future__ import annotations
 
-import io
 import zipfile
 from pathlib import Path
 
 import docx
-import pypdf
 import pytest
 
 from retrieval import UserError
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting
-
-
-def pdf(*pages: str, bookmarks: dict[int, str] | None = None, password: str | None = None) -> bytes:
-    """A PDF with a text on each page."""
-    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    for n, page in enumerate(pages):
-        lines = " ".join(f"({line}) Tj T*" for line in page.split("\n"))
-        drawn = f"BT /F1 12 Tf 14 TL 72 720 Td {lines} ET"
-        resources = "/MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
-        objects.append(f"<< /Type /Page /Parent 2 0 R {resources} /Contents {5 + 2 * n} 0 R >>")
-        objects.append(f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream")
-    content, places = "%PDF-1.4\n", []
-    for number, body in enumerate(objects, 1):
-        places.append(len(content))
-        content += f"{number} 0 obj\n{body}\nendobj\n"
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    size = len(objects) + 1
-    end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer << /Size {size} /Root 1 0 R >>\n"
-    plain = (content + end + f"startxref\n{len(content)}\n%%EOF").encode()
-    if not bookmarks and password is None:
-        return plain
-    writer, out = pypdf.PdfWriter(io.BytesIO(plain)), io.BytesIO()
-    for page, title in (bookmarks or {}).items():
-        writer.add_outline_item(title, page - 1)
-    if password is not None:
-        writer.encrypt(password, algorithm="RC4-128")
-    writer.write(out)
-    return out.getvalue()
 
 
 def word() -> docx.document.Document:
@@ -59,23 +24,6 @@ def word() -> docx.document.Document:
     made.add_heading("Coffee", 1)
     made.add_paragraph("Filter coffee is brewed at 94 degrees.")
     return made
-
-
-def test_pages_of_a_pdf_are_numbered_and_not_crossed(tmp_path: Path) -> None:
-    file = tmp_path / "guide.pdf"
-    file.write_bytes(
-        pdf("Green tea is\nbrewed at 80 de-\ngrees.", "Black tea.", "Coffee.", bookmarks={1: "Tea", 3: "Coffee"})
-    )
-    rows = list(read_files([file]))
-    assert [(row.passage.id, row.passage.title, row.passage.text, dict(row.metadata)) for row in rows] == [
-        ("guide-1", "Tea", "Green tea is brewed at 80 degrees.", {"page": 1}),
-        ("guide-2", "Tea", "Black tea.", {"page": 2}),
-        ("guide-3", "Coffee", "Coffee.", {"page": 3}),
-    ]
-    assert str(rows[2].place) == f"{file}: page 3"
-    bare = tmp_path / "bare.pdf"
-    bare.write_bytes(pdf("One.", "", "Three."))
-    assert [(row.passage.title, row.metadata["page"]) for row in read_files([bare])] == [("bare", 1), ("bare", 3)]
 
 
 def test_headings_of_a_page_are_titles_and_scripts_no_text(tmp_path: Path) -> None:
@@ -121,10 +69,6 @@ def other_zip(path: Path) -> None:
 
 
 DAMAGED = {
-    "empty.pdf": (b"", "cannot be read as PDF"),
-    "cut.pdf": (pdf("One.")[:120], "cannot be read as PDF"),
-    "scan.pdf": (pdf("", ""), "no text in the PDF's 2 pages; scans need text recognition"),
-    "locked.pdf": (pdf("One.", password="secret"), "the PDF is encrypted"),
     "text.docx": (b"hello", "cannot be read as Word file"),
     "bomb.docx": (unzipped_bomb, "unpacks to more than"),
     "other.docx": (other_zip, "cannot be read as Word file"),

@@ -1,0 +1,295 @@
+"""PDF files become the text that they show, in reading order; what is not text is named."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pypdf
+import pytest
+
+from retrieval import UserError
+from retrieval.documents import READERS, Document
+from retrieval.readers import read_files
+
+RESOURCES = "/Resources << /Font << /F1 3 0 R >> /XObject << /Im1 4 0 R >> >>"
+FONT = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+IMAGE = (
+    "<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>\n"
+    "stream\n0\nendstream"
+)
+SCAN = "612 0 0 792 0 0 cm /Im1 Do"
+
+
+def pdf(*contents: str, page: str = "", catalog: str = "", more: tuple[str, ...] = ()) -> bytes:
+    """A PDF with a page for each content stream; further objects are numbered from 5."""
+    objects = [f"<< /Type /Catalog /Pages 2 0 R {catalog} >>", "", FONT, IMAGE, *more]
+    kids = []
+    for content in contents:
+        kids.append(f"{len(objects) + 1} 0 R")
+        place = f"/MediaBox [0 0 612 792] {RESOURCES} /Contents {len(objects) + 2} 0 R"
+        objects.append(f"<< /Type /Page /Parent 2 0 R {place} {page} >>")
+        objects.append(f"<< /Length {len(content.encode('cp1252'))} >>\nstream\n{content}\nendstream")
+    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
+    written, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        places.append(len(written))
+        written += f"{number} 0 obj\n{body}\nendobj\n".encode("cp1252")
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    size = len(objects) + 1
+    end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer << /Size {size} /Root 1 0 R >>\n"
+    return written + f"{end}startxref\n{len(written)}\n%%EOF".encode()
+
+
+def drawn(x: float, y: float, text: str, size: int = 10) -> str:
+    """A piece of text at a place."""
+    return f"BT /F1 {size} Tf {x} {y} Td ({text}) Tj ET\n"
+
+
+def lines(*texts: str) -> str:
+    return "".join(drawn(72, 700 - 14 * row, text) for row, text in enumerate(texts))
+
+
+def read(folder: Path, content: bytes) -> Document:
+    file = folder / "a.pdf"
+    file.write_bytes(content)
+    return READERS[".pdf"](file, "a")
+
+
+def text_of(folder: Path, content: str) -> str:
+    return read(folder, pdf(content)).text.strip()
+
+
+LEFT = (
+    "The council decided in March that",
+    "all cargo ships pay a new tax which",
+    "raises the fee for each container by",
+    "four crowns until further notice.",
+)
+MIDDLE = (
+    "Yachts pay nothing in the winter",
+    "months but twice the fee in summer",
+    "when the guest harbour is full and",
+    "water is short on the islands.",
+)
+RIGHT = (
+    "Fishing boats are exempt from the",
+    "tax until the year 2031. After that",
+    "they pay half of the fee, and small",
+    "boats of up to six metres nothing.",
+)
+HEADING, CLOSING = (
+    "Harbour news of the old town and of the islands",
+    "This line runs over all columns and closes the page.",
+)
+
+
+@pytest.mark.parametrize("shift", [0, -5, 3])  # of the last column against the first
+@pytest.mark.parametrize("columns", [(LEFT, RIGHT), (LEFT, MIDDLE, RIGHT)])
+def test_d11_columns_that_are_drawn_line_by_line(
+    tmp_path: Path, columns: tuple[tuple[str, ...], ...], shift: int
+) -> None:
+    content = drawn(40, 740, HEADING, 16)
+    for row, texts in enumerate(zip(*columns, strict=True)):
+        for place, text in enumerate(texts):
+            lower = shift if place == len(texts) - 1 else 0
+            content += drawn(40 + 185 * place, 700 - 14 * row + lower, text)
+    content += drawn(40, 600, CLOSING + " It is long enough to cross the gap of the columns.")
+    paragraphs = text_of(tmp_path, content).split("\n\n")
+    assert paragraphs[1:-1] == [" ".join(column) for column in columns]
+    assert paragraphs[0] == HEADING
+    assert paragraphs[-1].startswith(CLOSING)
+
+
+def test_columns_that_are_drawn_column_by_column_stay(tmp_path: Path) -> None:
+    content = lines(*LEFT) + "".join(drawn(300, 700 - 14 * row, text) for row, text in enumerate(RIGHT))
+    assert text_of(tmp_path, content).split("\n\n") == [" ".join(LEFT), " ".join(RIGHT)]
+
+
+FEES = [("Ship", "Fee", "Year"), ("Cargo ship", "40 crowns", "2030"), ("Fishing boat", "20 crowns", "2031")]
+FEES += [("Small yacht", "10 crowns", "2032"), ("Rowing boat", "1 crown", "2033")]
+HARBOURS = [("Turku", "The main harbour of the country, open all year"), ("Oulu", "Closed in winter by the ice")]
+HARBOURS += [("Vaasa", "Ferries to Sweden leave from here each day"), ("Kemi", "The last one before the border")]
+
+
+@pytest.mark.parametrize("rows", [FEES, HARBOURS])
+def test_rows_of_a_table_are_not_torn_apart(tmp_path: Path, rows: list[tuple[str, ...]]) -> None:
+    content = ""
+    for row, cells in enumerate(rows):
+        for column, cell in enumerate(cells):
+            content += drawn(72 + 150 * column, 700 - 14 * row, cell)
+    text = " ".join(text_of(tmp_path, content).replace("|", " ").split())
+    assert text == " ".join(" ".join(cells) for cells in rows)
+
+
+def test_wide_gaps_in_one_column_are_no_columns(tmp_path: Path) -> None:
+    words = ["words", "that", "stand", "with", "very", "wide", "gaps"]
+    content = ""
+    for row in range(6):
+        for column, word in enumerate(words):
+            content += drawn(72 + 70 * column, 700 - 14 * row, word)
+    assert " ".join(text_of(tmp_path, content).replace("|", " ").split()) == " ".join(words * 6)
+
+
+@pytest.mark.parametrize(
+    ("texts", "joined"),
+    [
+        (("It is a well-", "known fact."), "It is a well-known fact."),
+        (("a state-of-the-", "art method"), "a state-of-the-art method"),
+        (("brewed at 80 de-", "grees"), "brewed at 80 degrees"),
+        (("die Größ-", "ße und die Übertra-", "gung"), "die Größe und die Übertragung"),
+        (("pre-", "and post-war"), "pre- and post-war"),
+        (
+            ("Anglo-", "American, 1914-", "1918, GPU-", "based, e-", "mail"),
+            "Anglo-American, 1914-1918, GPU-based, e-mail",
+        ),
+        (("INTER-", "NATIONAL"), "INTERNATIONAL"),
+        # the document decides
+        (("A long-term plan is long-", "term."), "A long-term plan is long-term."),
+        (("A database, the data-", "base"), "A database, the database"),
+        (("The sea and a bird: a sea-", "bird"), "The sea and a bird: a sea-bird"),
+        (("and/", "or", "2 -", "1"), "and/or 2 - 1"),
+    ],
+)
+def test_d15_words_cut_at_line_ends(tmp_path: Path, texts: tuple[str, ...], joined: str) -> None:
+    assert text_of(tmp_path, lines(*texts)) == joined
+
+
+def unicode_pdf(*texts: str) -> bytes:
+    """A PDF with a line for each text, in a font that names any character."""
+    letters = sorted(set("".join(texts)))
+    codes = {letter: code for code, letter in enumerate(letters, 1)}
+    named = "".join(f"<{code:04x}> <{letter.encode('utf-16-be').hex()}>\n" for letter, code in codes.items())
+    cmap = f"/CMapType 2 def\n1 begincodespacerange\n<0000> <ffff>\nendcodespacerange\n{len(letters)} beginbfchar\n"
+    cmap += f"{named}endbfchar\n"
+    descendant = (
+        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /A /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) "
+        "/Supplement 0 >> /DW 1000 >>"
+    )
+    font = (
+        "<< /Type /Font /Subtype /Type0 /BaseFont /A /Encoding /Identity-H /DescendantFonts [5 0 R] /ToUnicode 6 0 R >>"
+    )
+    content = ""
+    for row, text in enumerate(texts):
+        shown = "".join(f"{codes[letter]:04x}" for letter in text)
+        content += f"BT /F2 12 Tf 72 {700 - 14 * row} Td <{shown}> Tj ET\n"
+    stream = f"<< /Length {len(cmap)} >>\nstream\n{cmap}\nendstream"
+    written = pdf(content, more=(descendant, stream, font))
+    return written.replace(b"/F1 3 0 R", b"/F2 7 0 R")
+
+
+@pytest.mark.parametrize(
+    ("texts", "joined"),
+    [
+        (("绿茶和红茶", "需要沸水。"), "绿茶和红茶需要沸水。"),
+        (("東京は日本の", "首都です。"), "東京は日本の首都です。"),
+        (("เมืองหลวงของ", "ประเทศไทย"), "เมืองหลวงของประเทศไทย"),
+        (("서울은 대한민국의", "수도이다."), "서울은 대한민국의 수도이다."),
+        (("The mis\ufb01ts dri\ufb00ed o\ufb03ce", "\ufb02at x² ½"), "The misfits driffed office flat x² ½"),
+        (("soft\u00ad", "ware and co\u00adop"), "software and coop"),
+    ],
+)
+def test_d9_d14_ligatures_and_scripts_without_spaces(tmp_path: Path, texts: tuple[str, ...], joined: str) -> None:
+    assert read(tmp_path, unicode_pdf(*texts)).text.strip() == joined
+
+
+WIDGET = "/Type /Annot /Subtype /Widget"
+FIELDS = (
+    f"<< {WIDGET} /FT /Tx /T (name) /V (Ada Lovelace) /Rect [160 695 300 712] >>",
+    f"<< {WIDGET} /FT /Tx /T (amount) /V (400 crowns) /Rect [170 675 300 692] >>",
+    f"<< {WIDGET} /FT /Ch /Ff 131072 /T (town) /V (Turku) /Opt [(Oulu) (Turku)] /Rect [160 655 300 672] >>",
+    f"<< {WIDGET} /FT /Btn /T (agreed) /V /Yes /AS /Yes /AP << /N << /Yes 4 0 R >> >> /Rect [72 630 84 642] >>",
+    f"<< {WIDGET} /FT /Btn /T (refused) /V /Off /AS /Off /AP << /N << /Yes 4 0 R >> >> /Rect [72 610 84 622] >>",
+    f"<< {WIDGET} /FT /Tx /T (secret) /F 2 /V (hidden words) /Rect [160 595 300 602] >>",
+    "<< /Type /Annot /Subtype /FreeText /Contents (Seen by the clerk.) /DA (/F1 9 Tf) /Rect [72 500 300 520] >>",
+)
+
+
+def test_d12_values_of_a_filled_form_stand_beside_their_labels(tmp_path: Path) -> None:
+    numbers = " ".join(f"{number} 0 R" for number in range(5, 5 + len(FIELDS)))
+    content = drawn(72, 700, "Applicant name:") + drawn(72, 680, "Amount requested:") + drawn(72, 660, "Town:")
+    made = pdf(content, page=f"/Annots [{numbers}]", catalog=f"/AcroForm << /Fields [{numbers}] >>", more=FIELDS)
+    text = " ".join(read(tmp_path, made).text.split())
+    assert text == (
+        "Applicant name: Ada Lovelace Amount requested: 400 crowns Town: Turku [x] agreed Seen by the clerk."
+    )
+
+
+def test_text_that_only_the_drawing_of_a_note_shows_is_read(tmp_path: Path) -> None:
+    content = drawn(0, 5, "Paid in full")
+    drawing = f"<< /Type /XObject /Subtype /Form /BBox [0 0 200 20] {RESOURCES} /Length {len(content)} >>"
+    stamp = "<< /Type /Annot /Subtype /Stamp /F 4 /Rect [72 500 272 520] /AP << /N 6 0 R >> >>"
+    more = (stamp, f"{drawing}\nstream\n{content}\nendstream")
+    made = pdf(lines("Invoice"), page="/Annots [5 0 R]", more=more)
+    assert read(tmp_path, made).text.split() == ["Invoice", "Paid", "in", "full"]
+
+
+def test_d13_scanned_pages_beside_others_are_named(tmp_path: Path) -> None:
+    document = read(tmp_path, pdf(lines("One."), SCAN, SCAN, "", SCAN + "\n" + drawn(0, 0, "5")))
+    assert document.pages == 5
+    assert [(part.what, part.why.split(";")[0]) for part in document.skipped] == [
+        ("pages 2, 3", "no text"),
+        ("page 5", "hardly any text beside a large image"),
+    ]
+
+
+def test_attached_files_and_a_missing_end_are_named(tmp_path: Path) -> None:
+    names = "/Names << /EmbeddedFiles << /Names [(a.txt) 5 0 R] >> >>"
+    attached = ("<< /Type /Filespec /F (a.txt) /EF << /F 6 0 R >> >>", "<< /Length 1 >>\nstream\nx\nendstream")
+    document = read(tmp_path, pdf(lines("One."), catalog=names, more=attached)[:-5])
+    assert [part.what for part in document.skipped] == ["1 attached files", "end of the file"]
+
+
+@pytest.mark.parametrize("rotate", [0, 90, 180, 270])
+def test_d23_turned_pages_and_text_that_is_turned_with_them(tmp_path: Path, rotate: int) -> None:
+    matrix = {0: "1 0 0 1 0 0", 90: "0 1 -1 0 600 0", 180: "-1 0 0 -1 600 780", 270: "0 -1 1 0 0 780"}[rotate]
+    content = ""
+    for row, (left, right) in enumerate(zip(LEFT, RIGHT, strict=True)):
+        content += drawn(72, 500 - 14 * row, left) + drawn(300, 500 - 14 * row, right)
+    made = pdf(f"q {matrix} cm\n{content}Q", page=f"/Rotate {rotate}")
+    assert read(tmp_path, made).text.split() == " ".join(LEFT + RIGHT).split()
+
+
+@pytest.mark.parametrize(("user", "owner", "is_read"), [("", "x", True), ("x", "", False), ("x", "y", False)])
+@pytest.mark.parametrize("algorithm", ["RC4-40", "RC4-128", "AES-128", "AES-256"])
+def test_d22_encrypted_files(tmp_path: Path, user: str, owner: str, is_read: bool, algorithm: str) -> None:
+    writer, out = pypdf.PdfWriter(io.BytesIO(pdf(lines("One.")))), io.BytesIO()
+    writer.encrypt(user, owner or None, algorithm=algorithm)
+    writer.write(out)
+    if is_read:
+        assert read(tmp_path, out.getvalue()).text.strip() == "One."
+    else:
+        with pytest.raises(UserError, match=r"a\.pdf: the PDF is encrypted; save it without a password"):
+            read(tmp_path, out.getvalue())
+
+
+def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path: Path) -> None:
+    pages = (lines("Green tea is", "brewed at 80 de-", "grees."), lines("Black tea."), lines("Coffee."))
+    writer, out = pypdf.PdfWriter(io.BytesIO(pdf(*pages))), io.BytesIO()
+    for page, title in ((0, "Tea"), (2, "Coffee")):
+        writer.add_outline_item(title, page)
+    writer.write(out)
+    file = tmp_path / "guide.pdf"
+    file.write_bytes(out.getvalue())
+    rows = list(read_files([file]))
+    assert [(row.passage.id, row.passage.title, row.passage.text, dict(row.metadata)) for row in rows] == [
+        ("guide-1", "Tea", "Green tea is brewed at 80 degrees.", {"page": 1}),
+        ("guide-2", "Tea", "Black tea.", {"page": 2}),
+        ("guide-3", "Coffee", "Coffee.", {"page": 3}),
+    ]
+    assert str(rows[2].place) == f"{file}: page 3"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "cannot be read as PDF"),
+        (pdf(lines("One."))[:120], "cannot be read as PDF"),
+        (pdf(SCAN, SCAN), "no text in the PDF's 2 pages .pages 1, 2: no text; scans need text recognition"),
+        (pdf("", ""), "no text in the PDF's 2 pages .they are blank"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(UserError, match=said) as raised:
+        read(tmp_path, content)
+    assert str(raised.value).startswith(str(tmp_path / "a.pdf"))
