@@ -21,7 +21,7 @@ from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.segments import APPLICABLE, Branch, judge
 from selfrag.decoding.trace import ROOT, Decision, Node, Status
 from selfrag.decoding.tree import Decoder, Found, Tree, ask, find, shortlisted, start_boundary
-from selfrag.errors import DecodingError, UserError
+from selfrag.errors import UserError, generation_error
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
@@ -173,7 +173,7 @@ def decode_options(
     probabilities = yield from _probabilities(tree, usable, options, encoded, length, most_watched)
     usable = [context for context in usable if context.failure is None]
     if not usable:
-        raise DecodingError(f"no option could be scored: {contexts[0].failure}")
+        raise generation_error(f"no option could be scored: {contexts[0].failure}")
     scored: list[_Scored] = []
     for context, row in zip(usable, probabilities, strict=True):
         for option, ids, probability in zip(options, encoded, row, strict=True):

@@ -22,7 +22,7 @@ from selfrag.decoding.requests import Failed, Finish, Generate, Result, Retrieve
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, Decoder, ask
-from selfrag.errors import DecodingError, SearchError, UserError
+from selfrag.errors import SearchError, UserError, generation_error
 from selfrag.prompting import Chat
 from selfrag.tokenization import HFTextCodec
 from selfrag.untrusted import unmarked
@@ -300,7 +300,7 @@ def _turn(searcher: Searcher, state: _State) -> Generator[Batch | Commit, list[R
         (result,) = yield from ask(state, [Generate(tuple(state.ids), room, stop_ids=stop)])
         if isinstance(result, Failed):
             if not state.nodes and not ids:
-                raise DecodingError(f"no turn could be generated: {result.reason}")
+                raise generation_error(f"no turn could be generated: {result.reason}")
             finish = Finish.CONTEXT
             break
         new = list(result.token_ids[:-1] if result.finish is Finish.EOS else result.token_ids)

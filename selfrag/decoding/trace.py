@@ -12,7 +12,7 @@ from retrieval.passage import Passage
 from retrieval.reading import parse_json
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import Branch
-from selfrag.errors import DecodingError, UserError
+from selfrag.errors import UserError, generation_error
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import GROUPS, Kind, Label, LabelSet, Role
 from selfrag.reflection.weights import Weights
@@ -232,7 +232,7 @@ class Trace:
 def check_generated(candidates: Sequence[Node]) -> None:
     """Refuse first candidates that all failed; there is then no answer, not even an empty one."""
     if candidates and all(node.status is Status.FAILED for node in candidates):
-        raise DecodingError(f"no candidate could be generated: {candidates[0].finish}")
+        raise generation_error(f"no candidate could be generated: {candidates[0].finish}")
 
 
 def decoding_dict(decoding: Decoding) -> dict[str, Any]:

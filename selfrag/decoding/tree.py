@@ -26,7 +26,7 @@ from selfrag.decoding.requests import (
 )
 from selfrag.decoding.segments import judge, path_score, segment_score
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
-from selfrag.errors import DecodingError, SearchError
+from selfrag.errors import SearchError, generation_error
 from selfrag.prompting import Evidence, Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, RETRIEVE
@@ -213,7 +213,7 @@ def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Asking[Judgment | Non
     request = Generate(prompt, 1, watch_ids=vocabulary.watch)
     (result,) = yield from ask(tree, [request])
     if isinstance(result, Failed):
-        raise DecodingError(f"the model could not read the question: {result.reason}")
+        raise generation_error(f"the model could not read the question: {result.reason}")
     return judge(vocabulary, RETRIEVE, result.watched[0], "start")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.decoding.sessions import Serving, session
 from selfrag.decoding.sessions import Ticket as Ticket
-from selfrag.errors import EngineError
+from selfrag.errors import TOO_LONG, EngineError
 
 Tokens: TypeAlias = Sequence[int] | NDArray[np.int64]
 
@@ -72,7 +72,7 @@ def refusal(request: Generate, limits: Limits) -> str | None:
     if request.max_tokens < 1:
         return f"max_tokens={request.max_tokens}; it must be at least 1"
     if prompt >= limits.max_model_len:
-        return f"prompt of {prompt} tokens does not fit a context of {limits.max_model_len}; shorten it"
+        return f"prompt of {prompt} tokens {TOO_LONG} {limits.max_model_len}; shorten it"
     if len(watch) > limits.max_watch:
         return f"{len(watch)} watched ids; at most {limits.max_watch}"
     if len(set(watch)) != len(watch):

@@ -8,6 +8,7 @@ from haystack import Document, GeneratedAnswer, component
 
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
+from selfrag.errors import UserError
 from selfrag.serving.citations import Writer, selfrag_object, url_of
 
 
@@ -65,9 +66,11 @@ class SelfRAGAnswerer:
 
 
 def _passage(document: Document) -> Passage:
+    if document.content is None:
+        raise UserError(f"document {document.id[:60]!r} has no text, and this model reads text only; leave it out")
     metadata = {name: value for name, value in document.meta.items() if isinstance(value, str | int | float)}
     return Passage(
-        document.id, document.content or "", str(document.meta.get("title", "")), document.score, metadata=metadata
+        document.id, document.content, str(document.meta.get("title", "")), document.score, metadata=metadata
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
@@ -14,12 +14,18 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.retrievers import BaseRetriever
 from pydantic import Field
 
+from retrieval.checks import whole
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
+from selfrag.intrinsics.state import content_text
 from selfrag.serving.citations import Piece, Writer, selfrag_object, url_of
 
-_ROLES = {"human": "user", "ai": "assistant", "system": "system"}
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}
+WITHOUT_EFFECT = ("temperature", "top_p", "top_k", "seed", "n", "presence_penalty", "frequency_penalty")
+"""Options of chat models that change nothing here: decoding is a search, and it gives one answer."""
+MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""Names that chat models have for the most new tokens of an answer."""
 
 
 class ChatSelfRAG(BaseChatModel):
@@ -27,8 +33,9 @@ class ChatSelfRAG(BaseChatModel):
 
     Messages have content blocks of text with LangChain's `citation` annotations; their indices refer to the text of
     the message. `message.response_metadata["selfrag"]` has segments, judgments and cited passages. Arguments of
-    `invoke` and `stream` beyond LangChain's own are fields of `selfrag.Decoding`. Stop sequences have no effect, since
-    segments end where the model ends them.
+    `invoke` and `stream` beyond LangChain's own are fields of `selfrag.Decoding`, and `max_tokens`. Stop sequences and
+    sampling options such as `temperature` have no effect: segments end where the model ends them, and decoding is a
+    search. The output of a tool is kept as a turn; images and other parts that are no text are refused.
 
     Attributes:
         rag: a `SelfRAG`; it answers.
@@ -48,33 +55,59 @@ class ChatSelfRAG(BaseChatModel):
     def _identifying_params(self) -> dict[str, Any]:
         return {"model_name": self.model, **self.settings}
 
+    def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of `Decoding` for a call."""
+        options = {**self.settings, **given}
+        for name in WITHOUT_EFFECT:
+            options.pop(name, None)
+        for name in MOST_TOKENS:
+            most = options.pop(name, None)
+            if most is None:
+                continue
+            whole(name, most)
+            for field in ("answer_tokens", "segment_tokens"):
+                options[field] = min(most, options.get(field, getattr(self.rag.defaults, field)))
+        return options
+
     def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
-        return _result(self.rag.generate(_turns(messages), **self.settings | kwargs))
+        return _result(self.rag.generate(_turns(messages), **self._options(kwargs)))
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
-        return _result(await self.rag.agenerate(_turns(messages), **self.settings | kwargs))
+        return _result(await self.rag.agenerate(_turns(messages), **self._options(kwargs)))
 
     def _stream(
         self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> Iterator[ChatGenerationChunk]:
         writer = Writer("brackets")
-        for piece in self.rag.stream(_turns(messages), **self.settings | kwargs):
+        for piece in self.rag.stream(_turns(messages), **self._options(kwargs)):
             yield from _chunks(piece, writer)
 
     async def _astream(
         self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
         writer = Writer("brackets")
-        async for piece in self.rag.astream(_turns(messages), **self.settings | kwargs):
+        async for piece in self.rag.astream(_turns(messages), **self._options(kwargs)):
             for chunk in _chunks(piece, writer):
                 yield chunk
 
 
 def _turns(messages: Sequence[BaseMessage]) -> str | list[dict[str, str]]:
-    """The question alone, or the conversation."""
-    if unknown := next((message.type for message in messages if message.type not in _ROLES), None):
-        raise UserError(f"a {unknown} message: this model takes messages of people, of itself and of the system only")
-    turns = [{"role": _ROLES[message.type], "content": str(message.text)} for message in messages]
+    """Return the question alone, or the conversation."""
+    turns = []
+    for number, message in enumerate(messages, 1):
+        role = _ROLES.get(message.type)
+        if role is None:
+            raise UserError(
+                f"a {message.type} message: this model takes messages of people, of itself, of tools and of the system"
+            )
+        content = message.content
+        if role == "assistant":  # what it called or thought is not what it said
+            content = str(message.text)
+            if not content:
+                continue
+        turns.append({"role": role, "content": content_text(content, f"message {number} ({message.type})")})
+    if not turns:
+        raise UserError("the conversation is empty; give at least one message")
     return turns[0]["content"] if len(turns) == 1 and turns[0]["role"] == "user" else turns
 
 

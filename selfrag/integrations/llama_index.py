@@ -13,6 +13,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.decoding.answer import Answer
+from selfrag.errors import UserError
 from selfrag.serving.citations import Writer, selfrag_object, url_of
 
 
@@ -28,6 +29,12 @@ class SelfRAGQueryEngine(CustomQueryEngine):  # type: ignore[misc]
 
     rag: Any
     settings: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+
+    def _query(self, query_bundle: QueryBundle) -> Any:
+        return super()._query(_text_only(query_bundle))
+
+    async def _aquery(self, query_bundle: QueryBundle) -> Any:
+        return await super()._aquery(_text_only(query_bundle))
 
     def custom_query(self, query_str: str) -> Response:
         """Answer a query."""
@@ -51,7 +58,14 @@ class SelfRAGRetriever(BaseRetriever):  # type: ignore[misc]
         super().__init__()
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return _nodes(self._rag.search([query_bundle.query_str], self._k)[0])
+        return _nodes(self._rag.search([_text_only(query_bundle).query_str], self._k)[0])
+
+
+def _text_only(query: QueryBundle) -> QueryBundle:
+    """Return a query as it is; one with an image raises a `UserError`."""
+    if query.image_path:
+        raise UserError("the query has an image, and this model reads text only; leave it out")
+    return query
 
 
 def _response(answer: Answer) -> Response:

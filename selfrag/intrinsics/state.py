@@ -190,13 +190,15 @@ def _turns(conversation: Any) -> tuple[Message, ...]:
         raise UserError(
             f"a conversation is a question, a list of turns or an Answer, not {type(conversation).__name__}"
         )
-    turns = tuple(_turn(given, number) for number, given in enumerate(conversation, 1))
+    read = [_turn(given, number) for number, given in enumerate(conversation, 1)]
+    turns = tuple(turn for turn in read if turn is not None)
     if not turns:
         raise UserError("the conversation is empty; give at least one turn")
     return turns
 
 
-def _turn(given: Any, number: int) -> Message:
+def _turn(given: Any, number: int) -> Message | None:
+    """Return a turn; None where an assistant said nothing, as one that only calls a tool."""
     if isinstance(given, Message):
         return given
     if not isinstance(given, Mapping):
@@ -206,9 +208,45 @@ def _turn(given: Any, number: int) -> Message:
     role, content = given.get("role"), given.get("content")
     if not isinstance(role, str) or not role:
         raise UserError(f"turn {number} has no role; write one of {', '.join(ROLES)}")
-    if not isinstance(content, str):
-        raise UserError(f"turn {number} ({role}): content must be text, not {type(content).__name__}")
-    return Message(role, content)
+    if role == "assistant" and content is None:
+        content = given.get("refusal")
+        if content is None:
+            return None
+    return Message("tool" if role == "function" else role, content_text(content, f"turn {number} ({role})"))
+
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+"""Types of the parts of a message that hold text."""
+
+
+def content_text(content: Any, where: str) -> str:
+    """Return the text of a message: of its content, or of the parts of it, one a line.
+
+    Args:
+        content: text, or a list of texts and of parts such as `{"type": "text", "text": ".."}`.
+        where: the message, for errors.
+
+    Raises:
+        UserError: a part is no text, such as an image.
+    """
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise UserError(f"{where}: content must be text, not {type(content).__name__}")
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        text: Any = None
+        if isinstance(part, str):
+            text = part
+        elif isinstance(part, Mapping) and kind in TEXT_PARTS:
+            text = part.get("text")
+        elif isinstance(part, Mapping) and kind == "refusal":
+            text = part.get("refusal")
+        if not isinstance(text, str):
+            raise UserError(f"{where}: a part of type {kind!r:.60}, and this model reads text only; leave it out")
+        texts.append(text)
+    return "\n".join(texts)
 
 
 def _passage(given: Any, number: int) -> Passage:

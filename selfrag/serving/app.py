@@ -32,7 +32,7 @@ from selfrag.cluster import connect
 from selfrag.decoding.answer import Answer, Segment, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import trace_of
-from selfrag.errors import SearchError, UserError, require
+from selfrag.errors import ContextLengthError, SearchError, UserError, require
 from selfrag.pages import cut, served_page
 from selfrag.serving.citations import CitationStyle, Writer, selfrag_object
 from selfrag.serving.replies import ChatReply, Event, Reply, ResponsesReply
@@ -121,6 +121,8 @@ def as_fault(error: Exception) -> Fault:
         return Fault(error.status_code, cut(str(error.detail), 200))
     if isinstance(error, SearchError):
         return Fault(502, printable(str(error)), "search_failed")
+    if isinstance(error, ContextLengthError):
+        return Fault(400, printable(str(error)), "context_length_exceeded")
     if isinstance(error, UserError):
         return Fault(400, printable(str(error)))
     LOG.error("a request failed", exc_info=error)
@@ -254,7 +256,7 @@ class Server:
     ) -> Response:
         service = self._service
         if body.model != service.name:
-            raise Fault(404, f"no model {body.model!r:.80} here; it is {service.name!r}", "model_not_found")
+            raise self._unknown(body.model)
         place = service.admit()
         streaming = False
         try:
@@ -332,8 +334,19 @@ class Server:
 
     async def models(self) -> dict[str, Any]:
         """The one model of this server."""
-        model = {"id": self._service.name, "object": "model", "created": 0, "owned_by": "selfrag"}
-        return {"object": "list", "data": [model]}
+        return {"object": "list", "data": [self._model()]}
+
+    async def model(self, name: str) -> dict[str, Any]:
+        """The model of this server, by its name."""
+        if name != self._service.name:
+            raise self._unknown(name)
+        return self._model()
+
+    def _model(self) -> dict[str, Any]:
+        return {"id": self._service.name, "object": "model", "created": 0, "owned_by": "selfrag"}
+
+    def _unknown(self, name: str) -> Fault:
+        return Fault(404, f"no model {name!r:.80} here; it is {self._service.name!r}", "model_not_found")
 
     async def retrieve(self, body: RetrieveRequest) -> dict[str, Any]:
         """Passages for queries, as Search-R1 asks for them."""
@@ -392,6 +405,7 @@ def create_app(service: Service, keys: Sequence[str] = ()) -> FastAPI:
         "POST /retrieve": server.retrieve,
         "POST /search": server.search,
         "GET /v1/models": server.models,
+        "GET /v1/models/{name:path}": server.model,
         "GET /v1/answers/{name}": server.answer,
         "GET /health": server.health,
         "GET /metrics": server.metrics,

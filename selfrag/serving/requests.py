@@ -17,7 +17,7 @@ from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights
 from selfrag.serving.citations import CitationStyle
 
-MOST_TURNS, MOST_EVIDENCE, MOST_QUERIES, MOST_FOUND = 200, 100, 256, 100
+MOST_TURNS, MOST_EVIDENCE, MOST_QUERIES, MOST_FOUND = 2_000, 100, 256, 100
 LONGEST = 32_768
 """Characters of a question or query."""
 MOST = {
@@ -54,7 +54,16 @@ class Fault(HTTPException):
 
 
 class _Body(BaseModel):
+    """A body, or a part of one, in which null means that a field was left out, as clients of OpenAI send it."""
+
     model_config = ConfigDict(strict=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class _Exact(BaseModel):
@@ -151,16 +160,49 @@ class TextPart(_Body):
     text: str
 
 
+class RefusalPart(_Body):
+    """A piece of an earlier answer that refused."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
 class ChatMessage(_Body):
-    """A turn of a conversation."""
+    """A turn of a conversation.
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    The output of a tool (`tool`, `function`) is kept as a turn of the conversation, as text that nobody vouches for. An
+    assistant without content only called a tool; such a turn is left out.
+    """
 
-    def turn(self) -> dict[str, str]:
-        """The turn as plain text; an earlier answer without its citation marks."""
-        parts = self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
-        return {"role": self.role, "content": _MARK.sub("", parts) if self.role == "assistant" else parts}
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[TextPart | RefusalPart] | None = None
+    refusal: str | None = None
+
+    @model_validator(mode="after")
+    def _has_content(self) -> ChatMessage:
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"content: a turn of role {self.role} has text")
+        return self
+
+    def turn(self) -> dict[str, str] | None:
+        """Return the turn as plain text, an earlier answer without its citation marks; None where nothing was said."""
+        content = self.refusal if self.content is None else self.content
+        if content is None:
+            return None
+        if not isinstance(content, str):
+            content = "\n".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
+        role = "tool" if self.role == "function" else self.role
+        return {"role": role, "content": _MARK.sub("", content) if role == "assistant" else content}
+
+
+def _spoken(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
+    """Return the turns in which something was said."""
+    if len(messages) > MOST_TURNS:
+        raise Fault(
+            400, f"{len(messages):,} messages, at most {MOST_TURNS:,}; leave out old ones", "context_length_exceeded"
+        )
+    turns = [message.turn() for message in messages]
+    return [turn for turn in turns if turn is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +237,7 @@ class _Asking(_Body):
     def _asked(
         self, turns: Sequence[Mapping[str, str]], most: int | None, base: Decoding, style: CitationStyle, events: bool
     ) -> Asked:
-        if turns[-1]["role"] != "user":
+        if not turns or turns[-1]["role"] != "user":
             raise UserError("the conversation must end with the user's turn, which is the question")
         if len(turns[-1]["content"]) > LONGEST:
             raise UserError(f"the question has more than {LONGEST:,} characters; shorten it")
@@ -227,9 +269,7 @@ class StreamOptions(_Body):
 class ChatRequest(_Asking):
     """`POST /v1/chat/completions`. Sampling settings are accepted and have no effect: decoding is a search."""
 
-    messages: list[ChatMessage] = Field(
-        min_length=1, max_length=MOST_TURNS, description="the conversation; the user's turn is last."
-    )
+    messages: list[ChatMessage] = Field(min_length=1, description="the conversation; the user's turn is last.")
     stream_options: StreamOptions | None = Field(
         default=None, description="`include_usage` sends the cost in a last chunk."
     )
@@ -251,25 +291,39 @@ class ChatRequest(_Asking):
     def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
         """The question and its settings; what the request does not say is as the server has it."""
         most = self.max_completion_tokens or self.max_tokens
-        return self._asked([message.turn() for message in self.messages], most, base, style, events)
+        return self._asked(_spoken(self.messages), most, base, style, events)
 
 
 class ResponsesRequest(_Asking):
     """`POST /v1/responses`."""
 
-    input: Text | Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_TURNS)] = Field(
+    input: Text | Annotated[list[ChatMessage], Field(min_length=1)] = Field(
         description="the question, or the conversation."
     )
     instructions: Text | None = Field(default=None, description="a system turn before the input.")
     max_output_tokens: int | None = Field(default=None, ge=1, description="most new tokens of the answer.")
     previous_response_id: None = Field(default=None, description="not supported; send the whole conversation.")
 
+    @field_validator("input", mode="before")
+    @classmethod
+    def _items(cls, given: Any) -> Any:
+        """Take the output of a tool as a turn, and leave out calls and reasoning, in which nothing is said."""
+        if not isinstance(given, list):
+            return given
+        items = []
+        for item in given:
+            kind = item.get("type") if isinstance(item, dict) else None
+            if kind in ("function_call_output", "custom_tool_call_output"):
+                items.append({"role": "tool", "content": item.get("output")})
+            elif kind not in ("function_call", "custom_tool_call", "reasoning"):
+                items.append(item)
+        return items
+
     def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
         """The question and its settings; what the request does not say is as the server has it."""
         written = [ChatMessage(role="user", content=self.input)] if isinstance(self.input, str) else self.input
         first = [ChatMessage(role="system", content=self.instructions)] if self.instructions else []
-        turns = [message.turn() for message in (*first, *written)]
-        return self._asked(turns, self.max_output_tokens, base, style, events)
+        return self._asked(_spoken([*first, *written]), self.max_output_tokens, base, style, events)
 
 
 class RescoreRequest(_Exact):

@@ -102,7 +102,22 @@ def test_chains_settings_and_conversations() -> None:
     assert model.invoke("Q", mode="never").text == random_rag().generate("Q", max_segments=1, mode="never").cited_text()
     turns = [SystemMessage("Be short."), HumanMessage("A?"), AIMessage("B."), HumanMessage("C?")]
     assert isinstance(model.invoke(turns).text, str)
-    with pytest.raises(UserError, match="a tool message"):
-        model.invoke([HumanMessage("A?"), ToolMessage("x", tool_call_id="1")])
+    called = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "1"}])
+    turns = [HumanMessage("A?"), called, ToolMessage("20 C", tool_call_id="1"), HumanMessage("C?")]
+    read = [{"role": role, "content": text} for role, text in (("user", "A?"), ("tool", "20 C"), ("user", "C?"))]
+    assert model.invoke(turns).text == random_rag().generate(read, max_segments=1).cited_text()
+    short = random_rag().generate("Q", max_segments=1, answer_tokens=4, segment_tokens=4).cited_text()
+    assert model.invoke("Q", max_tokens=4, temperature=0.2, top_p=0.5, seed=1).text == short
+    for wrong, said in (
+        ([], "the conversation is empty"),
+        ([AIMessage("", tool_calls=[])], "the conversation is empty"),
+        ([HumanMessage([{"type": "image_url", "image_url": {"url": "x"}}])], "part of type 'image_url'"),
+        ([HumanMessage([{"type": "text", "text": "Q"}, {"type": "audio"}])], "part of type 'audio'"),
+        ([HumanMessage("Q"), ToolMessage([{"type": "image"}], tool_call_id="1"), HumanMessage("Q")], "type 'image'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            model.invoke(wrong)
+    with pytest.raises(UserError, match="max_tokens"):
+        model.invoke("Q", max_tokens=0)
     with pytest.raises(UserError, match="unknown setting 'treshold'"):
         model.invoke("Q", treshold=1)

@@ -15,6 +15,7 @@ from tagged import model, two_searches
 from written import PROMPTING
 
 from retrieval.passage import Passage
+from selfrag.intrinsics.state import read_state
 from selfrag.pages import named
 from selfrag.serving.citations import TITLE, url_of
 from selfrag.serving.service import ServedSearchTags
@@ -227,3 +228,58 @@ def test_settings_of_its_budget(tagged: tuple[Running, list[str]]) -> None:
         assert reply.status_code == 400
         assert f"selfrag.{next(iter(one))}: this model searches by tags" in reply.json()["error"]["message"]
     assert "no answer within its budget" in running.chat("Who?", max_tokens=3).json()["error"]["message"]
+
+
+CALLED = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {}}]}
+EARLIER: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (CALLED, {}),
+    ({"role": "assistant"}, {}),
+    ({"role": "assistant", "content": None, "refusal": "No."}, {"role": "assistant", "content": "No."}),
+    (
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"role": "assistant", "content": "No."},
+    ),
+    ({"role": "tool", "tool_call_id": "1", "content": "20 C"}, {"role": "tool", "content": "20 C"}),
+    ({"role": "tool", "content": [{"type": "text", "text": "20 C"}]}, {"role": "tool", "content": "20 C"}),
+    ({"role": "function", "name": "f", "content": "20 C"}, {"role": "tool", "content": "20 C"}),
+    ({"role": "developer", "content": "Be short.", "name": None}, {"role": "developer", "content": "Be short."}),
+]
+
+
+@pytest.mark.parametrize(("sent", "kept"), EARLIER)
+def test_turns_of_other_models_and_tools_are_taken(serve: Serve, sent: dict[str, Any], kept: dict[str, Any]) -> None:
+    """The output of a tool is a turn; an assistant that only called one said nothing; `ask` reads both alike."""
+    first, last = {"role": "user", "content": "A?"}, {"role": "user", "content": "question 1"}
+    expected = [first, *([kept] if kept else []), last]
+    assert [
+        {"role": turn.role, "content": turn.content} for turn in read_state([first, sent, last]).messages
+    ] == expected
+    answer = random_rag().generate(expected)
+    reply = serve().chat(messages=[first, sent, last])
+    assert reply.json()["choices"][0]["message"]["content"] == answer.cited_text()
+
+
+def test_calls_and_outputs_of_tools_in_the_input_of_responses(serve: Serve) -> None:
+    items = [
+        {"role": "user", "content": "A?"},
+        {"type": "reasoning", "summary": []},
+        {"type": "function_call", "name": "f", "call_id": "1", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "20 C"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "question 1"}]},
+    ]
+    turns = [items[0], {"role": "tool", "content": "20 C"}, {"role": "user", "content": "question 1"}]
+    reply = serve().client.post("/v1/responses", json={"model": "selfrag", "input": items})
+    assert reply.json()["output"][0]["content"][0]["text"] == random_rag().generate(turns).cited_text()
+
+
+@pytest.mark.parametrize(("route", "body"), [("chat/completions", {"messages": []}), ("responses", {"input": ""})])
+def test_null_is_a_field_that_was_left_out(serve: Serve, route: str, body: dict[str, Any]) -> None:
+    running = serve()
+    schema = running.client.get("/openapi.json").json()["components"]["schemas"]
+    names = schema["ChatRequest" if "messages" in body else "ResponsesRequest"]["properties"]
+    question = (
+        {"messages": [{"role": "user", "content": "question 1"}]} if "messages" in body else {"input": "question 1"}
+    )
+    nulls = dict.fromkeys((*names, "temperature", "top_p", "user", "metadata", "seed"))
+    reply = running.client.post(f"/v1/{route}", json={**nulls, "model": "selfrag", **question})
+    assert reply.status_code == 200, reply.text

@@ -60,6 +60,12 @@ class Gated(ScriptedEngine):
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "'text'"),
         ({"messages": [{"role": "user", "content": "x" * 40_000}]}, "more than 32,768 characters"),
         ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tool_choice: this model calls no tools"),
+        ({"messages": [{"role": "user", "content": None}]}, "content: a turn of role user has text"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "must end with the user's turn"),
+        (
+            {"messages": [{"role": "user", "content": "A?"}, {"role": "tool", "content": "x"}]},
+            "must end with the user's",
+        ),
         ({"stop": ["\n"]}, "stop: segments end where the model ends them"),
         ({"selfrag": {"treshold": 0.5}}, "selfrag.treshold: Extra inputs are not permitted"),
         ({"selfrag": {"threshold": 5}}, "threshold=5.0: give a number from 0 to 1"),
@@ -78,6 +84,26 @@ def test_a_wrong_field_is_told_in_one_line(serve: Serve, fields: dict[str, Any],
     assert "\n" not in error["message"]
     assert error["type"] == "invalid_request_error"
     assert running.service.open == 0
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [{"role": "user", "content": "word " * 1_000}, {"role": "assistant", "content": "A."}] * 5,
+        [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "B."}] * 1_001,
+    ],
+)
+def test_a_conversation_longer_than_the_context_has_the_code_of_openai(serve: Serve, turns: list[Any]) -> None:
+    reply = serve().chat(messages=[*turns, {"role": "user", "content": "C?"}])
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+def test_a_model_is_found_by_its_name(serve: Serve) -> None:
+    running = serve()
+    found = running.client.get("/v1/models/selfrag")
+    assert (found.status_code, found.json()["id"], found.json()["object"]) == (200, "selfrag", "model")
+    missing = running.client.get("/v1/models/owner/other")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
 
 
 def test_a_body_that_is_no_json(serve: Serve) -> None:
