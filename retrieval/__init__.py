@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from retrieval.build import (
-        add_files,
         add_passages,
         build_index,
         compact_index,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         as_retriever,
         join,
     )
+    from retrieval.sync import add_files, remove_files, sync_index
     from retrieval.web import RemoteRetriever, WebRetriever
 
 DISTRIBUTION = "selfrag"
@@ -40,7 +40,6 @@ _MODULES = {
     "retrieval.build": (
         "build_index",
         "index_passages",
-        "add_files",
         "add_passages",
         "remove_passages",
         "compact_index",
@@ -53,6 +52,7 @@ _MODULES = {
         *("as_retriever", "join", "DenseRetriever", "WordRetriever", "HybridRetriever", "FixedPassages"),
         *("Fusion", "RerankedRetriever"),
     ),
+    "retrieval.sync": ("sync_index", "add_files", "remove_files"),
     "retrieval.web": ("WebRetriever", "RemoteRetriever"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
@@ -65,7 +65,9 @@ __all__ = [
     "open_index",
     "build_index",
     "index_passages",
+    "sync_index",
     "add_files",
+    "remove_files",
     "add_passages",
     "remove_passages",
     "compact_index",

@@ -1,4 +1,7 @@
-"""Building an index, resumable and in place all at once; and changing it: add, remove, compact, check its files."""
+"""Building an index, resumable and in place all at once; and changing it: add, remove, compact, check its files.
+
+Changes by file are in `retrieval.sync`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +17,14 @@ from retrieval.atomic import MANIFEST, damaged, locked_directory, write_json, wr
 from retrieval.checks import choice, whole
 from retrieval.compressed import factory_of
 from retrieval.corpus import Corpus, Row, check_replaceable
-from retrieval.encoders import BlockEncoder, Encoder, Template, checked_encode, load_encoder
+from retrieval.encoders import BLOCK_ROWS, BlockEncoder, Encoder, Template, checked_encode, load_encoder
 from retrieval.errors import UserError
+from retrieval.file_table import FileRecord, read_file_table, write_file_table
 from retrieval.index import (
     CORPUS,
+    FILES,
     PARTS,
+    REMOVED,
     SEGMENT,
     STORAGES,
     VECTORS,
@@ -31,29 +36,29 @@ from retrieval.index import (
     check_sums,
     dtype_of,
     encoder_of,
+    file_records,
     language_of,
     load_manifest,
     next_generation,
     open_index,
     open_parts,
     publish_index,
+    removed_rows,
     restructure,
-    write_removed,
 )
 from retrieval.passage import Passage
 from retrieval.progress import Progress
 from retrieval.published import PublishedVectors
-from retrieval.readers import files_fingerprint, read_files
 from retrieval.reading import read_json
+from retrieval.recording import FileRows
+from retrieval.reports import ReadReport
 from retrieval.search import LocalRetriever
+from retrieval.sources import list_files, name_files
 from retrieval.splitting import Splitting
-from retrieval.vectors import FlatIndex, GrowingMatrix
+from retrieval.vectors import FlatIndex, GrowingMatrix, Mask
 from retrieval.words import add_words
 
 _PLAN, _JOURNAL = "plan.json", "journal.json"
-BLOCK_ROWS = 1024
-"""Rows that are encoded and saved together. A block is sorted by length and does not depend on other blocks, so an
-encoding that was interrupted ends with the same vectors as one that was not."""
 
 
 def build_index(
@@ -69,11 +74,13 @@ def build_index(
     vectors: Sequence[str | Path] | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
+    report: ReadReport | None = None,
+    skip_unreadable: bool = False,
 ) -> LocalRetriever:
     """Index the user's files; see `index_passages` for how, and `read_files` for the formats.
 
     Args:
-        files: tables with id, title and text, and documents, which are split into passages.
+        files: tables with id, title and text, documents, which are split into passages, and folders of such files.
         out: directory of the index.
         encoder: an encoder, or the directory or hub name of one.
         splitting: word budget and overlap for documents.
@@ -84,13 +91,18 @@ def build_index(
         vectors: files of vectors to take in place of encoding; see `index_passages`.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+        report: is filled with what was read and what was left out.
+        skip_unreadable: leave out files that cannot be read, and list them in the report.
 
     Raises:
         UserError: a bad file or row (by file and line), a bad encoder, or a full disk.
     """
-    inputs = files_fingerprint(files, splitting)
+    listed = list_files(files, index=absolute(out), skip_unreadable=skip_unreadable)
+    report = report or ReadReport()
+    report.unreadable += listed.unreadable
+    names = name_files(listed.files)
     return index_passages(
-        read_files(files, splitting),
+        FileRows(listed.files, names, splitting or Splitting(), report, skip_unreadable),
         out,
         encoder=encoder,
         template=template,
@@ -100,7 +112,6 @@ def build_index(
         vectors=vectors,
         batch_size=batch_size,
         progress=progress,
-        inputs=inputs,
     )
 
 
@@ -116,7 +127,6 @@ def index_passages(
     vectors: Sequence[str | Path] | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
-    inputs: str = "",
 ) -> LocalRetriever:
     """Index passages. Nothing appears at `out` before all is done; an interrupted call is continued by the next one.
 
@@ -124,7 +134,8 @@ def index_passages(
     of another kind.
 
     Args:
-        passages: in the order of their rows, with unique ids.
+        passages: in the order of their rows, with unique ids. Of `FileRows` the index records the files. Where these
+            have not changed since an earlier call, they are not read again.
         out: a new directory, or that of an older index, which is replaced.
         encoder: an encoder, or the directory or hub name of one.
         template: how passages and queries become texts for the encoder.
@@ -138,8 +149,6 @@ def index_passages(
             The encoder then only reads queries.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
-        inputs: fingerprint of where the passages come from. Passages that an earlier call read from the same are not
-            read again.
 
     Raises:
         UserError: a bad passage, a bad encoder, a full disk, or another process that builds the same index.
@@ -153,12 +162,17 @@ def index_passages(
     encoder = load_encoder(encoder)
     template = template or Template()
     published = None if vectors is None else PublishedVectors(vectors)
+    files = passages if isinstance(passages, FileRows) else None
+    inputs = "" if files is None else files.fingerprint
+    records: list[FileRecord] | None = None
     with locked_directory(building_directory(target)) as building:
         draft = building / "draft"
         _sweep(building)
         found = _unchanged(target, inputs, encoder, template) if inputs else None
         if found is None:
             corpus = _draft_corpus(passages, building, inputs)
+            if files is not None:
+                records = read_file_table(building / FILES, len(corpus))
             plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
             plan = replace(plan, kind=kind or "auto", language=words)
             found = _built(target, plan, encoder)
@@ -167,13 +181,16 @@ def index_passages(
                 found = None
         if found is None:
             dtype = dtype_of(storage or "auto", len(corpus))
-            _encode_draft(
+            encode_draft(
                 corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress, published=published
             )
-            publish_index(plan, draft, target, progress)
-        elif (kind, storage, language) != (None, None, None):
-            wanted = {"kind": kind, "storage": storage, "language": language}
-            restructure(target, found, building, progress=progress, **wanted)
+            publish_index(plan, draft, target, progress, records)
+        else:
+            if records is not None:
+                found = write_records(target, found, records)
+            if (kind, storage, language) != (None, None, None):
+                wanted = {"kind": kind, "storage": storage, "language": language}
+                restructure(target, found, building, progress=progress, **wanted)
         shutil.rmtree(building, ignore_errors=True)
     return open_index(target, encoder)
 
@@ -187,20 +204,28 @@ def _take_vectors(target: Path, plan: IndexManifest, building: Path) -> str:
     return FlatIndex.open(target / VECTORS).dtype
 
 
-def _draft_corpus(
-    passages: Iterable[Passage | Row], building: Path, inputs: str, others: Corpus | None = None
-) -> Corpus:
-    """The passages of a build or of an addition, written; or those that an interrupted one read from the same files."""
+def _draft_corpus(passages: Iterable[Passage | Row], building: Path, inputs: str) -> Corpus:
+    """Return the passages of a build, written; or those that an interrupted one read from the same files."""
+    corpus = _corpus_of(inputs, building)
+    if corpus is None:
+        corpus = draft_corpus(passages, building)
+        if isinstance(passages, FileRows):
+            write_file_table(building / FILES, passages.records())
+    return corpus
+
+
+def draft_corpus(passages: Iterable[Passage | Row], building: Path, others: Corpus | None = None) -> Corpus:
+    """Write the passages of a build or of a change; `others` are passages whose ids are used already."""
     draft = building / "draft"
     try:
-        return _corpus_of(inputs, building) or Corpus.build(passages, draft / CORPUS, others=others)
+        return Corpus.build(passages, draft / CORPUS, others=others)
     except BaseException:
         if not (draft / VECTORS).exists():
             shutil.rmtree(building, ignore_errors=True)
         raise
 
 
-def _encode_draft(
+def encode_draft(
     corpus: Corpus,
     encoder: Encoder,
     plan: IndexManifest,
@@ -239,13 +264,14 @@ def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) 
     except UserError:
         return None
     plan = replace(manifest, encoder=encoder.card, template=template, added=[], removed=0)
-    return _built(target, plan, encoder) if manifest.inputs == inputs else None
+    same = manifest.inputs == inputs and manifest.part(FILES) is not None
+    return _built(target, plan, encoder) if same else None
 
 
 def _corpus_of(inputs: str, building: Path) -> Corpus | None:
     """The passages that an unfinished build has read from the same files."""
     try:
-        same = inputs and read_json(building / _PLAN)["inputs"] == inputs
+        same = inputs and read_json(building / _PLAN)["inputs"] == inputs and (building / FILES).exists()
         return Corpus.open(building / "draft" / CORPUS) if same else None
     except (UserError, KeyError, TypeError):
         return None
@@ -283,8 +309,18 @@ def _keep_vectors_of(plan: IndexManifest, building: Path, vectors: str = "") -> 
     write_json(building / _PLAN, {**wanted, "inputs": plan.inputs})
 
 
+def write_records(target: Path, manifest: IndexManifest, records: list[FileRecord]) -> IndexManifest:
+    """Write the table of files as the next generation, unless it says the same; returns the manifest."""
+    if file_records(target, manifest) == records:
+        return manifest
+    name = f"{PARTS}/{manifest.generation + 1}-{FILES}"
+    with writing(target):
+        write_file_table(target / name, records)
+        return next_generation(target, manifest, [manifest.part(FILES)], [name])
+
+
 @contextmanager
-def _changing(directory: str | Path) -> Iterator[tuple[Path, IndexManifest, Path]]:
+def changing(directory: str | Path) -> Iterator[tuple[Path, IndexManifest, Path]]:
     """Hold an index: its folder, its manifest, and a folder for unfinished files."""
     target = absolute(directory)
     load_manifest(target)  # before a folder is made beside it
@@ -294,25 +330,6 @@ def _changing(directory: str | Path) -> Iterator[tuple[Path, IndexManifest, Path
         finally:
             with suppress(OSError):  # it holds an unfinished build
                 building.rmdir()
-
-
-def add_files(
-    directory: str | Path,
-    files: Sequence[str | Path],
-    *,
-    encoder: Encoder | str | Path | None = None,
-    splitting: Splitting | None = None,
-    batch_size: int = 64,
-    progress: bool | None = None,
-) -> int:
-    """Add the user's files to an index; see `add_passages` for how, and `read_files` for the formats.
-
-    Raises:
-        UserError: a bad file or row (by file and line), an id that is there already, or no such index.
-    """
-    rows = read_files(files, splitting)
-    rows = chain(list(islice(rows, 1)), rows)  # a bad file is told before anything else
-    return add_passages(directory, rows, encoder=encoder, batch_size=batch_size, progress=progress)
 
 
 def add_passages(
@@ -341,32 +358,82 @@ def add_passages(
         UserError: a bad passage, an id that is there already, no such index, or another process that changes it.
     """
     whole("batch_size", batch_size)
-    with _changing(directory) as (target, manifest, building):
+    with changing(directory) as (target, manifest, building):
         loaded = encoder_of(f"index {target}", manifest.encoder, encoder)
-        name = f"{PARTS}/{manifest.generation + 1}-{SEGMENT}"
-        if (target / name).exists():  # an addition was killed before the manifest could name it
-            shutil.rmtree(building / "draft", ignore_errors=True)
-            (target / name).rename(building / "draft")
+        take_back_draft(target, manifest, building)
         _, parts = open_parts(target)
-        corpus = _draft_corpus(passages, building, "", parts.corpus)
-        segment = Segment(name, len(corpus), corpus.digest)
-        plan = IndexManifest(len(corpus), corpus.digest, loaded.card, manifest.template)
+        corpus = draft_corpus(passages, building, parts.corpus)
         dtype = parts.vectors[0].dtype
-        _encode_draft(corpus, loaded, plan, building, dtype, batch_size=batch_size, progress=progress)
-        with writing(target):
-            (target / PARTS).mkdir(exist_ok=True)
+        plan = IndexManifest(len(corpus), corpus.digest, loaded.card, manifest.template)
+        encode_draft(corpus, loaded, plan, building, dtype, batch_size=batch_size, progress=progress)
+        publish_change(target, manifest, building, corpus)
+    return len(corpus)
+
+
+def segment_name(manifest: IndexManifest) -> str:
+    """Return the folder, relative to an index, of the segment that its next change adds."""
+    return f"{PARTS}/{manifest.generation + 1}-{SEGMENT}"
+
+
+def take_back_draft(target: Path, manifest: IndexManifest, building: Path) -> None:
+    """Make the segment of a change that was killed before the manifest could name it an unfinished one again."""
+    name = segment_name(manifest)
+    if (target / name).exists():
+        shutil.rmtree(building / "draft", ignore_errors=True)
+        (target / name).rename(building / "draft")
+
+
+def publish_change(
+    target: Path,
+    manifest: IndexManifest,
+    building: Path,
+    corpus: Corpus | None = None,
+    removed: Mask | None = None,
+    records: Sequence[FileRecord] | None = None,
+) -> IndexManifest:
+    """Publish a change of an index as one new generation, and return its manifest.
+
+    Args:
+        target: the index.
+        manifest: as it is.
+        building: the folder for unfinished files, which the caller holds.
+        corpus: passages of the segment in `building`, which is encoded and moves into the index; None adds none.
+        removed: rows that are removed afterwards, bool [rows]; None removes none.
+        records: of the files of all passages; None leaves the table of files as it is.
+    """
+    number = manifest.generation + 1
+    old: list[str | None] = []
+    new: list[str] = []
+    changed = manifest
+    with writing(target):
+        (target / PARTS).mkdir(exist_ok=True)
+        if corpus is not None:
+            name = segment_name(manifest)
             (building / "draft").rename(target / name)
-            old: list[str | None] = []
-            new = [name]
+            new.append(name)
+            changed = replace(changed, added=[*manifest.added, Segment(name, len(corpus), corpus.digest)])
             if manifest.language:
+                words = f"{PARTS}/{number}-{WORDS}"
+                older = target / str(manifest.part(WORDS))
+                add_words(target / words, Corpus.open(target / name / CORPUS), manifest.rows, manifest.language, older)
                 old.append(manifest.part(WORDS))
-                new.append(f"{PARTS}/{manifest.generation + 1}-{WORDS}")
-                older = target / str(old[0])
-                add_words(target / new[1], Corpus.open(target / name / CORPUS), manifest.rows, manifest.language, older)
-            next_generation(target, replace(manifest, added=[*manifest.added, segment]), old, new)
+                new.append(words)
+        if removed is not None:
+            name = f"{PARTS}/{number}-{REMOVED}"
+            np.save(target / name, np.packbits(removed))
+            changed = replace(changed, removed=int(removed.sum()))
+            old.append(manifest.part(REMOVED))
+            new.append(name)
+        if records is not None:
+            name = f"{PARTS}/{number}-{FILES}"
+            write_file_table(target / name, records)
+            old.append(manifest.part(FILES))
+            new.append(name)
+        changed = next_generation(target, changed, old, new)
+    if corpus is not None:
         shutil.rmtree(building)
         building.mkdir()
-    return len(corpus)
+    return changed
 
 
 def remove_passages(directory: str | Path, ids: Sequence[str]) -> int:
@@ -379,17 +446,16 @@ def remove_passages(directory: str | Path, ids: Sequence[str]) -> int:
         UserError: an id that is not in the index, which then stays as it is, or no such index.
     """
     wanted = list(dict.fromkeys(ids))
-    with _changing(directory) as (target, manifest, _):
+    with changing(directory) as (target, manifest, building):
         _, parts = open_parts(target)
         rows = parts.corpus.rows_with(wanted)
         if len(rows) < len(wanted):
             found = {parts.corpus[int(row)].id for row in rows}
             missing = next(identifier for identifier in wanted if identifier not in found)
             raise UserError(f"no passage {missing!r:.80} in index {target}; nothing was removed")
-        kept = parts.corpus.kept
-        removed = np.zeros(manifest.rows, bool) if kept is None else ~kept
+        removed = removed_rows(target, manifest)
         removed[rows] = True
-        write_removed(target, manifest, removed)
+        publish_change(target, manifest, building, removed=removed)
     return len(rows)
 
 
@@ -411,7 +477,7 @@ def compact_index(
     factory_of("auto" if kind is None else kind, 1, 1)
     choice("storage", storage or "auto", STORAGES)
     language_of(language or "none")
-    with _changing(directory) as (target, manifest, building):
+    with changing(directory) as (target, manifest, building):
         restructure(target, manifest, building, kind=kind, storage=storage, language=language, progress=progress)
         return load_manifest(target)
 

@@ -12,6 +12,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from itertools import accumulate, chain, compress, islice, repeat
@@ -138,6 +139,12 @@ class Corpus(Sequence[Passage]):
         joined._further = [further for part in parts for further in part._further]
         joined.kept = kept
         return joined
+
+    def with_kept(self, kept: NDArray[np.bool_]) -> Corpus:
+        """Return the same passages with others removed; `kept` is bool [rows], false for removed passages."""
+        changed = copy(self)
+        changed.kept = kept
+        return changed
 
     def live(self) -> Iterator[Row]:
         """The passages that were not removed, with their further columns."""
@@ -376,7 +383,9 @@ class _Places:
         ids, first = _read(file).column("id"), dict[str, int]()
         if others is not None and len(used := others.rows_with(ids)):
             row = ids.index(others[int(used[0])].id).as_py()
-            raise UserError(f"{self.place(row)}: id {ids[row].as_py()!r} is in the index; remove that passage first")
+            raise UserError(
+                f"{self.place(row)}: id {ids[row].as_py()!r:.80} is in the index already; give this passage another id"
+            )
         for row in np.flatnonzero(np.isin(hashes, repeated)).tolist():
             identifier = ids[row].as_py()
             if identifier in first:

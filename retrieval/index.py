@@ -27,6 +27,7 @@ from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.errors import UserError
+from retrieval.file_table import FileRecord, move_records, read_file_table, write_file_table
 from retrieval.reading import user_path
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, LocalRetriever, WordRetriever
 from retrieval.vectors import FlatIndex, GrowingMatrix, Mask, SegmentedIndex, VectorIndex, live_blocks
@@ -35,7 +36,7 @@ from retrieval.words import WordIndex, add_words, check_language
 FORMAT = "selfrag-index-2"
 FORMATS = (FORMAT, "selfrag-index-1")  # the older one has a single segment and flat search
 CORPUS, VECTORS, PARTS = "corpus", "vectors.npy", "parts"
-DENSE, REMOVED, SEGMENT, WORDS = "dense.faiss", "removed.npy", "segment", "words"
+DENSE, REMOVED, SEGMENT, WORDS, FILES = "dense.faiss", "removed.npy", "segment", "words", "files.arrow"
 MODES = ("hybrid", "dense", "words")
 _SEGMENT = re.compile(rf"\.|{PARTS}/\d+-{SEGMENT}")
 
@@ -304,6 +305,18 @@ def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
     return ~removed
 
 
+def file_records(path: Path, manifest: IndexManifest) -> list[FileRecord] | None:
+    """Return the records of the files that the passages of an index came from; None where the index has no table."""
+    name = manifest.part(FILES)
+    return None if name is None else read_file_table(path / name, manifest.rows)
+
+
+def removed_rows(path: Path, manifest: IndexManifest) -> Mask:
+    """Return which rows of an index were removed, bool [rows]."""
+    kept = _kept(path, manifest)
+    return np.zeros(manifest.rows, bool) if kept is None else ~kept
+
+
 def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None) -> Encoder:
     """The encoder of an index, loaded; None loads it from where it was at build time. Another encoder is refused."""
     if encoder is None:
@@ -339,13 +352,20 @@ def language_of(language: str) -> str:
     return "" if language == "none" else language
 
 
-def publish_index(plan: IndexManifest, draft: Path, target: Path, progress: bool | None) -> None:
-    """Add to a finished segment in `draft` what its kind of search needs, and put the folder in place of `target`."""
+def publish_index(
+    plan: IndexManifest, draft: Path, target: Path, progress: bool | None, records: Sequence[FileRecord] | None = None
+) -> None:
+    """Add to a finished segment in `draft` what its kind of search needs, and put the folder in place of `target`.
+
+    `records` are those of the files that its passages came from; None where they did not come from files.
+    """
     with writing(target):
         shutil.rmtree(draft / PARTS, ignore_errors=True)
         dense = _dense(draft / VECTORS, plan.kind, draft / PARTS / f"{plan.generation}-{DENSE}", progress)
         if plan.language:
             add_words(draft / PARTS / f"{plan.generation}-{WORDS}", Corpus.open(draft / CORPUS), 0, plan.language)
+        if records is not None:
+            write_file_table(draft / PARTS / f"{plan.generation}-{FILES}", records)
         write_json(draft / MANIFEST, _sealed(replace(plan, dense=dense, checksums={}), draft, sizes(draft)).as_dict())
         publish(draft, target)
 
@@ -385,7 +405,9 @@ def restructure(
             generation=manifest.generation + 1,
             inputs=manifest.inputs if corpus.digest == manifest.corpus else "",
         )
-        publish_index(plan, draft, target, progress)
+        records = file_records(target, manifest)
+        moved = None if records is None else move_records(records, parts.corpus.kept)
+        publish_index(plan, draft, target, progress, moved)
         return
     changed, old, new = replace(manifest, kind=kind, language=language), list[str | None](), list[str]()
     with writing(target):
@@ -404,8 +426,10 @@ def restructure(
             next_generation(target, changed, old, new)
 
 
-def next_generation(target: Path, manifest: IndexManifest, old: Sequence[str | None], new: Sequence[str]) -> None:
-    """Write the manifest of a changed index, then remove files that it does not name.
+def next_generation(
+    target: Path, manifest: IndexManifest, old: Sequence[str | None], new: Sequence[str]
+) -> IndexManifest:
+    """Write the manifest of a changed index, then remove files that it does not name; return the manifest.
 
     `old` are relative names that are no longer needed, `new` those that were written to their end. The `files`,
     `checksums` and `generation` of the manifest are those from before.
@@ -419,6 +443,7 @@ def next_generation(target: Path, manifest: IndexManifest, old: Sequence[str | N
         if path.relative_to(target).as_posix() not in manifest.files:
             with suppress(OSError):  # a folder that is not empty, or a file that a reader holds on Windows
                 path.rmdir() if path.is_dir() else path.unlink()
+    return manifest
 
 
 def _inside(name: str, places: Sequence[str]) -> bool:
@@ -447,14 +472,3 @@ def _copy_vectors(parts: list[FlatIndex], kept: Mask | None, draft: Path, rows: 
     for block in live_blocks(parts, kept):
         matrix.append(block)
     (draft / "journal.json").unlink()
-
-
-def write_removed(target: Path, manifest: IndexManifest, removed: Mask) -> IndexManifest:
-    """Write which rows are removed, bool [rows], as the next generation."""
-    name = f"{PARTS}/{manifest.generation + 1}-{REMOVED}"
-    with writing(target):
-        (target / PARTS).mkdir(exist_ok=True)
-        np.save(target / name, np.packbits(removed))
-        changed = replace(manifest, removed=int(removed.sum()))
-        next_generation(target, changed, [manifest.part(REMOVED)], [name])
-    return changed

@@ -19,10 +19,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from retrieval.build import BLOCK_ROWS
 from retrieval.checks import choice, whole
 from retrieval.corpus import OPERATORS, Condition, Corpus, Row, Scalar, parse_condition
-from retrieval.encoders import Encoder, EncoderCard, Template, checked_encode
+from retrieval.encoders import BLOCK_ROWS, Encoder, EncoderCard, Template, checked_encode
 from retrieval.errors import UserError, require
 from retrieval.index import MODES, OpenParts, encoder_of, open_parts
 from retrieval.passage import Passage

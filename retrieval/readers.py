@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -13,24 +11,11 @@ from retrieval.corpus import Place, Row
 from retrieval.documents import READERS, Table
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from retrieval.reading import regular_file, user_path
 from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.sentences import SentenceFinder, sentence_finder
+from retrieval.sources import SourceFile, file_kind, list_files, name_files
 from retrieval.splitting import Splitting, split
 from retrieval.tables import TABLES
-
-_PACKED = (".parquet", ".pdf", ".docx")
-"""Formats that compress by themselves."""
-
-
-def _kind(path: Path) -> str:
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if suffix in TABLES or suffix in READERS:
-        if suffix in _PACKED and path.suffix == ".gz":
-            raise UserError(f"{path}: unpack it first; {suffix[1:].capitalize()} compresses by itself")
-        return suffix
-    known = " ".join((*TABLES, *READERS))
-    raise UserError(f"{path}: no reader for {suffix or 'a name without suffix'!r}; known: {known} (also with .gz)")
 
 
 def read_files(
@@ -43,8 +28,8 @@ def read_files(
     """Return the rows of all files in order. Tables give their rows as they are, documents are split into passages.
 
     Args:
-        files: `.jsonl`, `.csv`, `.tsv`, `.parquet` (columns id, title, text), `.txt`, `.md`, `.html`, `.pdf`, `.docx`;
-            texts also with `.gz`.
+        files: `.jsonl`, `.csv`, `.tsv`, `.parquet` (columns id, title, text), `.txt`, `.md`, `.html`, `.pdf`, `.docx`,
+            texts also with `.gz`; and folders, which stand for all such files below them.
         splitting: how documents are cut; tables are never cut.
         report: is filled with what was read and what was left out, while the rows are taken.
         skip_unreadable: leave out files that cannot be read, and list them in the report. A file is read as a whole or
@@ -54,32 +39,43 @@ def read_files(
         UserError: no files, an unknown suffix or a missing file (all checked before the first row), a bad row, or no
             file that can be read.
     """
-    if isinstance(files, str | Path):
-        files = [files]
-    if not files:
-        raise UserError("no files to read; name at least one")
+    listed = list_files(files, skip_unreadable=skip_unreadable)
     if report is None:
         report = ReadReport()
-    paths: list[Path] = []
+    report.unreadable += listed.unreadable
+    return _some_rows(listed.files, splitting, report, skip_unreadable)
+
+
+def _some_rows(
+    files: Sequence[SourceFile], splitting: Splitting | None, report: ReadReport, skip_unreadable: bool
+) -> Iterator[Row]:
+    yield from read_sources(files, name_files(files), splitting, report, skip_unreadable)
+    check_some_read(report)
+
+
+def check_some_read(report: ReadReport) -> None:
+    """Raise UserError where files were to be read and none of them could be."""
+    if report.unreadable and not report.files:
+        first = report.unreadable[0].why
+        raise UserError(f"none of the {len(report.unreadable)} files can be read; the first: {first}")
+
+
+def read_sources(
+    files: Sequence[SourceFile],
+    names: Mapping[str, str],
+    splitting: Splitting | None,
+    report: ReadReport,
+    skip_unreadable: bool = False,
+) -> Iterator[Row]:
+    """Yield the rows of files that were listed, each with a name by its location; see `read_files`."""
+    splitting = splitting or Splitting()
+    find: SentenceFinder | None = None
     for file in files:
+        path, kind = file.path, file_kind(file.path)
         try:
-            path = user_path(file)
-            _kind(path)
-            paths.append(regular_file(path))
-        except UserError as error:
-            if not skip_unreadable:
-                raise
-            report.unreadable.append(UnreadableFile(str(file), str(error)))
-    return _rows(paths, splitting or Splitting(), report, skip_unreadable)
-
-
-def _rows(paths: Sequence[Path], splitting: Splitting, report: ReadReport, skip_unreadable: bool) -> Iterator[Row]:
-    kinds = [_kind(path) for path in paths]
-    find = sentence_finder(splitting.sentences) if any(kind in READERS for kind in kinds) else None
-    for path, name, kind in zip(paths, document_names(paths), kinds, strict=True):
-        try:
-            if find is not None and kind in READERS:
-                rows = read_document(path, kind, name, splitting, find, report)
+            if kind in READERS:
+                find = find or sentence_finder(splitting.sentences)
+                rows = read_document(path, kind, names[file.location], splitting, find, report)
                 rows = chain([next(rows)], rows)  # the whole file is read now
             else:
                 rows = TABLES[kind](path)
@@ -97,9 +93,6 @@ def _rows(paths: Sequence[Path], splitting: Splitting, report: ReadReport, skip_
             yield row
         if row is None:
             raise UserError(f"{path}: no rows in it")
-    if skip_unreadable and not report.files:
-        first = report.unreadable[0].why
-        raise UserError(f"none of the {len(report.unreadable)} files can be read; the first: {first}")
 
 
 def _check_table(path: Path, rows: Iterator[Row]) -> None:
@@ -108,41 +101,7 @@ def _check_table(path: Path, rows: Iterator[Row]) -> None:
         raise UserError(f"{path}: no rows in it")
 
 
-_SETTLED = 2.0  # seconds; a file that changed later than this ago may change again without its times telling
-
-
-def files_fingerprint(files: Sequence[str | Path], splitting: Splitting | None = None) -> str:
-    """Fingerprint of files by name, size and times of change, without reading them; empty where that is not certain."""
-    stated = []
-    for file in [files] if isinstance(files, str | Path) else files:
-        path = user_path(file).resolve()
-        try:
-            found = path.stat()
-        except OSError:
-            return ""
-        if time.time() - max(found.st_mtime, found.st_ctime) < _SETTLED:
-            return ""
-        stated.append((str(path), found.st_size, found.st_mtime_ns, found.st_ctime_ns))
-    return hashlib.blake2b(repr((stated, splitting or Splitting())).encode(), digest_size=16).hexdigest()
-
-
 _WITH_LINES = (".txt", ".md", ".markdown")
-
-
-def document_names(paths: Sequence[Path]) -> list[str]:
-    """A short name for each document, unique among `paths`: the stem; where two are alike, with folders."""
-    resolved = [path.resolve() for path in paths]
-    twice = next((path for path, count in Counter(resolved).items() if count > 1), None)
-    if twice is not None:
-        raise UserError(f"{twice} is given twice")
-    names = [path.name.removesuffix(".gz").rsplit(".", 1)[0] or path.name for path in resolved]
-    for depth in range(1, max((len(path.parts) for path in resolved), default=0)):
-        counts = Counter(names)
-        names = [
-            "/".join(path.parts[-depth:]) if counts[name] > 1 else name
-            for path, name in zip(resolved, names, strict=True)
-        ]
-    return names
 
 
 def read_document(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import glob
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from retrieval import Passage, build_index
-from retrieval.build import add_files, compact_index, remove_passages, verify_index
+from retrieval.build import compact_index, remove_passages, verify_index
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
@@ -22,6 +25,7 @@ from retrieval.published import export_index
 from retrieval.readers import read_files
 from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting
+from retrieval.sync import SyncReport, add_files, index_splitting, remove_files, sync_index
 from selfrag.cli.running import Commands
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.errors import UserError
@@ -40,13 +44,39 @@ EncoderOption = Annotated[
     typer.Option("--encoder", help="Directory or hub name of a text encoder.", show_default="packaged MiniLM"),
 ]
 FilesArgument = Annotated[
-    list[Path], typer.Argument(help="jsonl, tsv, csv, parquet (id, title, text), txt, md, html, pdf or docx files.")
+    list[Path],
+    typer.Argument(
+        help="jsonl, tsv, csv, parquet (id, title, text), txt, md, html, pdf or docx files, and folders of them."
+    ),
 ]
 DirectoryArgument = Annotated[Path, typer.Argument(help="Directory of the index.")]
 IndexArgument = Annotated[Path, typer.Argument(help=f"Directory of the index, or {FORM}.")]
 WordsOption = Annotated[int, typer.Option(help="Most words of a passage cut from a document.")]
 OverlapOption = Annotated[int, typer.Option(help="Sentences that a passage repeats from the one before.")]
 SentencesOption = Annotated[str, typer.Option(help="'rules', or the name of an installed spaCy model.")]
+ChangeWordsOption = Annotated[
+    int | None,
+    typer.Option("--words", help="Most words of a passage cut from a document.", show_default="as the index has it"),
+]
+ChangeOverlapOption = Annotated[
+    int | None,
+    typer.Option(
+        "--overlap",
+        help="Sentences that a passage repeats from the one before.",
+        show_default="as the index has it",
+    ),
+]
+ChangeSentencesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sentences", help="'rules', or the name of an installed spaCy model.", show_default="as the index has it"
+    ),
+]
+SkipOption = Annotated[
+    bool,
+    typer.Option("--skip-unreadable", help="Go on past files that cannot be read. Their passages stay as they were."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 BatchOption = Annotated[int, typer.Option(help="Texts that go through the encoder at once.", min=1)]
 DeviceOption = Annotated[str, typer.Option(help="Device of the encoder: cpu, cuda, or auto for a GPU if there is one.")]
 PrecisionOption = Annotated[
@@ -152,37 +182,145 @@ def export(
     typer.echo(f"{count} passages in {out}")
 
 
+def _changed_splitting(
+    before: Splitting, words: int | None, overlap: int | None, sentences: str | None
+) -> Splitting | None:
+    """Return how documents are cut, with what is given in the place of what was; None where nothing is given."""
+    if words is None and overlap is None and sentences is None:
+        return None
+    return _splitting(
+        before.words if words is None else words,
+        before.overlap if overlap is None else overlap,
+        before.sentences if sentences is None else sentences,
+    )
+
+
 @app.command()
 def add(
     directory: IndexArgument,
     files: FilesArgument,
     encoder: EncoderOption = None,
-    words: WordsOption = _DEFAULT.words,
-    overlap: OverlapOption = _DEFAULT.overlap,
-    sentences: SentencesOption = _DEFAULT.sentences,
+    words: ChangeWordsOption = None,
+    overlap: ChangeOverlapOption = None,
+    sentences: ChangeSentencesOption = None,
     batch_size: BatchOption = 64,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
 ) -> None:
-    """Add files to an index. Interrupted, it continues where it stopped when the same command is run again."""
-    splitting = _splitting(words, overlap, sentences)
-    source = index_encoder(directory, encoder)
-    loaded = None if source is None else load_encoder(source, device=device, precision=precision)
+    """Add files to an index. A file that is in it and has changed is replaced.
+
+    Interrupted, it continues where it stopped when the same command is run again.
+    """
     if is_milvus(directory):
-        rows = read_files(files, splitting)
-        added = add_to_collection(directory, rows, encoder=loaded, batch_size=batch_size)
-    else:
-        added = add_files(directory, files, encoder=loaded, splitting=splitting, batch_size=batch_size)
-    typer.echo(f"{added} passages added to {directory}")
+        cut_as = _changed_splitting(_DEFAULT, words, overlap, sentences)
+        source = index_encoder(directory, encoder)
+        loaded = None if source is None else load_encoder(source, device=device, precision=precision)
+        added = add_to_collection(directory, read_files(files, cut_as), encoder=loaded, batch_size=batch_size)
+        typer.echo(f"{added} passages added to {directory}")
+        return
+    splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences)
+    opened = _LazyEncoder(directory, encoder, device, precision)
+    report = add_files(directory, files, encoder=opened, splitting=splitting, batch_size=batch_size)
+    removed = f", {report.passages_removed} removed" if report.passages_removed else ""
+    typer.echo(f"{report.passages_added} passages added to {directory}{removed}")
+
+
+@app.command()
+def sync(
+    directory: DirectoryArgument,
+    files: FilesArgument,
+    encoder: EncoderOption = None,
+    words: ChangeWordsOption = None,
+    overlap: ChangeOverlapOption = None,
+    sentences: ChangeSentencesOption = None,
+    skip_unreadable: SkipOption = False,
+    batch_size: BatchOption = 64,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "float32",
+    as_json: JsonOption = False,
+) -> None:
+    """Make an index equal to files and folders: add what is new, replace what changed, remove what is gone.
+
+    An index that is not there is built. Passages that stay the same are not encoded again. Interrupted, the index is as
+    before, and the same command continues.
+    """
+    if is_milvus(directory):
+        raise UserError("a collection of Milvus cannot be synced; sync the folder of an index and push it")
+    splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences)
+    opened = _LazyEncoder(directory, encoder, device, precision)
+    options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
+    _print_sync(sync_index(directory, files, encoder=opened, splitting=splitting, **options), as_json)
+
+
+_LISTED = 20  # files of a kind that a sync names on the terminal
+
+
+def _print_sync(report: SyncReport, as_json: bool) -> None:
+    if as_json:
+        typer.echo(whole(json.dumps(report.as_dict(), ensure_ascii=False)))
+        return
+    counts = f"{len(report.added)} files added, {len(report.changed)} changed, {len(report.removed)} removed"
+    typer.echo(f"{counts}, {report.unchanged} unchanged")
+    listed = {"added": report.added, "changed": report.changed, "removed": report.removed, "link": report.links}
+    for what, names in listed.items():
+        for name in names[:_LISTED]:
+            typer.echo(f"  {what:<8} {cut(name, NAME)}")
+        if len(names) > _LISTED:
+            typer.echo(f"  {what:<8} and {len(names) - _LISTED} more")
+    for line in report.read.lines()[1:]:
+        typer.echo(f"  {printable(line)}")
+    changes = f"{report.passages_added} passages added, {report.passages_removed} removed"
+    typer.echo(f"{changes}, {report.passages_encoded} encoded; {report.passages} in the index")
+    if report.compacted:
+        typer.echo("compacted: the index is one segment without removed passages")
+
+
+class _LazyEncoder:
+    """The encoder of an index, loaded when its first text is encoded."""
+
+    def __init__(self, directory: Path, name: str | None, device: str, precision: str) -> None:
+        self._directory, self._name, self._device, self._precision = directory, name, device, precision
+        self._loaded: Encoder | None = None
+
+    def _open(self) -> Encoder:
+        if self._loaded is None:
+            try:
+                source = index_encoder(self._directory, self._name) or ""
+            except UserError:  # a new index
+                source = resolve_encoder(self._name or DEMO)
+            self._loaded = load_encoder(source, device=self._device, precision=self._precision)
+        return self._loaded
+
+    @property
+    def card(self) -> EncoderCard:
+        """Identity and settings."""
+        return self._open().card
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
+        """Return the vectors of texts."""
+        return self._open().encode(texts, batch_size)
 
 
 @app.command()
 def remove(
     directory: IndexArgument,
-    ids: Annotated[list[str], typer.Argument(help="Ids of the passages.")],
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of the passages.")] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(help="Remove all passages of this file: its path, or its path inside its folder. Repeatable."),
+    ] = None,
 ) -> None:
-    """Remove passages from an index by id."""
-    removed = (remove_from_collection if is_milvus(directory) else remove_passages)(directory, ids)
+    """Remove passages from an index by id, or by the file that they came from."""
+    if not ids and not file:
+        raise UserError("nothing to remove; give ids of passages, or --file PATH")
+    if ids and file:
+        raise UserError("give ids of passages or --file PATH, not both")
+    if is_milvus(directory):
+        if file:
+            raise UserError("a collection of Milvus does not know files; give the ids of the passages")
+        removed = remove_from_collection(directory, ids or [])
+    else:
+        removed = remove_files(directory, file) if file else remove_passages(directory, ids or [])
     typer.echo(f"{removed} passages removed from {directory}")
 
 

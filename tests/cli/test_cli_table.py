@@ -65,6 +65,7 @@ RIGHT: dict[str, list[str]] = {
     "selfrag index build": ["{w}/passages.jsonl", "--out", "{w}/out/index", "--encoder", "{w}/encoder"],
     "selfrag index export": ["{w}/index", "--out", "{w}/out/passages.parquet"],
     "selfrag index add": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/encoder"],
+    "selfrag index sync": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/encoder"],
     "selfrag index remove": ["{w}/index", "p2"],
     "selfrag index compact": ["{w}/index"],
     "selfrag index push": ["{w}/index", "milvus:{w}/out/docs.db"],

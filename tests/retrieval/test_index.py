@@ -140,7 +140,7 @@ def test_an_index_that_a_killed_build_had_set_aside_opens(tmp_path, animals, enc
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    monkeypatch.setattr("retrieval.readers._SETTLED", 0.0)
+    monkeypatch.setattr("retrieval.sources._SETTLED", 0.0)
     monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
     file = tmp_path / "a.jsonl"
     file.write_text("".join(f'{{"id": "{n}", "text": "passage {n}"}}\n' for n in range(40)))
@@ -169,7 +169,7 @@ def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
     assert after[0] == "fox"
     assert [one for one in after if one not in ("fox", "elk")] == before
     assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
-    with pytest.raises(UserError, match="id 'bee' is in the index; remove that passage first"):
+    with pytest.raises(UserError, match="id 'bee' is in the index already; give this passage another id"):
         add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
     remove_passages(index, ["bee"])
     add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)

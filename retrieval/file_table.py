@@ -1,0 +1,126 @@
+"""The table of an index that tells which file each of its passages came from.
+
+It is a file of the index like any other: written once for a generation, with a checksum in the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.atomic import damaged
+from retrieval.vectors import Mask
+
+Rows: TypeAlias = NDArray[np.int64]
+"""Row numbers of passages in an index, rising."""
+_MOST_BYTES = 1 << 30
+"""Of a table; some five million files."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A file that passages of an index came from, as it was when it was read."""
+
+    location: str  # its absolute path
+    inside: str  # its path inside the folder that was named
+    name: str  # start of the ids of its passages
+    reading: str  # how it was read; see `retrieval.recording.reading_of`
+    size: int  # bytes
+    modified: int  # time of change in nanoseconds; -1 where it does not tell of a later change
+    changed: int  # time of change of its bytes or its status, likewise
+    digest: str  # blake2b of its bytes; empty where they are to be read again
+    starts: list[int]  # its rows: the first of each run of rows
+    ends: list[int]  # and the one after the last of each run
+
+    @property
+    def rows(self) -> Rows:
+        """The rows of its passages, rising."""
+        runs = [np.arange(start, end) for start, end in zip(self.starts, self.ends, strict=True)]
+        return np.concatenate([np.zeros(0, np.int64), *runs])
+
+    def with_rows(self, rows: Rows) -> FileRecord:
+        """Return the record with other rows, rising."""
+        breaks = np.flatnonzero(np.diff(rows) != 1)
+        starts = rows[np.concatenate([[0], breaks + 1])] if len(rows) else rows
+        ends = rows[np.concatenate([breaks, [len(rows) - 1]])] + 1 if len(rows) else rows
+        return replace(self, starts=starts.tolist(), ends=ends.tolist())
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    text, number, numbers = pa.large_string(), pa.int64(), pa.large_list(pa.int64())
+    kinds = {"str": text, "int": number, "list[int]": numbers}
+    return pa.schema([(name, kinds[str(kind)]) for name, kind in FileRecord.__annotations__.items()])
+
+
+def write_file_table(path: Path, records: Sequence[FileRecord]) -> None:
+    """Write the records of all files of an index."""
+    import pyarrow as pa
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist([asdict(record) for record in records], _schema())
+    with path.open("wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def read_file_table(path: Path, rows: int) -> list[FileRecord]:
+    """Return the records of an index of so many rows; a table that does not fit them is refused."""
+    import pyarrow as pa
+
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+        with path.open("rb") as source:
+            table = pa.ipc.open_stream(source).read_all()
+        table.validate(full=True)
+        if table.schema != _schema():
+            raise ValueError("it has other columns")
+        if any(column.null_count for column in table.columns):
+            raise ValueError("a value is missing")
+        records = [FileRecord(**values) for values in table.to_pylist()]
+        _check_records(records, rows)
+    except (pa.ArrowException, OSError, ValueError, TypeError, UnicodeError, MemoryError) as error:
+        raise damaged("index", path.parent.parent, f"{path.name} cannot be read ({error})") from error
+    return records
+
+
+def _check_records(records: Sequence[FileRecord], rows: int) -> None:
+    """Check that no row belongs to two files and that no two records share a file or a name."""
+    runs = list[tuple[int, int]]()
+    for record in records:
+        if len(record.starts) != len(record.ends):
+            raise ValueError(f"the runs of {record.inside!r:.60} do not fit")
+        runs += zip(record.starts, record.ends, strict=True)
+    position = 0
+    for start, end in sorted(runs):
+        if not position <= start < end <= rows:
+            raise ValueError(f"rows {start} to {end} belong to two files, or to none")
+        position = end
+    for values in ([record.location for record in records], [record.name for record in records]):
+        if len(set(values)) < len(values):
+            raise ValueError("a file is listed twice")
+
+
+def move_records(records: Iterable[FileRecord], kept: Mask | None) -> list[FileRecord]:
+    """Return the records after the rows that are not kept, bool [rows], were taken out.
+
+    A file that lost passages is read again at the next sync, and one without passages is forgotten.
+    """
+    if kept is None:
+        return list(records)
+    positions = np.cumsum(kept) - 1
+    moved = []
+    for record in records:
+        rows = record.rows
+        left = rows[kept[rows]]
+        if len(left) < len(rows):
+            record = replace(record, digest="", modified=-1)
+        if len(left):
+            moved.append(record.with_rows(positions[left]))
+    return moved
