@@ -186,20 +186,20 @@ def _rows(trace: Trace) -> dict[int, float]:
     children: dict[int, list[int]] = {}
     for node in trace.nodes:
         children.setdefault(node.parent, []).append(node.id)
+    # Depth first: a node's first visit puts its children before its second one, which places it beside them.
     free = 0
-
-    def place(parent: int) -> None:
-        nonlocal free
+    waiting = [(ROOT, False)]
+    while waiting:
+        parent, children_placed = waiting.pop()
         below = children.get(parent, [])
-        for child in below:
-            place(child)
-        if below:
-            rows[parent] = (rows[below[0]] + rows[below[-1]]) / 2
-        else:
+        if not below:
             rows[parent] = free
             free += 1
-
-    place(ROOT)
+        elif children_placed:
+            rows[parent] = (rows[below[0]] + rows[below[-1]]) / 2
+        else:
+            waiting.append((parent, True))
+            waiting.extend((child, False) for child in reversed(below))
     return rows
 
 

@@ -273,5 +273,10 @@ def show(
     found = out or file.with_suffix(".html")
     if found.is_dir() or found.resolve() == file.resolve():
         raise UserError(f"--out {found} is a folder or the trace itself; name another file")
-    write_text(found, traces_page({"": Trace.from_json(read_whole(file))}))
+    text = read_whole(file)
+    try:
+        trace = Trace.from_json(text)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+    write_text(found, traces_page({"": trace}))
     typer.echo(f"{found}: open it in a browser")

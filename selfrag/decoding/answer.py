@@ -155,9 +155,13 @@ class Answer:
     @property
     def retrieved(self) -> tuple[tuple[Passage, int], ...]:
         """Passages considered for this answer's segments with the number of the segment, counted from 0."""
-        before = (self.trace.decision_before(self.trace.nodes[segment.node]) for segment in self.segments)
-        searched = list(enumerate(before))
-        return tuple((p, i) for i, decision in searched if decision.action == "retrieve" for p in decision.passages)
+        decisions = self.trace.decisions_by_node()
+        pairs: list[tuple[Passage, int]] = []
+        for number, segment in enumerate(self.segments):
+            decision = decisions[self.trace.nodes[segment.node].parent]
+            if decision.action == "retrieve":
+                pairs.extend((passage, number) for passage in decision.passages)
+        return tuple(pairs)
 
     def as_dict(self) -> dict[str, Any]:
         """The answer as plain values: question, text, segments, retrieved, usage, and `partial` if the answer is."""
@@ -240,6 +244,7 @@ def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...
     """Text and segments of the hypothesis that ends at `node`. Blank segments are left out."""
     if trace.abstained:
         return trace.decoding.abstention, ()
+    decisions = trace.decisions_by_node()
     text = ""
     segments: list[Segment] = []
     cited: Passage | None = None
@@ -252,7 +257,7 @@ def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...
         start = len(text) + len(joint(text, body))
         text += joint(text, body) + body
         citation = None if step.branch == "none" else cited
-        judgments = {Role.RETRIEVE: trace.decision_before(step).judgment, **step.judgments}
+        judgments = {Role.RETRIEVE: decisions[step.parent].judgment, **step.judgments}
         segments.append(Segment(body, start, len(text), citation, judgments, step.score, step.id, step.joined))
     return text, tuple(segments)
 

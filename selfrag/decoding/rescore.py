@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import ScoreTerm
-from selfrag.decoding.segments import Floats, Undefined, critique_score, group_scores, path_score
+from selfrag.decoding.segments import Floats, Undefined, add_to_path, critique_score, group_scores
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.errors import UserError
 from selfrag.reflection.labels import CRITIQUES
@@ -21,6 +20,7 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Settings = Sequence[Weights] | Floats
 """S settings, as `Weights` or as an array [S, T] in the order of `Decoding.terms`: isrel, issup, isuse, joined ones."""
+_WIDE_BEAM = 32  # above which one sort is faster than the search for each place
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class _Recorded:
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self.reflectors = trace, trace.decoding.reflectors
-        self.decisions = {decision.after: decision for decision in trace.decisions}
+        self.decisions = trace.decisions_by_node()
         self.children: dict[int, list[Node]] = {}
         for node in trace.nodes:
             self.children.setdefault(node.parent, []).append(node)
@@ -189,12 +189,16 @@ def _search(recorded: _Recorded, segment: Floats, own: Bools) -> Replay:
 
 
 def _best(values: Floats, beam: int) -> Bools:
-    """The `beam` highest rows of each column, the earlier of equals; -inf is never taken. [C, S] to [C, S]."""
+    """Return the `beam` highest rows of each column, the earlier of equals; -inf is never taken. [C, S] to [C, S]."""
     usable: Bools = values > -np.inf
     if beam >= len(values):
         return usable
-    left, columns = values.copy(), np.arange(values.shape[1])
     taken = np.zeros_like(usable)
+    if beam > _WIDE_BEAM:
+        order = np.argsort(-values, axis=0, kind="stable")
+        np.put_along_axis(taken, order[:beam], True, axis=0)
+        return taken & usable
+    left, columns = values.copy(), np.arange(values.shape[1])
     for _ in range(beam):
         top = left.argmax(axis=0)
         taken[top, columns] = True
@@ -202,19 +206,19 @@ def _best(values: Floats, beam: int) -> Bools:
     return taken & usable
 
 
-def _drop_twins(values: Floats, keys: Sequence[object]) -> Bools:
-    """Set the worse of two rows with equal keys to -inf, the later of equals; return what was dropped."""
+def _drop_twins(values: Floats, keys: Sequence[Hashable]) -> Bools:
+    """Keep the best of the rows with equal keys, the earlier of equals; set the others to -inf and return them."""
     dropped = np.zeros(values.shape, dtype=bool)
-    if len(set(keys)) == len(keys):
-        return dropped
-    for earlier, later in combinations(range(len(keys)), 2):
-        if keys[earlier] == keys[later]:
-            both = (values[earlier] > -np.inf) & (values[later] > -np.inf)
-            better = values[later] > values[earlier]
-            dropped[earlier] |= both & better
-            dropped[later] |= both & ~better
-            values[earlier, both & better] = -np.inf
-            values[later, both & ~better] = -np.inf
+    rows_by_key: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows_by_key.setdefault(key, []).append(row)
+    for rows in rows_by_key.values():
+        if len(rows) == 1:
+            continue
+        twins = values[rows]
+        is_best = np.arange(len(rows))[:, None] == twins.argmax(axis=0)
+        dropped[rows] = ~is_best & (twins > -np.inf)
+    values[dropped] = -np.inf
     return dropped
 
 
@@ -230,13 +234,21 @@ def _text_keys(trace: Trace) -> list[int]:
 
 def _path_scores(trace: Trace, segment: Floats) -> Floats:
     """Path scores [N, S] from segment scores; a blank last segment adds nothing to its path, as in decoding."""
-    steps: list[list[Floats]] = []
+    accumulate = trace.decoding.accumulate
+    totals: list[Floats] = []  # of the segments that count on the path to each node
+    counts: list[int] = []
     path = np.empty_like(segment)
     for node in trace.nodes:
-        before = [] if node.parent == ROOT else steps[node.parent]
-        bare = bool(before) and not node.text.strip()
-        steps.append(before if bare else [*before, segment[node.id]])
-        path[node.id] = path_score(steps[-1], trace.decoding.accumulate)
+        total, count = segment[node.id], 1
+        if node.parent != ROOT:
+            before = totals[node.parent]
+            if node.text.strip():
+                total, count = add_to_path(before, total, accumulate), counts[node.parent] + 1
+            else:
+                total, count = before, counts[node.parent]
+        totals.append(total)
+        counts.append(count)
+        path[node.id] = total / count if accumulate == "mean" else total
     return path
 
 

@@ -7,7 +7,7 @@ segment cut by its budget needs one more request.
 from __future__ import annotations
 
 import math
-import operator
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -118,6 +118,7 @@ def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary) -> 
 
 Undefined = Literal["skip", "force", "zero"]
 Accumulate = Literal["mean", "sum", "product"]
+_LARGEST = sys.float_info.max
 Floats = NDArray[np.float64]
 Score = TypeVar("Score", float, NDArray[np.float64])
 NOTHING: Mapping[str, Judgment | None] = MappingProxyType({})
@@ -169,8 +170,20 @@ def segment_score(
     return likelihood + critique_score(group_scores(judgments, joined, terms), weights, undefined)
 
 
+def add_to_path(total: Score, score: Score, accumulate: Accumulate) -> Score:
+    """Return the sum, or for `product` the product, of a path and the score of its next segment.
+
+    A product stays finite, so that it can be written as JSON.
+    """
+    if accumulate != "product":
+        return total + score
+    if isinstance(total, float):
+        return max(-_LARGEST, min(total * score, _LARGEST))
+    with np.errstate(over="ignore"):
+        return np.clip(total * score, -_LARGEST, _LARGEST)
+
+
 def path_score(segment_scores: Sequence[Score], accumulate: Accumulate) -> Score:
     """Score of a hypothesis from the scores of its segments, at least one; elementwise for arrays of settings."""
-    combine = operator.mul if accumulate == "product" else operator.add
-    total: Score = reduce(combine, segment_scores)
+    total: Score = reduce(lambda before, score: add_to_path(before, score, accumulate), segment_scores)
     return total / len(segment_scores) if accumulate == "mean" else total

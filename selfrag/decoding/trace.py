@@ -6,16 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retrieval.passage import Passage
 from retrieval.reading import parse_json
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import Branch
 from selfrag.errors import UserError, generation_error
-from selfrag.reflection.judgment import Judgment, Source
-from selfrag.reflection.labels import GROUPS, Kind, Label, LabelSet, Role
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import GROUPS, Role
 from selfrag.reflection.weights import Weights
+
+if TYPE_CHECKING:
+    from selfrag.decoding.trace_schema import DecisionRecord, JudgmentRecord, NodeRecord, TraceRecord
 
 ROOT = -1
 """Parent of the first segments."""
@@ -154,9 +157,9 @@ class Trace:
             node = self.nodes[node].parent
         return result[::-1]
 
-    def decision_before(self, node: Node) -> Decision:
-        """The decision that led to `node`."""
-        return next(decision for decision in self.decisions if decision.after == node.parent)
+    def decisions_by_node(self) -> dict[int, Decision]:
+        """Return each decision under the id of the node that it follows."""
+        return {decision.after: decision for decision in self.decisions}
 
     def over(self, node: int) -> bool:
         """Whether nothing may follow a node: the model ended there, or no token or segment is left."""
@@ -202,7 +205,7 @@ class Trace:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        shown = {decision.after: decision.passages for decision in self.decisions}
+        evidence = {decision.after: _Evidence(decision.passages) for decision in self.decisions}
         return {
             "question": self.question,
             "decoding": decoding_dict(self.decoding),
@@ -212,7 +215,7 @@ class Trace:
             **({"costs": dict(self.costs)} if self.costs else {}),
             **({"narrow": True} if self.narrow else {}),
             "decisions": [_decision_dict(decision) for decision in self.decisions],
-            "nodes": [_node_dict(node, shown.get(node.parent, ())) for node in self.nodes],
+            "nodes": [_node_dict(node, evidence[node.parent]) for node in self.nodes],
         }
 
     def to_json(self, *, indent: int | None = 1) -> str:
@@ -257,45 +260,77 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
     return values | {"weights": decoding.weights.as_dict()}
 
 
-_OWN = {labels.role: labels for labels in GROUPS}
+_SELF_RAG_LABELS = {labels.role: labels for labels in GROUPS}
 
 
 def judgment_dict(judgment: Judgment) -> dict[str, Any]:
     """Plain values; a label set that is not Self-RAG's is written out, so that the trace can be read alone."""
     values = judgment.as_dict()
-    if judgment.labels == _OWN.get(judgment.role):
+    if judgment.labels == _SELF_RAG_LABELS.get(judgment.role):
         return values
     return values | {"labels": [[label.name, label.value, label.token, str(label.kind)] for label in judgment.labels]}
 
 
-def read_judgment(given: Mapping[str, Any]) -> Judgment:
-    """What `judgment_dict` gave; raises KeyError or ValueError for anything else."""
-    role = Role(given["role"])
-    if "labels" in given:
-        written = (Label(name, value, token, Kind(kind)) for name, value, token, kind in given["labels"])
-        labels = LabelSet(role, tuple(written))
-    else:
-        labels = _OWN[role]
-    distribution = tuple(given["distribution"][name] for name in labels.names)
-    source = Source(given["source"])
-    return Judgment(labels, given["site"], distribution, given["coverage"], source, given["evidence"])
+def _read_judgment(record: JudgmentRecord | None) -> Judgment | None:
+    return None if record is None else _read_known_judgment(record)
+
+
+def _read_known_judgment(record: JudgmentRecord) -> Judgment:
+    from selfrag.decoding.trace_schema import labels_of
+
+    labels, distribution = labels_of(record), record["distribution"]
+    return Judgment(
+        labels=labels,
+        site=record["site"],
+        distribution=tuple([distribution[name] for name in labels.names]),
+        coverage=record["coverage"],
+        source=record["source"],
+        evidence=record["evidence"],
+    )
 
 
 PLAIN = ("id", "parent", "depth", "branch", "text", "finish", "likelihood", "ended", "score", "path_score")
 """Fields of a node that are JSON values as they are; `dropped_tokens` stands last."""
 
 
-def trace_of(data: Mapping[str, Any]) -> Trace:
-    """A trace from what `Trace.as_dict` gave, as it stands in the record of a run."""
+def trace_of(data: object) -> Trace:
+    """Read a trace from what `Trace.as_dict` gave.
+
+    Raises:
+        UserError: it is not one; the line names the first fault.
+    """
+    from selfrag.decoding.trace_schema import read_record  # pydantic is slow to import, and most decodes read no trace
+
     try:
-        decisions = tuple(_decision(given) for given in data["decisions"])
-        shown = {decision.after: decision.passages for decision in decisions}
-        nodes = tuple(_node(given, shown.get(given["parent"], ())) for given in data["nodes"])
-        decoding = Decoding(**data["decoding"] | {"weights": Weights(**data["decoding"]["weights"])})
-        rest = data["best"], tuple(data["options"]), data.get("costs", {}), data.get("narrow", False)
-        return Trace(data["question"], decoding, nodes, decisions, *rest)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"this is no trace in JSON: {type(error).__name__}: {error}") from error
+        return _read_trace(read_record(data))
+    except UserError as error:
+        raise UserError(f"this is no trace in JSON: {error}") from error.__cause__
+
+
+def _read_trace(record: TraceRecord) -> Trace:
+    decisions = tuple([_read_decision(item) for item in record["decisions"]])
+    evidence = {decision.after: _Evidence(decision.passages) for decision in decisions}
+    nodes = tuple([_read_node(item, evidence[item["parent"]]) for item in record["nodes"]])
+    return Trace(
+        question=record["question"],
+        decoding=_read_decoding(record["decoding"]),
+        nodes=nodes,
+        decisions=decisions,
+        best=record["best"],
+        options=tuple(record["options"]),
+        costs=record.get("costs", {}),
+        narrow=record.get("narrow", False),
+    )
+
+
+def _read_decoding(values: Mapping[str, Any]) -> Decoding:
+    weights = values.get("weights")
+    if not isinstance(weights, Mapping):
+        raise UserError("decoding has no weights")
+    try:
+        return Decoding(**{**values, "weights": Weights(**weights)})
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise UserError(f"decoding: {error}") from error
 
 
 def _decision_dict(decision: Decision) -> dict[str, Any]:
@@ -312,15 +347,46 @@ def _decision_dict(decision: Decision) -> dict[str, Any]:
     return values | ({} if decision.failure is None else {"failure": decision.failure})
 
 
-def _decision(given: Mapping[str, Any]) -> Decision:
-    passages = tuple(Passage(**passage) for passage in given["passages"])
-    judgment = _judgment(given["judgment"])
-    gates = tuple((name, read_judgment(asked)) for name, asked in given.get("gates", ()))
-    head = given["after"], given["action"], given["reason"]
-    return Decision(*head, judgment, given["query"], passages, gates, given.get("failure"))
+def _read_decision(record: DecisionRecord) -> Decision:
+    return Decision(
+        after=record["after"],
+        action=record["action"],
+        reason=record["reason"],
+        judgment=_read_judgment(record["judgment"]),
+        query=record["query"],
+        passages=tuple([Passage(**passage) for passage in record["passages"]]),
+        gates=tuple([(name, _read_known_judgment(judgment)) for name, judgment in record.get("gates", ())]),
+        failure=record.get("failure"),
+    )
 
 
-def _node_dict(node: Node, shown: Sequence[Passage]) -> dict[str, Any]:
+class _Evidence:
+    """The passages of a decision, as its candidates name them: by id, or by position where two share an id."""
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self._passages = passages
+        self._by_id: dict[str, Passage] = {}
+        self._positions: dict[tuple[str, str, str], int] = {}
+        for position, passage in enumerate(passages):
+            self._by_id.setdefault(passage.id, passage)
+            self._positions.setdefault(passage.key, position)
+
+    def position(self, passage: Passage) -> int | None:
+        """Return the position of a passage, or None where its id is enough."""
+        if self._by_id.get(passage.id) == passage:
+            return None
+        return self._positions[passage.key]
+
+    def passage(self, identifier: str, position: int | None) -> Passage | None:
+        """Return the passage that a candidate names, or None if there is no such passage."""
+        if position is None:
+            return self._by_id.get(identifier)
+        if position < len(self._passages) and self._passages[position].id == identifier:
+            return self._passages[position]
+        return None
+
+
+def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
     values = {name: getattr(node, name) for name in PLAIN} | {
         "status": str(node.status),
         "passage_id": node.passage.id if node.passage else None,
@@ -330,8 +396,10 @@ def _node_dict(node: Node, shown: Sequence[Passage]) -> dict[str, Any]:
         "boundary": _optional(node.boundary),
         "dropped_tokens": node.dropped_tokens,
     }
-    if node.passage is not None and _named(node.passage.id, shown) != node.passage:
-        values["passage_at"] = shown.index(node.passage)  # another passage before it has the same id
+    if node.passage is not None:
+        position = evidence.position(node.passage)
+        if position is not None:
+            values["passage_at"] = position
     if node.joined:
         values["joined"] = {name: _optional(judgment) for name, judgment in node.joined.items()}
     if node.places:
@@ -339,35 +407,39 @@ def _node_dict(node: Node, shown: Sequence[Passage]) -> dict[str, Any]:
     return values
 
 
-def _named(name: str, shown: Sequence[Passage]) -> Passage | None:
-    """The first of the passages with an id."""
-    return next((passage for passage in shown if passage.id == name), None)
-
-
-def _node(given: Mapping[str, Any], shown: Sequence[Passage]) -> Node:
-    name = given["passage_id"]
-    passage = None
-    if name is not None:
-        passage = shown[given["passage_at"]] if "passage_at" in given else _named(name, shown)
-        if passage is None or passage.id != name:
-            raise KeyError(name)
+def _read_node(record: NodeRecord, evidence: _Evidence) -> Node:
+    place = f"node {record['id']}"
+    passage, passage_id = None, record["passage_id"]
+    if passage_id is not None:
+        passage = evidence.passage(passage_id, record.get("passage_at"))
+        if passage is None:
+            raise UserError(f"{place} has the unknown passage {passage_id!r:.80}")
+    try:
+        status = Status(record["status"])
+    except ValueError:
+        raise UserError(f"{place} has the unknown status {record['status']!r:.80}") from None
     return Node(
-        **{name: given[name] for name in PLAIN},
+        id=record["id"],
+        parent=record["parent"],
+        depth=record["depth"],
+        branch=record["branch"],
         passage=passage,
-        token_ids=tuple(given["token_ids"]),
-        text_ids=tuple(given["text_ids"]),
-        judgments={Role(role): _judgment(judgment) for role, judgment in given["judgments"].items()},
-        boundary=_judgment(given["boundary"]),
-        status=Status(given["status"]),
-        dropped_tokens=given["dropped_tokens"],
-        joined={name: _judgment(judgment) for name, judgment in given.get("joined", {}).items()},
-        places={name: tuple(map(read_judgment, found)) for name, found in given.get("places", {}).items()},
+        text=record["text"],
+        token_ids=record["token_ids"],
+        text_ids=record["text_ids"],
+        finish=record["finish"],
+        likelihood=record["likelihood"],
+        judgments={role: _read_judgment(judgment) for role, judgment in record["judgments"].items()},
+        boundary=_read_judgment(record["boundary"]),
+        ended=record["ended"],
+        score=record["score"],
+        path_score=record["path_score"],
+        status=status,
+        dropped_tokens=record["dropped_tokens"],
+        joined={name: _read_judgment(judgment) for name, judgment in record.get("joined", {}).items()},
+        places={name: tuple(map(_read_known_judgment, items)) for name, items in record.get("places", {}).items()},
     )
 
 
 def _optional(judgment: Judgment | None) -> dict[str, Any] | None:
     return None if judgment is None else judgment_dict(judgment)
-
-
-def _judgment(given: Mapping[str, Any] | None) -> Judgment | None:
-    return None if given is None else read_judgment(given)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from selfrag.errors import UserError
 
 TOKEN_TERMS = ("isrel", "issup", "isuse")
+MAX_WEIGHT = 1e6
+"""Largest absolute weight. Sums of larger ones could overflow."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
@@ -62,6 +64,8 @@ class Weights:
         object.__setattr__(self, "joined", tuple(sorted(pairs.items())))
         for name, value in (*((term, getattr(self, term)) for term in TOKEN_TERMS), *pairs.items()):
             check_finite(f"weight {name}", value)
+            if abs(value) > MAX_WEIGHT:
+                raise UserError(f"weight {name}={value:g}: give a number from {-MAX_WEIGHT:g} to {MAX_WEIGHT:g}")
 
     def __str__(self) -> str:
         own = [f"{term}={_number(getattr(self, term))}" for term in TOKEN_TERMS]

@@ -1,0 +1,207 @@
+"""The shape of a trace in JSON, checked strictly before anything is made of it.
+
+A trace may come from a stranger, over HTTP or in a file. One pass, linear in its size, checks the types of all values,
+the tree (ids in order, parents before children, one decision before each candidate) and the distributions. What passes
+can be rescored and drawn without further checks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, NotRequired
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from selfrag.decoding.policy import Action
+from selfrag.decoding.segments import Branch
+from selfrag.errors import UserError
+from selfrag.reflection.judgment import Source
+from selfrag.reflection.labels import CRITIQUES, GROUPS, RETRIEVE, Kind, Label, LabelSet, Role
+
+MAX_NODES = 100_000
+"""Candidates of a trace that is read."""
+MAX_DEPTH = 1_024
+"""Segments of a path in a trace that is read."""
+_MAX_INTEGER = 1 << 31
+_SUM_TOLERANCE = 1e-3  # by which the probabilities of a distribution may differ from 1
+
+
+SELF_RAG_LABELS = {labels.role: labels for labels in GROUPS}
+"""Label sets that a judgment in a trace does not write out."""
+_CRITIQUE_ROLES = frozenset(labels.role for labels in CRITIQUES)
+
+Lax = Field(strict=False)
+"""Lets an enumeration be read from its string, and a tuple from a list."""
+Share = Annotated[float, Field(ge=0, le=1 + _SUM_TOLERANCE)]
+Count = Annotated[int, Field(ge=0, lt=_MAX_INTEGER)]
+TokenIds = Annotated[tuple[Count, ...], Lax]
+NodeId = Annotated[int, Field(ge=0, lt=MAX_NODES)]
+ParentId = Annotated[int, Field(ge=-1, lt=MAX_NODES)]
+
+
+_strict = with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+
+
+@_strict
+class PassageRecord(TypedDict):
+    """A passage; numbers of its metadata that are not finite were never written."""
+
+    id: str
+    text: str
+    title: NotRequired[str]
+    score: NotRequired[float | None]
+    metadata: NotRequired[dict[str, str | int | float | bool]]
+
+
+@_strict
+class JudgmentRecord(TypedDict):
+    """A judgment; `labels` are written out where they are not those of Self-RAG."""
+
+    role: Annotated[Role, Lax]
+    distribution: dict[str, Share]
+    coverage: Share
+    source: Annotated[Source, Lax]
+    site: str
+    evidence: str | None
+    labels: NotRequired[list[Annotated[tuple[str, float, str, Annotated[Kind, Lax]], Lax]]]
+
+
+def labels_of(judgment: JudgmentRecord) -> LabelSet:
+    """Return the labels that a judgment is over.
+
+    Raises:
+        UserError: they are missing, or the distribution names others or does not sum to 1.
+    """
+    role, distribution = judgment["role"], judgment["distribution"]
+    if "labels" in judgment:
+        labels = LabelSet(role, tuple([Label(*values) for values in judgment["labels"]]))
+    elif role in SELF_RAG_LABELS:
+        labels = SELF_RAG_LABELS[role]
+    else:
+        raise UserError(f"the judgment {judgment['site']!r:.80} about {role} has no labels")
+    if len(distribution) != len(labels) or not all(name in distribution for name in labels.names):
+        raise UserError(f"the judgment {judgment['site']!r:.80} is not over the labels of {role}")
+    total = math.fsum(distribution.values())
+    if abs(total - 1) > _SUM_TOLERANCE:
+        raise UserError(f"the probabilities of the judgment {judgment['site']!r:.80} sum to {total:g}, not 1")
+    return labels
+
+
+@_strict
+class DecisionRecord(TypedDict):
+    """A decision at a segment boundary."""
+
+    after: ParentId
+    action: Action
+    reason: str
+    judgment: JudgmentRecord | None
+    query: str | None
+    passages: list[PassageRecord]
+    gates: NotRequired[list[Annotated[tuple[str, JudgmentRecord], Lax]]]
+    failure: NotRequired[str]
+
+
+@_strict
+class NodeRecord(TypedDict):
+    """A candidate segment; its passage is one of the decision before it."""
+
+    id: NodeId
+    parent: ParentId
+    depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)]
+    branch: Branch
+    text: str
+    finish: str
+    likelihood: float
+    ended: bool
+    score: float
+    path_score: float
+    status: str
+    passage_id: str | None
+    passage_at: NotRequired[Count]
+    token_ids: TokenIds
+    text_ids: TokenIds
+    judgments: dict[Annotated[Role, Lax], JudgmentRecord | None]
+    boundary: JudgmentRecord | None
+    dropped_tokens: Count
+    joined: NotRequired[dict[str, JudgmentRecord | None]]
+    places: NotRequired[dict[str, list[JudgmentRecord]]]
+
+
+@_strict
+class TraceRecord(TypedDict):
+    """A whole trace. `partial` is written for readers and follows from the rest."""
+
+    question: str
+    decoding: dict[str, Any]
+    best: NodeId | None
+    partial: NotRequired[str]
+    options: list[str]
+    costs: NotRequired[dict[str, Annotated[int, Field(ge=0, le=3)]]]
+    narrow: NotRequired[bool]
+    decisions: Annotated[list[DecisionRecord], Field(max_length=MAX_NODES + 1)]
+    nodes: Annotated[list[NodeRecord], Field(max_length=MAX_NODES)]
+
+
+_TRACE = TypeAdapter(TraceRecord)
+
+
+def read_record(data: object) -> TraceRecord:
+    """Check the values of a trace and how they hang together.
+
+    Raises:
+        UserError: what is wrong first, in one line.
+    """
+    try:
+        record = _TRACE.validate_python(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part)[:40] for part in first["loc"])
+        raise UserError(f"{place}: {first['msg']}" if place else first["msg"]) from None
+    if record["best"] is not None and record["best"] >= len(record["nodes"]):
+        raise UserError(f"best: there is no node {record['best']}")
+    _check_decisions(record)
+    _check_nodes(record)
+    return record
+
+
+def _check_decisions(record: TraceRecord) -> None:
+    decided: set[int] = set()
+    for decision in record["decisions"]:
+        after = decision["after"]
+        place = f"the decision after node {after}"
+        if after >= len(record["nodes"]):
+            raise UserError(f"{place}: there is no such node")
+        if after in decided:
+            raise UserError(f"{place} occurs twice")
+        _check_retrieve(decision["judgment"], place)
+        decided.add(after)
+
+
+def _check_nodes(record: TraceRecord) -> None:
+    """Raise UserError unless the nodes form one tree with a decision before each of them."""
+    decided = {decision["after"] for decision in record["decisions"]}
+    options = set(record["options"])
+    depths: list[int] = []
+    for position, node in enumerate(record["nodes"]):
+        place, parent = f"node {position}", node["parent"]
+        if node["id"] != position:
+            raise UserError(f"{place} has the id {node['id']}; ids count from 0")
+        if parent >= position:
+            raise UserError(f"{place} has the parent {parent}; parents stand before their children")
+        if parent not in decided:
+            raise UserError(f"{place} follows node {parent}, where nothing was decided")
+        depth = 1 if parent < 0 else depths[parent] + 1
+        if node["depth"] != depth:
+            raise UserError(f"{place} has the depth {node['depth']} in place of {depth}")
+        depths.append(depth)
+        if options and node["text"] not in options:
+            raise UserError(f"{place} is none of the options")
+        if not node["judgments"].keys() <= _CRITIQUE_ROLES:
+            raise UserError(f"{place} has judgments that are no critiques")
+        _check_retrieve(node["boundary"], place)
+
+
+def _check_retrieve(judgment: JudgmentRecord | None, place: str) -> None:
+    if judgment is not None and labels_of(judgment) != RETRIEVE:
+        raise UserError(f"{place}: its judgment is not about Retrieve")
