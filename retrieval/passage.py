@@ -34,7 +34,7 @@ class Passage:
         score: the retriever's score, higher is better; None for passages given by the caller. Any real number becomes
             a `float`, one that is not finite None.
         metadata: further columns of the corpus, where a search of an index found the passage. Two passages are equal
-            whatever it holds.
+            whatever it holds. Numbers that are not finite are left out.
 
     Raises:
         UserError: a field is of another type.
@@ -53,12 +53,10 @@ class Passage:
                 raise UserError(f"passage {self.id!r}: {name} must be text, not {type(value).__name__}")
             object.__setattr__(self, name, whole(value))
         object.__setattr__(self, "score", _score(self.id, self.score))
-        if not isinstance(self.metadata, Mapping) or not all(
-            isinstance(name, str) and isinstance(value, str | int | float) for name, value in self.metadata.items()
-        ):
-            raise UserError(
-                f"passage {self.id!r:.80}: metadata must be a mapping of texts to texts, numbers or truth values"
-            )
+        if self.metadata:
+            object.__setattr__(self, "metadata", _writable(self.id, self.metadata))
+        elif not isinstance(self.metadata, Mapping):
+            raise _wrong_metadata(self.id)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -72,6 +70,25 @@ class Passage:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; `metadata` only where there is any."""
         return {name: value for name, value in asdict(self).items() if name != "metadata" or value}
+
+
+def _writable(name: str, metadata: object) -> dict[str, str | int | float | bool]:
+    """Return metadata that JSON and UTF-8 can hold: lone surrogates are replaced, numbers not finite are left out."""
+    if not isinstance(metadata, Mapping):
+        raise _wrong_metadata(name)
+    values: dict[str, str | int | float | bool] = {}
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, str | int | float):
+            raise _wrong_metadata(name)
+        if isinstance(value, str):
+            values[whole(key)] = whole(value)
+        elif not isinstance(value, float) or math.isfinite(value):
+            values[whole(key)] = value
+    return values
+
+
+def _wrong_metadata(name: str) -> UserError:
+    return UserError(f"passage {name!r:.80}: metadata must be a mapping of texts to texts, numbers or truth values")
 
 
 def _score(name: str, given: object) -> float | None:

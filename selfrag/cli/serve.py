@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,9 +21,11 @@ from selfrag.errors import UserError, require
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
+    from selfrag.serving.guard import Access
     from selfrag.serving.service import Answering, ServedSearchTags
 
 _SHORTEST = 16
+_MOST_FILES, _OTHER_FILES = 8_192, 256  # open files of the process, and those that are no connections
 _KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
 """What RFC 6750 lets a bearer token be."""
 SERVER, CITES, MANY = (
@@ -49,8 +53,13 @@ def serve(
         str | None, SERVER(help="the model's name for clients; the last part of --model")
     ] = None,
     api_key_file: Annotated[Path | None, SERVER(help="file with the keys that clients may use, one a line")] = None,
-    live: Annotated[int, SERVER(min=1, help="questions that run at once")] = 256,
-    queue: Annotated[int, SERVER(min=0, help="questions that may wait")] = 1_024,
+    allow_host: Annotated[
+        list[str] | None,
+        SERVER(help="name under which a server without keys answers, beside this machine's; repeatable"),
+    ] = None,
+    live: Annotated[int, SERVER(min=1, help="questions and searches that run at once")] = 256,
+    queue: Annotated[int, SERVER(min=0, help="questions and searches that may wait")] = 1_024,
+    connections: Annotated[int, SERVER(min=1, help="connections that one address may hold")] = 512,
     drain: Annotated[int, SERVER(min=0, help="seconds that running questions get when the server ends")] = 30,
     keep: Annotated[Path | None, SERVER(help="SQLite file for answers and traces; in memory by default")] = None,
     citation_style: Annotated[
@@ -66,6 +75,7 @@ def serve(
         require(module, extra="serve")
     uvicorn = require("uvicorn", extra="serve")
     from selfrag.serving.app import Replicas, Served, run_on_ray
+    from selfrag.serving.connections import ConnectionLimits, limited_connections
     from selfrag.serving.service import Capacity
 
     changes = {"mode": mode, "threshold": threshold, "beam": beam, "passages": passages, "max_segments": segments}
@@ -82,12 +92,12 @@ def serve(
         Capacity(live, queue),
         citation_style,
         events,
-        _keys(api_key_file),
+        _access(api_key_file, host, allow_host or []),
     )
     with _listening(host, port) as listener:
         number = listener.getsockname()[1]
         address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
-        if not served.keys and not ip_address(listener.getsockname()[0]).is_loopback:
+        if served.access.any_address and not served.access.keys:
             typer.echo("everyone who reaches this address may ask; --api-key-file limits that", err=True)
 
         def ready() -> None:
@@ -99,7 +109,14 @@ def serve(
             return
         app = served.app()
         ready()
-        config = uvicorn.Config(app, timeout_graceful_shutdown=drain, log_level="warning", server_header=False)
+        config = uvicorn.Config(
+            app,
+            http=limited_connections(ConnectionLimits(connections, _raise_open_files())),
+            ws="none",
+            timeout_graceful_shutdown=drain,
+            log_level="warning",
+            server_header=False,
+        )
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -132,6 +149,29 @@ def _listening(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot listen at {host!r:.80} port {port}: {reason}; try another --port") from error
+
+
+def _raise_open_files() -> int:
+    """Let this process open as many files as the system allows, and return how many of them may be connections."""
+    if sys.platform == "win32":
+        return 4_096
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(most, _MOST_FILES) if most != resource.RLIM_INFINITY else _MOST_FILES
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return max(1, most - _OTHER_FILES)
+
+
+def _access(key_file: Path | None, host: str, names: Sequence[str]) -> Access:
+    """Return who may ask a server that listens at `host`."""
+    from selfrag.serving.guard import Access
+
+    is_local = host == "localhost"
+    with suppress(ValueError):
+        is_local = ip_address(host).is_loopback
+    hosts = frozenset(name.strip("[]").rstrip(".").lower() for name in (host, *names))
+    return Access(_keys(key_file), hosts, any_address=not is_local)
 
 
 def _keys(path: Path | None) -> list[str]:

@@ -6,14 +6,11 @@ Around every route stand keys, sizes, errors in OpenAI's shape, and streams that
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import json
-import logging
 import signal
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +19,10 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from retrieval.checks import whole
 from retrieval.passage import Passage
@@ -32,9 +30,10 @@ from selfrag.cluster import connect
 from selfrag.decoding.answer import Answer, Segment, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import trace_of
-from selfrag.errors import ContextLengthError, SearchError, UserError, require
-from selfrag.pages import cut, served_page
+from selfrag.errors import UserError, require
+from selfrag.pages import served_page
 from selfrag.serving.citations import CitationStyle, Writer, selfrag_object
+from selfrag.serving.guard import Access, Guard, RequestLimits, as_fault, refusal
 from selfrag.serving.replies import ChatReply, Event, Reply, ResponsesReply
 from selfrag.serving.requests import (
     Asked,
@@ -46,95 +45,12 @@ from selfrag.serving.requests import (
     SearchRequest,
 )
 from selfrag.serving.service import Answering, AnswerStore, Capacity, Service
-from selfrag.untrusted import printable
 
-LOG = logging.getLogger("selfrag.serving")
-OPEN = ("/", "/health")
-"""Paths that need no key: the page holds nothing of the corpus."""
 PING = 15.0
 """Seconds of silence after which a stream sends a comment, so that proxies keep it open."""
+LAGS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Bounds of the histogram of the event loop's lag, in seconds."""
 T = TypeVar("T")
-
-
-class Guard:
-    """Refuses requests without a key, and those that are too large, before anything reads them."""
-
-    def __init__(self, app: ASGIApp, keys: Iterable[str], most: int, counter: Counter) -> None:
-        self._app, self._most, self._counter = app, most, counter
-        self._keys = [hashlib.sha256(key.encode()).digest() for key in keys]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def counted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                route = getattr(scope.get("route"), "path", "other")
-                self._counter.labels(route, str(message["status"])).inc()
-            await send(message)
-
-        read = 0
-
-        async def limited() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > self._most:
-                raise self._too_large()
-            return message
-
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"0")
-        app: ASGIApp = self._app
-        if scope["path"] not in OPEN and not self._allowed(headers.get(b"authorization", b"")):
-            app = refusal(Fault(401, "no valid API key; send `Authorization: Bearer KEY`", "invalid_api_key"))
-        elif length.isdigit() and int(length[:20]) > self._most:
-            app = refusal(self._too_large())
-        await app(scope, limited, counted)
-
-    def _allowed(self, header: bytes) -> bool:
-        if not self._keys:
-            return True
-        scheme, _, key = header.partition(b" ")
-        given = hashlib.sha256(key.strip()).digest()
-        found = [hmac.compare_digest(given, known) for known in self._keys]  # all of them, whichever fits
-        return scheme.lower() == b"bearer" and any(found)
-
-    def _too_large(self) -> Fault:
-        return Fault(413, f"the body has more than {self._most:,} bytes; send less", "too_large")
-
-
-def refusal(fault: Fault) -> JSONResponse:
-    """The reply that tells a fault."""
-    return JSONResponse(fault.body(), fault.status_code, headers=fault.headers)
-
-
-def as_fault(error: Exception) -> Fault:
-    """What a client is told about an error."""
-    if isinstance(error, Fault):
-        return error
-    if isinstance(error, RequestValidationError):
-        return Fault(400, _one_line(error.errors()))
-    if isinstance(error, HTTPException):
-        return Fault(error.status_code, cut(str(error.detail), 200))
-    if isinstance(error, SearchError):
-        return Fault(502, printable(str(error)), "search_failed")
-    if isinstance(error, ContextLengthError):
-        return Fault(400, printable(str(error)), "context_length_exceeded")
-    if isinstance(error, UserError):
-        return Fault(400, printable(str(error)))
-    LOG.error("a request failed", exc_info=error)
-    return Fault(500, "the server failed; its log says why", "internal_error")
-
-
-def _one_line(errors: Sequence[Any]) -> str:
-    """The innermost error of a request that does not fit."""
-    first = max(errors, key=lambda error: len(error["loc"]))
-    place = ".".join(str(part) for part in first["loc"] if part != "body")
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return cut(" ".join(f"{place}: {message}".lstrip(": ").split()), 300)
 
 
 class EventStream(StreamingResponse):
@@ -186,7 +102,7 @@ async def encoded(events: AsyncGenerator[Mapping[str, Any], None], done: bytes) 
                 if event is None:
                     break
                 named = f"event: {event['type']}\n" if "type" in event else ""
-                yield f"{named}data: {json.dumps(event, ensure_ascii=True)}\n\n".encode()
+                yield f"{named}data: {json.dumps(event, ensure_ascii=True, allow_nan=False)}\n\n".encode()
                 waiting = asyncio.ensure_future(anext(found, None))
         finally:
             if not waiting.done():
@@ -217,11 +133,25 @@ class Metrics:
         self.first = Histogram("selfrag_first_segment_seconds", "Seconds to the first segment", registry=own)
         self.tokens = Counter("selfrag_tokens", "Tokens by kind", ["kind"], registry=own)
         self.searches = Counter("selfrag_searches", "Queries to the retriever", registry=own)
-        waiting = Gauge("selfrag_open_questions", "Questions that run or wait", registry=own)
-        waiting.set_function(lambda: service.open)
-        Gauge("selfrag_engine_up", "Whether the engine answers", registry=own).set_function(
-            lambda: service.state == "ok"
+        self.loop_lag = Histogram(
+            "selfrag_event_loop_lag_seconds", "Seconds by which the event loop is late", buckets=LAGS, registry=own
         )
+        gauges: dict[str, tuple[str, Callable[[], float]]] = {
+            "selfrag_open_questions": ("Questions and searches that run or wait", lambda: service.open),
+            "selfrag_engine_up": ("Whether the engine answers", lambda: service.state == "ok"),
+            "selfrag_kept_answers": ("Answers that are kept", lambda: service.store.size().answers),
+            "selfrag_kept_bytes": ("Bytes of the answers that are kept", lambda: service.store.size().bytes),
+        }
+        for name, (what, value) in gauges.items():
+            Gauge(name, what, registry=own).set_function(value)
+
+    async def watch_loop(self) -> None:
+        """Observe once a second by how much the event loop is late, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + 1.0
+            await asyncio.sleep(1.0)
+            self.loop_lag.observe(max(0.0, loop.time() - due))
 
     def count(self, usage: Usage) -> None:
         """Add the cost of an answer."""
@@ -260,6 +190,7 @@ class Server:
         place = service.admit()
         streaming = False
         try:
+            await service.check_length(asked)
             pieces = service.begin(asked, place)
             if body.stream:
                 streaming = True
@@ -379,23 +310,55 @@ class Server:
         return HTMLResponse(text, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
 
 
-def create_app(service: Service, keys: Sequence[str] = ()) -> FastAPI:
-    """The application that serves a model.
+class StrictRequest(Request):
+    """A request whose JSON has no NaN or infinity, which JSON does not have."""
+
+    async def json(self) -> Any:
+        """Return the value of the body."""
+        if not hasattr(self, "_json"):
+            self._json = json.loads(await self.body(), parse_constant=_refuse_constant)
+        return self._json
+
+
+def _refuse_constant(name: str) -> Any:
+    raise Fault(400, f"the body holds {name}, which JSON does not have")
+
+
+class StrictRoute(APIRoute):
+    """A route that reads its body as a `StrictRequest`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of a request."""
+        handle = super().get_route_handler()
+
+        async def handle_strictly(request: Request) -> Response:
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return handle_strictly
+
+
+def create_app(service: Service, access: Access | None = None) -> FastAPI:
+    """Return the application that serves a model.
 
     Args:
         service: the model, and what it takes on.
-        keys: API keys, one of which a request must bring; none for an open server.
+        access: who may ask; by default every program of this machine.
     """
     metrics = Metrics(service)
     server = Server(service, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
+        watching = asyncio.create_task(metrics.watch_loop())
         yield
+        watching.cancel()
         await service.close()
 
     app = FastAPI(title="selfrag", lifespan=lifespan, description="Answers with citations and reflection tokens.")
-    app.add_middleware(Guard, keys=keys, most=service.capacity.body, counter=metrics.requests)
+    app.router.route_class = StrictRoute
+    app.add_middleware(
+        Guard, access=access or Access(), limits=RequestLimits(service.capacity.body), counter=metrics.requests
+    )
     for kind in (RequestValidationError, HTTPException, UserError, Exception):
         app.add_exception_handler(kind, lambda _, error: refusal(as_fault(error)))
     routes: dict[str, Callable[..., Any]] = {
@@ -437,13 +400,13 @@ class Served:
     capacity: Capacity = field(default_factory=Capacity)  # how much a server takes on
     style: CitationStyle = "brackets"  # how text cites, unless a request says it
     events: bool = False  # whether sources are sent as Open WebUI's events, unless a request says it
-    keys: Sequence[str] = field(default=(), repr=False)  # API keys
+    access: Access = field(default_factory=Access, repr=False)  # who may ask
 
     def app(self) -> FastAPI:
         """The application with its model loaded."""
-        store = AnswerStore(self.keep)
+        store = AnswerStore(self.keep, most_bytes=self.capacity.kept_bytes)
         service = Service(self.load(), self.load, self.name, store, self.capacity, self.style, self.events)
-        return create_app(service, self.keys)
+        return create_app(service, self.access)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from selfrag.serving.citations import CitationStyle
 MOST_TURNS, MOST_EVIDENCE, MOST_QUERIES, MOST_FOUND = 2_000, 100, 256, 100
 LONGEST = 32_768
 """Characters of a question or query."""
+LONGEST_CONVERSATION = 1_000_000
+"""Characters of all turns of a conversation."""
 MOST = {
     "passages": 50,
     "shortlist": 100,
@@ -56,7 +58,7 @@ class Fault(HTTPException):
 class _Body(BaseModel):
     """A body, or a part of one, in which null means that a field was left out, as clients of OpenAI send it."""
 
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -67,7 +69,7 @@ class _Body(BaseModel):
 
 
 class _Exact(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class EvidencePassage(_Exact):
@@ -201,8 +203,15 @@ def _spoken(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
         raise Fault(
             400, f"{len(messages):,} messages, at most {MOST_TURNS:,}; leave out old ones", "context_length_exceeded"
         )
-    turns = [message.turn() for message in messages]
-    return [turn for turn in turns if turn is not None]
+    turns = [turn for message in messages if (turn := message.turn()) is not None]
+    characters = sum(len(turn["content"]) for turn in turns)
+    if characters > LONGEST_CONVERSATION:
+        raise Fault(
+            400,
+            f"{characters:,} characters, at most {LONGEST_CONVERSATION:,}; leave out old turns",
+            "context_length_exceeded",
+        )
+    return turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,25 +23,51 @@ from retrieval.reading import user_path
 from selfrag.api import SearchTagModel
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import EngineError, UserError
+from selfrag.errors import ContextLengthError, EngineError, UserError
 from selfrag.serving.citations import CitationStyle
-from selfrag.serving.requests import Asked, Fault
+from selfrag.serving.requests import LONGEST, Asked, Fault
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
 
 MOST = 1_000
 """Answers that are kept, unless told otherwise; the oldest go first."""
+MOST_BYTES = 256 << 20
+"""Bytes of the answers that are kept, compressed."""
+_DROP_OLDEST = """
+DELETE FROM answers WHERE number <= (
+  SELECT number FROM (
+    SELECT number,
+           SUM(LENGTH(content)) OVER (ORDER BY number DESC) AS total,
+           ROW_NUMBER() OVER (ORDER BY number DESC) AS place
+    FROM answers
+  )
+  WHERE total > ? OR place > ? ORDER BY number DESC LIMIT 1
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """How much a store holds."""
+
+    answers: int
+    bytes: int
 
 
 class AnswerStore:
     """The last answers, by names that cannot be guessed. Safe to call from many threads.
 
     Without a path of a SQLite file they stay in memory. A `UserError` tells that the file cannot be used.
+
+    Args:
+        path: SQLite file.
+        most: answers that are kept; the oldest go first.
+        most_bytes: bytes that their compressed records may take together; the oldest go first.
     """
 
-    def __init__(self, path: Path | None = None, most: int = MOST) -> None:
-        self._most, self._lock = most, threading.Lock()
+    def __init__(self, path: Path | None = None, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self._most_bytes, self._lock = most, most_bytes, threading.Lock()
         try:
             self._rows = sqlite3.connect(
                 ":memory:" if path is None else user_path(path), check_same_thread=False, isolation_level=None
@@ -61,12 +87,16 @@ class AnswerStore:
         try:
             with self._lock:
                 self._rows.execute("INSERT INTO answers (name, content) VALUES (?, ?)", (name, content))
-                self._rows.execute(
-                    "DELETE FROM answers WHERE number <= (SELECT MAX(number) FROM answers) - ?", (self._most,)
-                )
+                self._rows.execute(_DROP_OLDEST, (self._most_bytes, self._most))
         except sqlite3.Error as error:
             raise UserError(f"the answer cannot be kept: {error}") from error
         return name
+
+    def size(self) -> StoreSize:
+        """Return how many answers are kept, and their bytes."""
+        with self._lock:
+            row = self._rows.execute("SELECT COUNT(*), COALESCE(SUM(LENGTH(content)), 0) FROM answers").fetchone()
+        return StoreSize(*row)
 
     def find(self, name: str) -> dict[str, Any] | None:
         """`answer` and `trace` as plain values, and whether no stage saw the text (`final`); None if unknown."""
@@ -95,14 +125,16 @@ class Capacity:
     """How much a server takes on.
 
     Attributes:
-        live: questions that run at the same time.
-        queue: questions that wait beside them; more are refused.
+        live: questions and searches that run at the same time.
+        queue: questions and searches that wait beside them; more are refused.
         body: most bytes of a request.
+        kept_bytes: most bytes of the answers that are kept.
     """
 
     live: int = 256
     queue: int = 1_024
     body: int = 4 << 20
+    kept_bytes: int = MOST_BYTES
 
 
 BUDGET = {
@@ -216,6 +248,24 @@ class Service:
     def _leave(self) -> None:
         self.open -= 1
 
+    async def check_length(self, asked: Asked) -> None:
+        """Refuse a conversation that is longer than the model's context, before the event loop reads it.
+
+        A long one is tokenised in a thread, since that takes a second for a megabyte.
+        """
+        rag = self.rag
+        if isinstance(asked.question, str) or isinstance(rag, ServedSearchTags):
+            return
+        contents = [turn["content"] for turn in asked.question]
+        if sum(map(len, contents)) <= LONGEST:
+            return
+        tokens = await asyncio.to_thread(lambda: sum(len(rag.prompting.codec.encode(text)) for text in contents))
+        most = rag.engine.limits.max_model_len
+        if tokens > most:
+            raise ContextLengthError(
+                f"the conversation has {tokens:,} tokens, the context {most:,}; leave out old turns"
+            )
+
     def begin(self, asked: Asked, place: ExitStack) -> AsyncGenerator[Segment | Answer, None]:
         """The pieces of an answer. Nothing runs before the first is asked for; leaving early aborts what still runs.
 
@@ -238,11 +288,13 @@ class Service:
             raise Fault(503, f"the engine stopped: {error}", "engine_down", 5) from error
 
     async def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """Passages for each query."""
+        """Return passages for each query; a search has a place in the queue as a question has."""
         if self.rag.retriever is None:
             raise Fault(404, "this server has no index; start it with --index", "no_index")
         try:
-            return await asyncio.to_thread(self.rag.search, queries, k)
+            with self.admit():
+                async with self.turn:
+                    return await asyncio.to_thread(self.rag.search, queries, k)
         except UserError as error:
             raise Fault(502, f"the search failed: {error}", "search_failed") from error
 

@@ -19,6 +19,8 @@ from written import EOS, LIMITS, PROMPTING
 from selfrag.api import SelfRAG
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.serving.app import create_app
+from selfrag.serving.connections import ConnectionLimits, limited_connections
+from selfrag.serving.guard import Access
 from selfrag.serving.service import Service
 
 
@@ -56,9 +58,11 @@ def soon(holds: Callable[[], bool], seconds: float = 30.0) -> float:
 
 
 @contextmanager
-def running(service: Service, keys: tuple[str, ...] = ()) -> Iterator[Running]:
+def running(service: Service, keys: tuple[str, ...] = (), limits: ConnectionLimits | None = None) -> Iterator[Running]:
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(service, keys), log_level="error", lifespan="on"))
+    protocol = limited_connections(limits or ConnectionLimits())
+    app = create_app(service, Access(keys))
+    server = uvicorn.Server(uvicorn.Config(app, http=protocol, log_level="error", lifespan="on"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     soon(lambda: server.started or not thread.is_alive(), 60)
@@ -73,8 +77,8 @@ def running(service: Service, keys: tuple[str, ...] = ()) -> Iterator[Running]:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts a server for a `SelfRAG`; `keys`, and fields of `Service`, by name."""
+    """Starts a server for a `SelfRAG`; `keys`, `limits`, and fields of `Service`, by name."""
     with ExitStack() as stack:
-        yield lambda rag=None, keys=(), **options: stack.enter_context(
-            running(Service(rag or random_rag(), **options), keys)
+        yield lambda rag=None, keys=(), limits=None, **options: stack.enter_context(
+            running(Service(rag or random_rag(), **options), keys, limits)
         )

@@ -169,7 +169,7 @@ def test_a_client_that_leaves_cancels_its_work_within_half_a_second(serve: Serve
     body = {"model": "selfrag", "stream": stream, "messages": [USER], "input": "Q"}
     content = json.dumps(body).encode()
     with socket.create_connection(("127.0.0.1", httpx.URL(running.url).port or 0)) as leaving:
-        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         leaving.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content)
         soon(lambda: engine.held > 0)
     assert soon(lambda: not engine.held and running.service.open == 0) < 0.5

@@ -1,0 +1,229 @@
+"""A server that strangers may reach: other sites, bounded memory, slow and silent clients, strict JSON, long inputs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+from served import Running, Serve, random_rag, soon
+from test_faults import Gated
+from test_trace_reading import mutate
+
+from selfrag.decoding.answer import Answer, Usage
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.trace import Trace
+from selfrag.serving.connections import ConnectionLimits
+from selfrag.serving.guard import Access
+from selfrag.serving.service import AnswerStore, Capacity
+
+KEY = "0123456789abcdef0123"
+
+
+def connect(running: Running) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", httpx.URL(running.url).port or 0))
+
+
+@pytest.mark.parametrize(
+    ("access", "host", "allowed"),
+    [
+        *((Access(), host, True) for host in ("localhost", "LOCALHOST.", "app.localhost", "127.0.0.1", "[::1]", "::1")),
+        *((Access(), host, False) for host in ("evil.example", "localhost.evil.example", "", "10.0.0.5", "127.1x")),
+        (Access(hosts=frozenset({"rag.example"})), "rag.example", True),
+        (Access(any_address=True), "10.0.0.5", True),
+        (Access(any_address=True), "evil.example", False),
+    ],
+)
+def test_names_under_which_a_server_without_keys_answers(access: Access, host: str, allowed: bool) -> None:
+    assert access.allows_host(host) is allowed
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/v1/models", "/metrics", "/v1/answers/x", "/openapi.json"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "evil.example:8000"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "user@localhost:x"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+def test_issue_45_another_site_reads_nothing_from_a_server_without_keys(
+    serve: Serve, path: str, headers: dict[str, str]
+) -> None:
+    reply = serve().client.get(path, headers=headers)
+    assert (reply.status_code, reply.json()["error"]["code"][-11:]) == (403, "not_allowed")
+
+
+def test_pages_of_this_machine_and_servers_with_keys_are_asked_under_any_name(serve: Serve) -> None:
+    assert serve().client.get("/v1/models", headers={"Origin": "http://localhost:3000"}).status_code == 200
+    keyed = serve(keys=(KEY,)).client
+    headers = {"Host": "rag.example", "Origin": "https://rag.example", "Authorization": f"Bearer {KEY}"}
+    assert keyed.get("/v1/models", headers=headers).status_code == 200
+
+
+def test_issue_45_kept_answers_are_bounded_by_bytes_and_the_oldest_go() -> None:
+    def answer(name: str) -> Answer:
+        noise = random.Random(name).randbytes(30_000).hex()
+        return Answer(name, noise, (), Usage(), Trace(name, Decoding(), (), (), None))
+
+    store = AnswerStore(most_bytes=100_000)
+    names = [store.keep(answer(f"Q{number}")) for number in range(8)]
+    kept = [store.find(name) is not None for name in names]
+    count = store.size().answers
+    assert 1 <= count < 8
+    assert kept == [False] * (8 - count) + [True] * count
+    assert 50_000 < store.size().bytes <= 100_000
+    assert store.find(AnswerStore(most=2).keep(answer("other"))) is None
+
+
+def test_metrics_tell_what_is_kept_and_how_late_the_loop_is(serve: Serve) -> None:
+    running = serve()
+    running.chat()
+    time.sleep(1.2)
+    lines = running.client.get("/metrics").text.splitlines()
+    values = dict(line.split() for line in lines if not line.startswith("#"))
+    assert float(values["selfrag_kept_answers"]) == 1
+    assert float(values["selfrag_kept_bytes"]) > 100
+    assert float(values["selfrag_event_loop_lag_seconds_count"]) >= 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"selfrag": {"threshold": NaN}',
+        '"selfrag": {"weights": {"issup": Infinity}}',
+        '"temperature": -Infinity',
+        '"selfrag": {"weights": {"issup": 1e308}}',
+        '"selfrag": {"weights": {"issup": 1e400}}',
+        '"selfrag": {"evidence": [{"id": "a", "text": "t", "metadata": {"x": NaN}}]}',
+        '"selfrag": {"evidence": [{"id": "\\ud800", "text": "\\ud800"}]}',
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+def test_issue_45_json_is_strict_both_ways(serve: Serve, fields: str, stream: bool) -> None:
+    running = serve()
+    question = '"messages": [{"role": "user", "content": "Q"}]'
+    body = f'{{"model": "selfrag", {question}, "stream": {str(stream).lower()}, {fields}}}'
+    reply = running.client.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+    assert reply.status_code == 400
+    assert "\n" not in reply.json()["error"]["message"]
+
+
+def test_metadata_of_a_retriever_never_makes_invalid_json(serve: Serve) -> None:
+    from retrieval.passage import Passage
+
+    odd = Passage("a", "Found.", metadata={"x": float("nan"), "y": float("inf"), "z\ud800": "w\udfff", "n": 1})
+    assert odd.metadata == {"z\ufffd": "w\ufffd", "n": 1}
+    rag = random_rag()
+    rag.retriever = lambda queries, k: [[odd]] * len(queries)
+    reply = serve(rag).chat(stream=True, selfrag={"mode": "always"})
+    for line in reply.text.splitlines():
+        if line.startswith("data: {"):
+            json.loads(line[6:], parse_constant=pytest.fail)
+
+
+def test_issue_45_a_long_conversation_is_refused_before_the_loop_tokenises_it(serve: Serve) -> None:
+    running = serve()
+    for turns, said in (
+        ([{"role": "system", "content": "word " * 700_000}], "characters, at most 1,000,000"),
+        ([{"role": "system", "content": "word " * 100_000}], "tokens, the context"),
+    ):
+        started = time.monotonic()
+        reply = running.chat(messages=[*turns, {"role": "user", "content": "Q"}])
+        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert said in reply.json()["error"]["message"]
+        assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
+def test_issue_45_a_connection_that_sends_no_request_is_closed(serve: Serve, sent: bytes) -> None:
+    running = serve(limits=ConnectionLimits(head_seconds=0.5))
+    with connect(running) as client:
+        client.sendall(sent)
+        client.settimeout(20)
+        assert client.recv(100) == b""
+
+
+def test_a_head_byte_by_byte_does_not_hold_a_connection(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(head_seconds=1.0))
+    started = time.monotonic()
+    with connect(running) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        with suppress(OSError):
+            while time.monotonic() - started < 30:
+                client.sendall(b"x")
+                time.sleep(0.05)
+    assert time.monotonic() - started < 20
+
+
+def test_a_head_without_end_is_cut(serve: Serve) -> None:
+    sent = 0
+    with connect(serve()) as client, suppress(OSError):
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+        for sent in range(10_000):  # noqa: B007
+            client.sendall(b"X-Long: " + b"x" * 4_000 + b"\r\n")
+    assert sent < 9_999
+
+
+def test_a_body_that_does_not_come_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    from selfrag.serving import app
+    from selfrag.serving.guard import RequestLimits
+
+    monkeypatch.setattr(app, "RequestLimits", lambda body: RequestLimits(body, body_seconds=0.5))
+    with connect(serve()) as client:
+        client.sendall(b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+        client.sendall(b"Content-Length: 100\r\n\r\n{")
+        client.settimeout(20)
+        assert client.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_issue_45_one_address_cannot_take_all_connections(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(per_address=5))
+    held = [connect(running) for _ in range(5)]
+    time.sleep(0.2)
+    with connect(running) as refused:
+        refused.settimeout(10)
+        assert refused.recv(100).startswith(b"HTTP/1.1 503")
+    for client in held:
+        client.close()
+    soon(lambda: running.client.get("/health").status_code == 200)
+
+
+def test_issue_45_searches_have_a_place_in_the_queue(serve: Serve) -> None:
+    engine = Gated()
+    running = serve(random_rag(engine=engine), capacity=Capacity(live=1, queue=0))
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(running.chat)
+        soon(lambda: engine.held > 0)
+        for path, body in (("/search", {"query": "Q"}), ("/retrieve", {"queries": ["Q"]})):
+            reply = running.client.post(path, json=body)
+            assert (reply.status_code, reply.json()["error"]["code"]) == (429, "queue_full")
+        engine.open.set()
+        assert asked.result().status_code == 200
+    assert running.client.post("/search", json={"query": "Q"}).status_code == 200
+    assert running.service.open == 0
+
+
+def test_issue_45_a_hostile_trace_is_no_error_of_the_server(serve: Serve) -> None:
+    running = serve()
+    name = running.chat(selfrag={"max_segments": 2}).json()["selfrag"]["id"]
+    trace: dict[str, Any] = running.client.get(f"/v1/answers/{name}").json()["trace"]
+    loop = copy.deepcopy(trace)
+    loop["nodes"][0]["parent"] = 0
+    rng = random.Random(45)
+    statuses = set()
+    for hostile in [loop, *(mutate(rng, trace) for _ in range(100))]:
+        content = json.dumps({"trace": hostile, "weights": {"issup": 2.0}})
+        reply = running.client.post("/v1/rescore", content=content, headers={"Content-Type": "application/json"})
+        statuses.add(reply.status_code)
+    assert statuses <= {200, 400}
