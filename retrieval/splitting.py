@@ -15,10 +15,12 @@ from retrieval.checks import whole
 from retrieval.documents.document import Table
 from retrieval.sentences import SentenceFinder, Span, sentences, trim
 
-# Scripts without spaces count one word a character; a run without spaces counts a word per 64 characters, so that
-# neither can make a passage that no encoder reads.
-_CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,64}}")
+# Scripts without spaces count one word a character (Chinese, Japanese) or one for four (Thai, Lao, Tibetan, Burmese,
+# Khmer); a run without spaces counts a word per 64 characters, so that none can make a passage that no encoder reads.
+_CJK = "\u3040-\u30ff\u3100-\u312f\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+_UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
+_MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u0f71-\u0fbc\u102b-\u103e\u17b4-\u17d3"
+_WORD = re.compile(rf"[{_CJK}]|[{_UNSPACED}]{{1,4}}[{_MARKS}]{{0,8}}|[^\s{_CJK}{_UNSPACED}]{{1,64}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Splitting:
 
     words: int = 100  # most words of a passage, >= 1. A longer sentence is cut between words.
     overlap: int = 1  # sentences that a passage repeats from the one before, >= 0, as far as the budget allows
-    sentences: str = "rules"  # `rules` for spaCy's rule-based sentencizer, or the name of an installed spaCy model
+    sentences: str = "rules"  # `rules` for all languages, or the name of an installed spaCy model
 
     def __post_init__(self) -> None:
         whole("words", self.words)
@@ -65,7 +67,7 @@ class _Piece:
 
 
 def count_words(text: str) -> int:
-    """Count the words of a text: runs between spaces, and single characters in scripts without spaces."""
+    """Count the words of a text: runs between spaces, and one or four characters in scripts without spaces."""
     return sum(1 for _ in _WORD.finditer(text))
 
 

@@ -48,6 +48,9 @@ def abstains(answer: str) -> bool:
 _MARK = re.compile(r"(?<!\s)\s*+\[(\d{1,9}(?:\s*[,;]\s*\d{1,9})*)\]")
 
 
+_STOPS = frozenset(".!?\u3002\uff01\uff1f\uff61\u0964\u061f")
+
+
 def first_line(text: str) -> str:
     """The first line that is not blank; ALCE reads no further, as few-shot models continue with another question."""
     return text.strip().partition("\n")[0].rstrip()
@@ -64,13 +67,24 @@ def marks(text: str) -> tuple[int, ...]:
 
 
 def lifted(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The text without citations, and where in it each number stood: `(offset, number)`, in order."""
-    bare, position, found = "", 0, []
+    """Return the text without citations, and where in it each number stood: `(offset, number)`, in order.
+
+    Of two full stops around a citation, as in `So it is. [1].`, one is kept.
+    """
+    parts: list[str] = []
+    offsets: list[tuple[int, int]] = []
+    position, length, last = 0, 0, ""
     for mark in _MARK.finditer(text):
-        bare += text[position : mark.start()]
+        part = text[position : mark.start()]
+        if part:
+            parts.append(part)
+            length, last = length + len(part), part[-1]
+        offsets += [(length, number) for number in marks(mark[0])]
         position = mark.end()
-        found += [(len(bare), number) for number in marks(mark[0])]
-    return bare + text[position:], tuple(found)
+        if last in _STOPS and text[position : position + 1] in _STOPS:
+            position += 1
+    parts.append(text[position:])
+    return "".join(parts), tuple(offsets)
 
 
 def without_marks(text: str) -> str:

@@ -20,6 +20,8 @@ from selfrag.intrinsics.state import Message, Scope, Site, State
 
 # Abbreviations that spaCy's English rules end a sentence after, though a small letter or a figure follows.
 _ABBREVIATIONS = frozenset({"al.", "approx.", "c.", "ca.", "cf.", "esp.", "etc.", "fig.", "no.", "pp.", "vol.", "vs."})
+_TAIL = 20
+"""Characters at the end of a sentence that are looked at: more than the longest abbreviation and white space."""
 
 
 @cache
@@ -34,7 +36,7 @@ def rules(text: str) -> Sequence[Span]:
     """
     spans: list[Span] = []
     for start, end in _finder()(text):
-        if spans and _goes_on(text[spans[-1][0] : spans[-1][1]], text[start:end]):
+        if spans and _goes_on(text[max(spans[-1][0], spans[-1][1] - _TAIL) : spans[-1][1]], text[start:end]):
             spans[-1] = (spans[-1][0], end)
         else:
             spans.append((start, end))

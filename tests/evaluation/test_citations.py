@@ -19,6 +19,7 @@ from selfrag.evaluation.metrics.citations import (
     cited_sentences,
     cites,
     claim_recall,
+    marked_sentences,
     pair_figures,
     premise,
 )
@@ -155,6 +156,20 @@ def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says
     )
     own = Output("Ann did [2].", ("p1",), ("p1", "p2"), True, (("Ann did [2].", "p1"),))
     assert cited_sentences(own, PASSAGES, marked=True) == cited_sentences(own, PASSAGES)  # citations by segment
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "S one. [1]. S two. [2].",
+        "S one. [1]. S two [2].",
+        "S one.[1]. S two! [2]!",
+        "\u53e5\u4e00\u3002[1]\u3002\u53e5\u4e8c\u3002[2]",
+    ],
+)
+def test_e6_a_full_stop_behind_a_citation_does_not_join_two_sentences(said: str) -> None:
+    claims = marked_sentences(said, list(PASSAGES.values()))
+    assert [claim.passages for claim in claims] == [(premise(passage),) for passage in PASSAGES.values()]
 
 
 def grader(labels: Mapping[tuple[str, str], str]) -> tuple[Grader, Answering]:

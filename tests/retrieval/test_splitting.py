@@ -1,7 +1,10 @@
 """Texts become passages of whole sentences, and tables passages of whole rows below their header."""
 
+# ruff: noqa: RUF001 - full stops of many scripts
+
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -10,8 +13,9 @@ from hypothesis import strategies as st
 
 from retrieval import UserError
 from retrieval.documents.document import DocumentBuilder
-from retrieval.sentences import sentence_finder
+from retrieval.sentences import sentence_finder, sentences
 from retrieval.splitting import Splitting, count_words, split
+from selfrag.intrinsics.sentences import rules
 
 RULES = sentence_finder()
 
@@ -57,6 +61,7 @@ def test_sentences_are_packed_within_the_budget(text: str, words: int, overlap: 
 
 def test_a_huge_word_is_cut_and_scripts_without_spaces_are_counted_by_character() -> None:
     assert count_words("東京都 hello") == 4
+    assert count_words("ประเทศไทย ของเรา") == 5
     parts = split("x" * 250_000, Splitting(100, 0), RULES)
     assert sum(part.end - part.start for part in parts) == 250_000
     assert max(part.end - part.start for part in parts) <= 6400
@@ -137,3 +142,43 @@ def test_d5_tables_are_cut_between_rows_and_repeat_their_header(rows: list, opti
 def test_every_cell_of_a_table_is_kept(rows: list[list[str]], header: bool) -> None:
     words = " ".join(" ".join(text.split()) for text, _ in with_table(rows, header=header)).split()
     assert set(words) >= {word for row in rows for cell in row for word in cell.split()}
+
+
+@pytest.mark.parametrize(
+    ("joint", "parts"),
+    [
+        (" ", ["He met Mr. Smith, e.g. in the U.S. today.", 'She said "No!"', "Then he left."]),
+        ("", ["绿茶应当用八十度的水冲泡。", "他说：“你好！”", "对吗？", "３．１４です．", "「行く。」", "次"]),
+        ("", ["दिल्ली राजधानी है।", "वह यहाँ है॥", "हाँ"]),
+        (" ", ["दिल्ली राजधानी है।", "“वह” यहाँ है॥"]),
+        ("", ["هل هذا صحيح؟", "یہ ہے۔", "لا"]),
+        ("", ["Հայաստան երկիր է։", "ኢትዮጵያ አገር ናት።", "မြန်မာနိုင်ငံ။", "ភ្នំពេញ។", "བཀྲ་ཤིས། །", "ཁྱེད་རང་"]),
+        (" ", ["ประเทศไทยมีเมืองหลวงชื่อกรุงเทพ", "มหานครมีประชากรมาก ๆ และใหญ่กว่าที่อื่น", "ປະເທດລາວ"]),
+        (" ", ["საქართველო ქვეყანაა.", "თბილისი დედაქალაქია."]),
+    ],
+)
+def test_sentences_end_at_the_full_stops_of_their_script(joint: str, parts: list[str]) -> None:
+    """Full stops of scripts without spaces need none behind them, and closing quotes belong to their sentence."""
+    text = joint.join(parts)
+    assert [text[start:end] for start, end in sentences(text, RULES)] == parts
+
+
+@given(st.text(st.sampled_from(list("aB. \n\t!?\"'(),-1")), max_size=80))
+def test_sentences_are_those_of_spacy_for_words_with_few_signs(text: str) -> None:
+    import spacy
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    plain = " ".join(word[:6] for word in text.split(" "))
+    assert RULES(plain) == [(sentence.start_char, sentence.end_char) for sentence in nlp(plain).sents]
+
+
+@pytest.mark.parametrize(
+    "unit", ["(", ".", '."', "!)", "a.b", "e.g.", "。", "x ", '.) "', ":-) ", "http://a.b/?c=", "x et al. ", "། "]
+)
+def test_sentences_are_found_in_linear_time(unit: str) -> None:
+    """50 KB of such runs took minutes with spaCy alone."""
+    text = unit * (50_000 // len(unit))
+    start = time.process_time()
+    sentences(text, rules)
+    assert time.process_time() - start < 2
