@@ -1,74 +1,505 @@
-"""Reads HTML pages: their text without scripts, styles, forms and navigation."""
+"""Reads HTML pages: the text that a reader of the page sees, without navigation, page furniture and controls.
+
+The parser reports tags and text one after another. No tree is built, so deep nesting and many attributes cost nothing
+that grows faster than the page. What is left out is decided by the markup alone (`html_visibility`): a page loses less
+text this way than with a guess at its main content.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
+from retrieval.documents.charset import page_to_utf8
 from retrieval.documents.document import MAX_BYTES, MAX_HEADING, Document, DocumentBuilder
+from retrieval.documents.html_tables import MAX_SPAN, Block, Cell, DataTable, Heading, Preformatted, TableFrame
+from retrieval.documents.html_visibility import Omission, is_content, omission_of
 from retrieval.errors import UserError, require
 from retrieval.reading import opened
 
-_MAX_DEPTH = 100  # elements around a text that are looked at
-_SKIPPED = ("script", "style", "noscript", "template", "nav", "iframe", "svg", "object", "canvas", "select", "form")
+_CHUNK = 1 << 14  # bytes that the parser gets at once
+_MAX_STEPS = 200  # steps of the parser a byte: end tags that match no start tag are compared with all open elements
+_MAX_FURNITURE = 10  # times that what is left out may be longer than what is read; more is content
+_MAX_BLOCKS = 3_000_000  # paragraphs and cells of a page
 _INLINE = frozenset(
     (
-        *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i"),
-        *("ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "td"),
-        *("th", "time", "tt", "u", "var"),
+        *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "button", "cite", "code", "data", "del", "dfn", "em"),
+        *("font", "i", "img", "input", "ins", "kbd", "label", "mark", "math", "meter", "nobr", "output", "progress"),
+        *("q", "rp", "rt", "ruby", "s", "samp", "script", "select", "small", "span", "strike", "strong", "style"),
+        *("br", "sub", "sup", "svg", "text", "time", "tt", "u", "var", "wbr"),
+        *("maction", "menclose", "mfenced", "mfrac", "mi", "mn", "mo", "mover", "mrow", "ms", "msqrt", "mstyle"),
+        *("msub", "msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover", "semantics", "noscript"),
     )
 )
-"""Elements that do not end a paragraph; cells end a row only."""
-_CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
+"""Elements that do not end a paragraph."""
+_PLAIN = frozenset(("a", "abbr", "b", "cite", "code", "dfn", "em", "font", "i", "ins", "kbd", "label", "mark", "samp"))
+_PLAIN |= frozenset(("small", "span", "strong", "time", "tt", "u", "var"))
+"""Inline elements that are text and nothing else, where they have no attributes."""
+_ENDS_PARAGRAPH = frozenset(
+    (
+        "main",
+        "article",
+        "section",
+        "nav",
+        "aside",
+        "header",
+        "footer",
+        "figure",
+        "details",
+        "dialog",
+        "search",
+        "hgroup",
+    )
+)
+"""Newer elements, before which the parser does not end a paragraph as browsers do."""
+_PREFORMATTED = frozenset(("pre", "listing", "xmp", "plaintext"))
+_STRUCK = frozenset(("del", "s", "strike"))
+_SCRIPTS = {
+    "sup": str.maketrans("0123456789+-\u2212()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁽⁾"),
+    "sub": str.maketrans("0123456789+-\u2212()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₍₎"),
+}
+_SCRIPT_DIGITS = re.compile(r"[0-9+\-\u2212()]{1,20}")
+_FORMULA_IMAGE = re.compile(r"math|latex|\btex\b|equation|formula", re.IGNORECASE)
+_HEADING_MARK = re.compile(r"\s*[¶§#\U0001f517]\s*$")
+_INVISIBLE = re.compile(
+    "[\u00ad\u2060\ufeff\U000e0000-\U000e007f]|(?<![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])\u200b"
+)
+"""Soft hyphens, joiners and tag characters. A space of no width separates words in Thai, Lao, Burmese and Khmer."""
+_CHINESE = "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
+_CHINESE_GAP = re.compile(rf"(?<=[{_CHINESE}])\s++(?=[{_CHINESE}])")
+_BLANK_LINES = re.compile(r"\n{3,}")
+_BREAK = "\x1e"  # stands for `<br>` until white space is collapsed
 
 
 def read_html(path: Path, name: str) -> Document:
-    """Text of a page without scripts, styles, forms and navigation."""
-    selectolax = require("selectolax.lexbor", extra="documents")
+    """Read an HTML page: headings, paragraphs, tables row by row, and the lines of preformatted text."""
     with opened(path) as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise UserError(f"{path}: more than {MAX_BYTES:,} bytes; split it")
-    tree = selectolax.LexborHTMLParser(_decoded(path, content))
-    title = tree.css_first("head > title")
-    named = " ".join(title.text().split())[:MAX_HEADING] if title is not None else ""
-    tree.strip_tags([*_SKIPPED, "head"])
-    builder = DocumentBuilder(named or name)
-    block, words = None, list[str]()
+    markup, replaced = page_to_utf8(path, content)
+    del content
+    page = _read_page(path, markup, name, frozenset())
+    ignored = page.mistaken_omissions()
+    if ignored:
+        page = _read_page(path, markup, name, ignored)
+    if replaced:
+        page.builder.skip(f"{replaced} characters", "damaged in the encoding of the page; they stand as U+FFFD")
+    hidden = page.omitted[Omission.HIDDEN]
+    if hidden > page.kept:
+        page.builder.skip(f"{hidden:,} characters of hidden text", "more than the page shows; see `hidden`, `display`")
+    document = page.builder.build()
+    if not document.text and markup.strip():
+        raise UserError(f"{path}: no text in the page; scripts are not run, so save the page from a browser")
+    return document
 
-    def end() -> None:
-        text = re.sub(r"\s+", " ", "".join(words))
-        words.clear()
-        if block is not None and re.fullmatch("h[1-6]", block.tag):
-            builder.add_heading(int(block.tag[1]), text)
+
+def _read_page(path: Path, markup: bytes, name: str, ignored: frozenset[Omission]) -> _Page:
+    """Return the page as read without the omissions in `ignored`."""
+    page = _Page(path, name, ignored)
+    _feed(markup, page)
+    return page
+
+
+def _feed(markup: bytes, page: _Page) -> None:
+    """Give markup to a page in parts, and refuse what would take the parser quadratic time.
+
+    Raises:
+        UserError: for end tags without start tags below very deep nesting.
+    """
+    etree = require("lxml.etree", extra="documents")
+    parser = etree.HTMLParser(target=page, encoding="utf-8", huge_tree=True)
+    steps = 0
+    for start in range(0, len(markup), _CHUNK):
+        chunk = markup[start : start + _CHUNK]
+        steps += chunk.count(b"</") * page.depth
+        if steps > _MAX_STEPS * (start + _CHUNK):
+            raise UserError(f"{page.path}: elements are nested {page.depth:,} deep; save the page as text")
+        parser.feed(chunk)
+    if markup:
+        parser.close()
+
+
+class _Page:
+    """Receives the tags and texts of a page and builds a document.
+
+    Args:
+        path: the file, for messages.
+        name: title of a page without one.
+        ignored: reasons for omission that do not hold on this page.
+    """
+
+    def __init__(self, path: Path, name: str, ignored: frozenset[Omission]) -> None:
+        self.path = path
+        self.builder = DocumentBuilder(name)
+        self.kept = 0  # characters that were read
+        self.omitted = dict.fromkeys(Omission, 0)  # characters that were left out, by reason
+        self.depth = 0  # open elements
+        self._ignored = ignored
+        self._content = 0  # open elements that hold the content of the page, such as `main`
+        self._content_tags: list[bool] = []  # of each open element that is read, whether it is one of them
+        self._omission = Omission.NO_TEXT  # why the open element is left out
+        self._omitted_tag = ""  # tag of the element that is left out
+        self._omitted_depth = 0  # open elements from the one that is left out
+        self._words: list[str] = []  # of the open paragraph
+        self._in_title = self._in_svg = False
+        self._headers: list[int | None] = []  # characters read before each open header that is held back, else None
+        self._script_starts: list[int] = []  # places in the paragraph where a `sup` or `sub` began
+        self._preformatted = 0  # open preformatted elements
+        self._heading_level = 0  # of the open heading, or 0
+        self._heading_depth = 0  # elements around it
+        self._list_numbers: list[int | None] = []  # number of the last item of each open list
+        self._prefix = ""  # number of a list item, before its first paragraph
+        self._reading: list[str] | None = None  # of the open ruby text
+        self._tables: list[TableFrame] = []
+        self._blocks = 0
+
+    # What the parser calls
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Open an element."""
+        self.depth += 1
+        if self._omitted_depth == 1 and self._omitted_tag == "p" and tag in _ENDS_PARAGRAPH:
+            self._omitted_depth = 0
+            self._content_tags.append(False)
+        if self._omitted_depth:
+            self._omitted_depth += 1
+            return
+        if not attributes and tag in _PLAIN:
+            self._content_tags.append(False)
+            return
+        is_block = tag not in _INLINE
+        labels = self._heading_level > 0 or tag == "summary"
+        omission = omission_of(tag, attributes, in_content=self._content > 0, labels=labels)
+        if tag == "title" and self._in_svg:
+            omission = Omission.NO_TEXT
+        if is_block:
+            self._end_block()
+        if omission is not None and omission not in self._ignored:
+            self._omission, self._omitted_depth, self._omitted_tag = omission, 1, tag
+            return
+        holds_content = is_content(tag, attributes)
+        self._content_tags.append(holds_content)
+        self._content += holds_content
+        opener = _OPENERS.get(tag)
+        if opener is not None:
+            opener(self, tag, attributes)
+        elif attributes.get("role") == "heading":
+            self._open_heading(f"h{attributes.get('aria-level', '2')[:1]}", attributes)
+
+    def end(self, tag: str) -> None:
+        """Close an element."""
+        self.depth -= 1
+        if self._omitted_depth:
+            self._omitted_depth -= 1
+            return
+        if tag not in _INLINE:
+            self._end_block()
+        self._content -= self._content_tags.pop()
+        closer = _CLOSERS.get(tag)
+        if closer is not None:
+            closer(self, tag)
+        if self._heading_level and len(self._content_tags) <= self._heading_depth:
+            self._close_heading()
+
+    def data(self, text: str) -> None:
+        """Take in text."""
+        if not self._omitted_depth:
+            if "\n" in text and not self._preformatted:
+                text = _CHINESE_GAP.sub(_without_line_end, text)
+            self._words.append(text)
+        elif not text.isspace():
+            self.omitted[self._omission] += len(text)
+
+    def close(self) -> None:
+        """End the open paragraph."""
+        self._end_block()
+
+    # Paragraphs
+
+    def mistaken_omissions(self) -> frozenset[Omission]:
+        """Return the reasons for omission that took most of the page, which then is no furniture."""
+        mistaken = set()
+        if self.omitted[Omission.ARIA_HIDDEN] > self.kept:
+            mistaken.add(Omission.ARIA_HIDDEN)
+        if self.omitted[Omission.FURNITURE] > _MAX_FURNITURE * self.kept:
+            mistaken.add(Omission.FURNITURE)
+        if self.omitted[Omission.NOSCRIPT] > _MAX_FURNITURE * self.kept:
+            mistaken.add(Omission.NOSCRIPT)
+        return frozenset(mistaken)
+
+    def _end_block(self) -> None:
+        """End the open paragraph at the boundary of a block; in a heading or preformatted text, only its line."""
+        if not self._words:
+            return
+        if self._heading_level or self._in_title:
+            self._words.append(" ")
+        elif self._preformatted:
+            if not self._words[-1].endswith("\n"):
+                self._words.append("\n")
         else:
-            builder.add_paragraph(text)
+            text = _collapse("".join(self._words))
+            self._words.clear()
+            self._script_starts.clear()
+            if text:
+                self._add(self._prefix + text)
+                self._prefix = ""
 
-    for node in tree.root.traverse(include_text=True) if tree.root is not None else ():
-        if node.tag in ("br", "td", "th"):
-            words.append(" ")
-        if node.tag != "-text":
-            continue
-        own = node.parent
-        for _ in range(_MAX_DEPTH):
-            if own is None or own.tag not in _INLINE:
-                break
-            own = own.parent
-        if block is None or own is None or own.mem_id != block.mem_id:
-            end()
-            block = own
-        words.append(node.text_content or "")
-    end()
-    return builder.build()
+    def _add(self, block: Block) -> None:
+        """Add a block to the open cell or table, or to the document."""
+        self._blocks += 1
+        if self._blocks > _MAX_BLOCKS:
+            raise UserError(f"{self.path}: more than {_MAX_BLOCKS:,} paragraphs and cells; split it")
+        if isinstance(block, str):
+            self.kept += len(block)
+        if not self._tables:
+            self._build(block)
+        elif self._tables[-1].cell is not None:
+            self._tables[-1].cell.blocks.append(block)
+        else:
+            self._tables[-1].before.append(block)
+
+    def _build(self, block: Block) -> None:
+        """Add a block to the document; the blocks of layout tables one by one."""
+        waiting: list[Block] = [block]
+        while waiting:
+            block = waiting.pop()
+            if isinstance(block, list):
+                waiting.extend(reversed(block))
+            elif isinstance(block, Heading):
+                self.builder.add_heading(block.level, block.text)
+            elif isinstance(block, DataTable):
+                self.builder.add_table(block.rows, header=block.header)
+            elif isinstance(block, Preformatted):
+                self.builder.add_paragraph(block.text)
+            else:
+                self.builder.add_paragraph(block)
+
+    # Elements
+
+    def _open_title(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._in_title = True
+
+    def _close_title(self, tag: str) -> None:
+        title = _collapse("".join(self._words)).replace("\n", " ")[:MAX_HEADING]
+        self._words.clear()
+        self._in_title = False
+        if title and not self._blocks:
+            self.builder = DocumentBuilder(title)
+
+    def _open_svg(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._in_svg = True
+
+    def _close_svg(self, tag: str) -> None:
+        self._in_svg = False
+
+    def _open_header(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Hold back the header of the page until its end tells whether it has a title of the first level."""
+        is_kept = self._content > 0 or Omission.FURNITURE in self._ignored
+        self._headers.append(None if is_kept else self.kept)
+        if not is_kept:
+            self._tables.append(TableFrame(is_layout=True))
+
+    def _close_header(self, tag: str) -> None:
+        """Read the header of the page if it has a title, and else leave it out as furniture."""
+        kept_before = self._headers.pop()
+        if kept_before is None or not self._tables:
+            return
+        blocks = self._tables.pop().finish()
+        if any(isinstance(block, Heading) and block.level == 1 for block in blocks):
+            self._add(blocks)
+        else:
+            self.omitted[Omission.FURNITURE] += self.kept - kept_before
+            self.kept = kept_before
+
+    def _open_heading(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._close_heading()
+        self._heading_level = int(tag[1]) if tag[1:] in "123456" and tag[1:] else 2
+        self._heading_depth = len(self._content_tags) - 1
+
+    def _close_heading(self) -> None:
+        if not self._heading_level:
+            return
+        level, self._heading_level = self._heading_level, 0
+        text = _HEADING_MARK.sub("", _collapse("".join(self._words)).replace("\n", " "))
+        self._words.clear()
+        self._script_starts.clear()
+        if text:
+            self.kept += len(text)
+            self._add(Heading(level, text))
+
+    def _open_preformatted(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._preformatted += 1
+
+    def _close_preformatted(self, tag: str) -> None:
+        self._preformatted -= 1
+        if self._preformatted or self._heading_level:
+            return
+        text = _INVISIBLE.sub("", "".join(self._words)).replace(_BREAK, "\n").replace("\xa0", " ").strip("\n").rstrip()
+        self._words.clear()
+        self._script_starts.clear()
+        if text.strip():
+            self.kept += len(text)
+            self._add(Preformatted(text))
+
+    def _open_break(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._words.append(_BREAK)
+
+    def _open_image(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Read the alternative text of an image of a formula, which is the only text of it."""
+        text = attributes.get("alt", "")
+        if text and _FORMULA_IMAGE.search(f"{attributes.get('class', '')} {attributes.get('src', '')}"[:1000]):
+            self._words.append(text)
+
+    def _open_label(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._words.append(" ")
+
+    def _open_quote(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._words.append('"')
+
+    def _close_quote(self, tag: str) -> None:
+        self._words.append('"')
+
+    def _open_struck(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._words.append("~~")
+
+    def _close_struck(self, tag: str) -> None:
+        self._words.append("~~")
+
+    def _open_script(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._script_starts.append(len(self._words))
+
+    def _close_script(self, tag: str) -> None:
+        """Write digits above or below the line so that they do not join a number: `10` and `6` is no `106`."""
+        if not self._script_starts:
+            return
+        start = self._script_starts.pop()
+        if 0 < len(self._words) - start <= 4:
+            text = "".join(self._words[start:])
+            if _SCRIPT_DIGITS.fullmatch(text):
+                self._words[start:] = [text.translate(_SCRIPTS[tag])]
+
+    def _close_ruby_text(self, tag: str) -> None:
+        self._words.append(")")
+
+    def _open_ruby_text(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._words.append("(")
+
+    def _open_list(self, tag: str, attributes: Mapping[str, str]) -> None:
+        is_numbered = tag == "ol" and attributes.get("type", "1") == "1" and "reversed" not in attributes
+        self._list_numbers.append(_number(attributes.get("start", "1")) - 1 if is_numbered else None)
+
+    def _close_list(self, tag: str) -> None:
+        if self._list_numbers:
+            self._list_numbers.pop()
+
+    def _open_item(self, tag: str, attributes: Mapping[str, str]) -> None:
+        number = self._list_numbers[-1] if self._list_numbers else None
+        if number is None:
+            self._prefix = ""
+            return
+        number = _number(attributes.get("value", str(number + 1)))
+        self._list_numbers[-1] = number
+        self._prefix = f"{number}. "
+
+    def _close_item(self, tag: str) -> None:
+        self._prefix = ""
+
+    def _open_table(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._prefix = ""
+        self._tables.append(TableFrame(attributes.get("role") in ("presentation", "none")))
+
+    def _close_table(self, tag: str) -> None:
+        if self._tables:
+            blocks = self._tables.pop().finish()
+            self._add(blocks[0] if len(blocks) == 1 else blocks)
+
+    def _open_row(self, tag: str, attributes: Mapping[str, str]) -> None:
+        if self._tables:
+            self._tables[-1].rows.append([])
+
+    def _close_row(self, tag: str) -> None:
+        if self._tables:
+            self._tables[-1].cell = None
+
+    def _close_table_head(self, tag: str) -> None:
+        if self._tables:
+            self._tables[-1].end_head()
+
+    def _open_cell(self, tag: str, attributes: Mapping[str, str]) -> None:
+        if not self._tables:
+            return
+        cell = Cell(tag == "th", _span(attributes.get("colspan", "1")), _span(attributes.get("rowspan", "1")))
+        self._tables[-1].add_cell(cell)
+        self._blocks += 1
+
+    def _close_cell(self, tag: str) -> None:
+        if self._tables:
+            self._tables[-1].cell = None
 
 
-def _decoded(path: Path, content: bytes) -> str:
-    """A page as text: UTF-8, or what the page declares."""
-    found = _CHARSET.search(content[:4096])
-    for charset in ("utf-8-sig", found[1].decode() if found else None):
-        try:
-            if charset is not None:
-                return content.decode(charset).replace("\0", "")
-        except (UnicodeDecodeError, LookupError):
-            continue
-    raise UserError(f"{path}: neither UTF-8 nor the encoding that it declares; save it as UTF-8")
+_Opener: TypeAlias = Callable[[_Page, str, Mapping[str, str]], None]
+_Closer: TypeAlias = Callable[[_Page, str], None]
+_OPENERS: dict[str, _Opener] = {
+    "title": _Page._open_title,
+    "svg": _Page._open_svg,
+    "header": _Page._open_header,
+    **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), _Page._open_heading),
+    **dict.fromkeys(_PREFORMATTED, _Page._open_preformatted),
+    "text": _Page._open_label,
+    "br": _Page._open_break,
+    "img": _Page._open_image,
+    "q": _Page._open_quote,
+    **dict.fromkeys(_STRUCK, _Page._open_struck),
+    **dict.fromkeys(_SCRIPTS, _Page._open_script),
+    "rt": _Page._open_ruby_text,
+    **dict.fromkeys(("ol", "ul", "menu", "dir"), _Page._open_list),
+    "li": _Page._open_item,
+    "table": _Page._open_table,
+    "tr": _Page._open_row,
+    **dict.fromkeys(("td", "th"), _Page._open_cell),
+}
+_CLOSERS: dict[str, _Closer] = {
+    "title": _Page._close_title,
+    "svg": _Page._close_svg,
+    "header": _Page._close_header,
+    **dict.fromkeys(_PREFORMATTED, _Page._close_preformatted),
+    "q": _Page._close_quote,
+    **dict.fromkeys(_STRUCK, _Page._close_struck),
+    **dict.fromkeys(_SCRIPTS, _Page._close_script),
+    "rt": _Page._close_ruby_text,
+    **dict.fromkeys(("ol", "ul", "menu", "dir"), _Page._close_list),
+    "li": _Page._close_item,
+    "table": _Page._close_table,
+    "thead": _Page._close_table_head,
+    "tr": _Page._close_row,
+    **dict.fromkeys(("td", "th"), _Page._close_cell),
+}
+
+
+def _collapse(text: str) -> str:
+    """Return text with white space as a browser shows it; `<br>` is the end of a line, two are that of a paragraph."""
+    text = _INVISIBLE.sub("", text)
+    if _BREAK not in text:
+        return " ".join(text.split())
+    lines = [" ".join(line.split()) for line in text.split(_BREAK)]
+    return _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()
+
+
+def _without_line_end(gap: re.Match[str]) -> str:
+    """Return nothing for a line end between Chinese or Japanese characters, which is no space there."""
+    return "" if "\n" in gap[0] else gap[0]
+
+
+def _number(text: str) -> int:
+    """Return the number of a list item, or 1 where there is none."""
+    return int(text) if re.fullmatch(r"\d{1,9}", text) else 1
+
+
+def _span(text: str) -> int:
+    """Return how many rows or columns a cell spans. 0 means all further ones."""
+    match = re.match(r"\s*\d{1,20}", text)
+    number = int(match[0]) if match else 1
+    return min(number or MAX_SPAN, MAX_SPAN)

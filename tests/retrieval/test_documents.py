@@ -26,29 +26,6 @@ def word() -> docx.document.Document:
     return made
 
 
-def test_headings_of_a_page_are_titles_and_scripts_no_text(tmp_path: Path) -> None:
-    file = tmp_path / "page.html"
-    file.write_text(
-        "<!doctype html><html><head><title>Drinks &amp; more</title><script>alert('x')</script></head><body>"
-        "<nav>Home | About</nav>Before. <h1>Tea</h1><p>Green tea: <b>80</b> degrees<br>always.</p>after<h2>Black</h2>"
-        "<ul><li>one<li>two</ul><table><tr><th>a<td>b</tr><tr><td>c</tr></table><style>p {}</style>"
-        "<form>Name <input></form><noscript>no</noscript><template>t</template><!-- c --><h1>Empty</h1>",
-        encoding="utf-8",
-    )
-    assert [(row.passage.title, row.passage.text) for row in read_files([file])] == [
-        ("Drinks & more", "Before."),
-        ("Tea", "Green tea: 80 degrees always.\n\nafter"),
-        ("Tea > Black", "one\n\ntwo\n\na b\n\nc"),
-        ("Empty", "Empty"),
-    ]
-
-
-@pytest.mark.parametrize("charset", ["utf-8", "latin-1", "utf-8-sig"])
-def test_a_page_in_the_encoding_that_it_declares(tmp_path: Path, charset: str) -> None:
-    (tmp_path / "page.htm").write_bytes(f'<meta charset="{charset}"><p>Café.</p>'.encode(charset))
-    assert [row.passage.text for row in read_files([tmp_path / "page.htm"])] == ["Café."]
-
-
 def test_headings_and_tables_of_a_word_file(tmp_path: Path) -> None:
     file = tmp_path / "report.docx"
     word().save(str(file))
@@ -107,13 +84,6 @@ def test_entities_of_a_word_file_are_not_fetched(tmp_path: Path) -> None:
     except UserError:
         return
     assert "secret" not in texts
-
-
-@pytest.mark.parametrize("tag", ["b", "div"])
-def test_deep_nesting_takes_linear_time(tmp_path: Path, tag: str) -> None:
-    file = tmp_path / "deep.html"
-    file.write_text(f"<{tag}>" * 20_000 + "deep" + "x" * 100)
-    assert sum("deep" in row.passage.text for row in read_files([file])) == 1
 
 
 MARKDOWN = """Before any heading.

@@ -1,0 +1,265 @@
+"""HTML pages are read as people see them; hidden text and furniture are left out, and hostile pages cost no more."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from retrieval import UserError
+from retrieval.documents import Document
+from retrieval.documents.html import read_html
+from retrieval.readers import read_files
+from retrieval.splitting import Splitting
+
+
+def read(tmp_path: Path, page: str | bytes) -> Document:
+    file = tmp_path / "page.html"
+    file.write_bytes(page.encode() if isinstance(page, str) else page)
+    return read_html(file, "page")
+
+
+def blocks(document: Document) -> list[str]:
+    return [block for block in document.text.split("\n\n") if block]
+
+
+def test_headings_are_titles_and_scripts_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(
+        "<!doctype html><html><head><title>Drinks &amp; more</title><script>alert('x')</script></head><body>"
+        "<nav>Home | About</nav>Before. <h1>Tea</h1><p>Green tea: <b>80</b> degrees<br>always.</p>after<h2>Black</h2>"
+        "<ul><li>one<li>two</ul><table><tr><th>a<td>b</tr><tr><td>c</table><style>p {}</style>"
+        "<noscript>no</noscript><template>t</template><!-- c --><h1>Empty</h1>",
+        encoding="utf-8",
+    )
+    assert [(row.passage.title, row.passage.text) for row in read_files([file])] == [
+        ("Drinks & more", "Before."),
+        ("Tea", "Green tea: 80 degrees\nalways.\n\nafter"),
+        ("Tea > Black", "one\n\ntwo\n\na | b\nc"),
+        ("Empty", "Empty"),
+    ]
+
+
+def test_audit_d6_a_page_inside_a_form_is_read_without_its_controls(tmp_path: Path) -> None:
+    page = (
+        '<body><form id="aspnetForm"><h1>Permits</h1><input value="state"><p>A permit costs 45 crowns.'
+        "<select><option>Oslo</select><textarea>note</textarea><button>Send</button></form>"
+    )
+    assert blocks(read(tmp_path, page)) == ["Permits", "A permit costs 45 crowns."]
+
+
+SEEN = "<main><p>Seen.</p></main>"
+LEFT_OUT = [
+    "<p hidden>X",
+    '<p style="color: red; DISPLAY : None !important">X',
+    '<div style="visibility:hidden"><p>X</p></div>',
+    '<p style="font-size:0">X',
+    '<p style="/* a */display:/**/none">X',
+    '<span aria-hidden="true">X</span>',
+    "<div popover>X</div>",
+    "<dialog>X</dialog>",
+    '<div role="dialog" aria-modal="true">X</div>',
+    "<nav>X</nav>",
+    "<search>X</search>",
+    "<header>X</header>",
+    "<footer>X</footer>",
+    "<aside>X</aside>",
+    *(f'<div role="{role}">X</div>' for role in ("navigation", "banner", "contentinfo", "search", "complementary")),
+    '<div class="alert cookie-banner">X</div>',
+    '<div id="onetrust-consent-sdk">X</div>',
+    '<div class="breadcrumbs">X</div>',
+    "<template>X</template>",
+    "<noscript>X</noscript>",
+    "<iframe>X</iframe>",
+    "<svg><title>X</title></svg>",
+    "<!-- X -->",
+]
+
+
+@pytest.mark.parametrize("piece", LEFT_OUT)
+def test_audit_d7_hidden_text_and_furniture_are_not_read(tmp_path: Path, piece: str) -> None:
+    assert blocks(read(tmp_path, piece + SEEN)) == ["Seen."]
+
+
+READ = [
+    "<article><header>X</header></article>",
+    "<main><footer>X</footer></main>",
+    "<section><aside>X</aside></section>",
+    "<header><h1>X</h1></header>",
+    "<details><summary>X</summary></details>",
+    '<div hidden="until-found">X</div>',
+    '<div role="tabpanel" hidden>X</div>',
+    '<p style="display:none;display:block">X',
+    '<p style="opacity:0">X',
+    "<h2><button>X</button></h2>",
+    '<button aria-expanded="false">X</button>',
+    '<div><template shadowrootmode="open">X</template></div>',
+    '<script type="math/tex">X</script>',
+    '<img class="mwe-math-fallback-image-inline" alt="X">',
+    "<svg><text>X</text></svg>",
+    "<form><label>X</label></form>",
+    "<dl><dt>X</dl>",
+    "<figure><img><figcaption>X</figcaption></figure>",
+    '<h2>X<a class="headerlink">¶</a></h2>',
+]
+
+
+@pytest.mark.parametrize("piece", READ)
+def test_what_a_reader_sees_or_can_unfold_is_read(tmp_path: Path, piece: str) -> None:
+    assert sorted(blocks(read(tmp_path, piece + SEEN))) == ["Seen.", "X"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<div aria-hidden="true"><p>The whole article.</p></div><div>x</div>',
+        "<nav><p>The whole article.</p></nav>",
+        "<noscript><p>The whole article.</p></noscript>",
+        "<header>Name<p>The whole article.</p>",
+    ],
+)
+def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path: Path, page: str) -> None:
+    assert "The whole article." in blocks(read(tmp_path, page))
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<p>10<sup>6</sup> of H<sub>2</sub>O, the 4<sup>th</sup>", "10⁶ of H₂O, the 4th"),
+        ("<s>$50</s>$40", "~~$50~~$40"),
+        ("a<br>b<br><br>c", "a\nb\n\nc"),
+        ("<p>soft&shy;ware wo<wbr>rd\u200b<b>s</b>\U000e0041", "software words"),
+        ("<p>红茶\n需要", "红茶需要"),
+        ("<p>a\nb", "a b"),
+        ("<q>Tea</q>", '"Tea"'),
+        ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>", "漢(kan)"),
+        ("<ol start=3><li>c<li><p>d</ol>", "3. c\n\n4. d"),
+        ("&#150; &isin; &foo; &lt;b&gt;", "\u2013 ∈ &foo; <b>"),
+        ("<p>a<div>b</div>c", "a\n\nb\n\nc"),
+        ("<pre>def f():\n    return 1\n\nf()</pre>", "def f():\n    return 1\n\nf()"),  # defect 13
+    ],
+)
+def test_the_text_of_a_paragraph(tmp_path: Path, page: str, text: str) -> None:
+    assert read(tmp_path, page).text.strip() == text
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        # defect 1: blank cells keep their places
+        ("<tr><th>Plant<th>Q1<th>Q2<tr><td>X2</td><td></td><td>410", "Plant | Q1 | Q2\nX2 |  | 410"),
+        ("<tr><th>a<th>b<tr><td rowspan=2>x<td>1<tr><td>2", "a | b\nx | 1\nx | 2"),
+        ("<tr><td>a<td>b<td>c<tr><td colspan=2>x<td>3", "a | b | c\nx |  | 3"),
+        (
+            "<thead><tr><th rowspan=2>n<th colspan=2>s<tr><th>19<th>20<tbody><tr><td>a<td>1<td>2",
+            "n | s 19 | s 20\na | 1 | 2",
+        ),
+        ("<caption>Fees</caption><tr><th>a<th>b<tr><td>1<td>2", "Fees\n\na | b\n1 | 2"),
+        ("<tr><th>a<th>b<tr><td>1<td><table><tr><td>x<td>y</table>", "a | b\n1 | x, y"),
+        ("<tr><td><h1>T</h1><p>left<td><table><tr><td>1<td>2</table>", "T\n\nleft\n\n1 | 2"),  # layout
+        ("<tr><td><pre>1\n2</pre><td><pre>a\nb</pre>", "1\n2\n\na\nb"),  # code with line numbers
+        ("<tr><td colspan=1000000000>a<td>b<tr><td>c<td rowspan=99999999>d", "a | b\nc | d"),
+    ],
+)
+def test_tables_keep_their_columns(tmp_path: Path, table: str, text: str) -> None:
+    assert read(tmp_path, f"<table>{table}</table>").text.strip() == text
+
+
+def test_a_long_table_is_cut_between_rows_below_its_header(tmp_path: Path) -> None:
+    file = tmp_path / "a.html"
+    rows = "".join(f"<tr><td>B{n}<td>{n} m<td>{n}00 crowns" for n in range(60))
+    file.write_text(f"<table><tr><th>Berth<th>Depth<th>Fee{rows}</table>")
+    passages = [row.passage.text.split("\n") for row in read_files([file], Splitting(30, 0))]
+    assert all(lines[0] == "Berth | Depth | Fee" for lines in passages)
+    assert [line for lines in passages for line in lines[1:]] == [f"B{n} | {n} m | {n}00 crowns" for n in range(60)]
+
+
+PROLOG = '<?xml version="1.0" encoding="{}"?><html><p>'
+META = '<meta charset="{}"><p>'
+HTTP_EQUIV = '<meta http-equiv="Content-Type" content="text/html; charset={}"><p>'
+
+
+@pytest.mark.parametrize(
+    ("codec", "head", "text"),
+    [
+        ("utf-8", META.format("utf-8"), "Café"),
+        ("utf-8-sig", "<p>", "Café"),
+        ("utf-16", "<p>", "Café 茶"),  # defect 13: with a byte order mark
+        ("utf-16-le", "<p>", "Café 茶"),
+        ("utf-16-be", "<p>", "Café 茶"),
+        ("latin-1", PROLOG.format("ISO-8859-1"), "Café"),  # defect 13
+        ("cp1252", META.format("latin-1"), "“Café” 5 €"),
+        ("gb18030", META.format("gb2312"), "红茶"),
+        ("cp932", HTTP_EQUIV.format("Shift_JIS"), "紅茶①"),
+        ("cp949", META.format("euc-kr"), "홍차"),
+        ("koi8-r", META.format("KOI8-R"), "чай"),
+        ("cp1251", META.format("windows-1251"), "чай"),
+        ("iso2022_jp", META.format("iso-2022-jp"), "紅茶"),
+        ("utf-8", META.format("latin-1"), "Café"),  # wrongly declared
+        ("utf-8", META.format("undefined"), "Café"),
+        ("utf-8", META.format("no-such"), "Café"),
+    ],
+)
+def test_a_page_is_read_in_its_encoding(tmp_path: Path, codec: str, head: str, text: str) -> None:
+    assert read(tmp_path, (head + text).encode(codec)).text.strip() == text
+
+
+@pytest.mark.parametrize("label", ["undefined", "hex", "idna", "punycode", "utf-7", "zlib", "", "no-such", "utf-8"])
+def test_a_page_in_no_known_encoding_is_refused_in_one_line(tmp_path: Path, label: str) -> None:
+    with pytest.raises(UserError, match="neither UTF-8 nor the encoding that it declares") as error:
+        read(tmp_path, f'<meta charset="{label}"><p>Caf'.encode() + b"\xe9")
+    assert "\n" not in str(error.value)
+
+
+def test_damaged_characters_and_much_hidden_text_are_reported(tmp_path: Path) -> None:
+    damaged = read(tmp_path, META.format("utf-8").encode() + b"tea " * 1000 + b"\xe9")
+    assert [skipped.what for skipped in damaged.skipped] == ["1 characters"]
+    hidden = read(tmp_path, "<p>Short.<p hidden>" + "much longer " * 10)
+    assert [skipped.what for skipped in hidden.skipped] == ["120 characters of hidden text"]
+
+
+@pytest.mark.parametrize("page", ["<script>write()</script>", "<p>", "<p hidden>x"])
+def test_a_page_without_text_is_refused_in_one_line(tmp_path: Path, page: str) -> None:
+    with pytest.raises(UserError, match="no text in the page"):
+        read(tmp_path, page)
+
+
+def test_closed_elements_far_below_others_are_read(tmp_path: Path) -> None:
+    assert blocks(read(tmp_path, "<div>" * 1500 + "deep" + "</div>" * 1500 + "after")) == ["deep", "after"]
+
+
+HONEST = (
+    "<div class='a'><p>Green tea is brewed at <b>80</b> degrees.</p><table><tr><td>a</td><td>b</td></tr></table></div>"
+)
+HOSTILE = {
+    "div": "<div>", "b": "<b>", "a in div": "<a><div>", "list": "<ul><li>", "table": "<table><tr><th>x", "rt": "<rt>x",
+    "option": "<select><option>", "header": "<header>x", "heading": "<h1>x", "pre": "<pre>x", "struck": "<s>x",
+    "sup": "<sup>a", "rows": "<tr><td>x", "entity": "&amp;", "bad entity": "&CounterClock", "comment": "<!--",
+    "less": "<", "colspan": "<table><tr><td colspan=1000000000>a<td>b</table>", "Chinese": "茶\n\n", "break": "<br>x",
+    "style": "<p style='" + "/*" * 50 + "'>x", "class": "<p class='" + "cookie-" * 20 + "'>x",
+    "title": "<title>x</title>",
+}  # fmt: skip
+
+
+def seconds(tmp_path: Path, page: str) -> float:
+    started = time.process_time()
+    with suppress(UserError):
+        read(tmp_path, page)
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize("kind", [*HOSTILE, "attributes", "end tags", "rowspan"])
+def test_a_hostile_page_takes_at_most_ten_times_the_time_of_an_honest_one(tmp_path: Path, kind: str) -> None:
+    size = 300_000
+    if kind == "attributes":
+        page = "<p " + " ".join(f"a{n}=1" for n in range(size // 8)) + ">x"
+    elif kind == "end tags":
+        page = "<span>" * (size // 12) + "</x>" * (size // 8)
+    elif kind == "rowspan":
+        page = "<table><tr>" + "<td rowspan=60000>aaaa" * 500 + "<tr><td>" * (size // 9)
+    else:
+        page = HOSTILE[kind] * (size // len(HOSTILE[kind]))
+    honest = seconds(tmp_path, HONEST * (size // len(HONEST)))
+    assert seconds(tmp_path, page) < 10 * honest + 0.5
