@@ -33,6 +33,7 @@ from retrieval.index import (
     Segment,
     absolute,
     building_directory,
+    check_language,
     check_sums,
     dtype_of,
     encoder_of,
@@ -56,7 +57,7 @@ from retrieval.search import LocalRetriever
 from retrieval.sources import list_files, name_files
 from retrieval.splitting import Splitting
 from retrieval.vectors import FlatIndex, GrowingMatrix, Mask
-from retrieval.words import add_words
+from retrieval.words import ANALYZER, add_words
 
 _PLAN, _JOURNAL = "plan.json", "journal.json"
 
@@ -143,8 +144,9 @@ def index_passages(
             index that is there; for a new one it is `auto`.
         storage: number format of the vectors on disk: `float32`, `float16`, `int8`, or `auto` for float32 up to
             50,000 passages, else float16. None keeps that of the index that is there; for a new one it is `auto`.
-        language: of the stems and stop words for search by words (BM25), such as `english`; `none` for no search by
-            words. None keeps that of the index that is there; for a new one it is `english`.
+        language: of the stems and stop words for search by words (BM25), by name or code such as `german` or `de`;
+            `auto` for the one that most passages are written in, `none` for no search by words. None keeps that of
+            the index that is there; for a new one it is `auto`.
         vectors: files with the vectors of these passages by this encoder, in the same order; see `PublishedVectors`.
             The encoder then only reads queries.
         batch_size: texts that go through the encoder at once.
@@ -155,7 +157,7 @@ def index_passages(
     """
     whole("batch_size", batch_size)
     choice("storage", storage or "auto", STORAGES)
-    words = language_of(language or "english")
+    check_language(language or "auto")
     factory_of("auto" if kind is None else kind, 1, 1)
     target = absolute(out)
     check_replaceable(target, {CORPUS, VECTORS, PARTS, MANIFEST})
@@ -174,7 +176,8 @@ def index_passages(
             if files is not None:
                 records = read_file_table(building / FILES, len(corpus))
             plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
-            plan = replace(plan, kind=kind or "auto", language=words)
+            words = language_of(language or "auto", corpus)
+            plan = replace(plan, kind=kind or "auto", language=words, analyzer=ANALYZER)
             found = _built(target, plan, encoder)
             if found is not None and Corpus.open(target / CORPUS).metadata != corpus.metadata:
                 storage = _take_vectors(target, plan, building)
@@ -415,7 +418,8 @@ def publish_change(
             if manifest.language:
                 words = f"{PARTS}/{number}-{WORDS}"
                 older = target / str(manifest.part(WORDS))
-                add_words(target / words, Corpus.open(target / name / CORPUS), manifest.rows, manifest.language, older)
+                added = Corpus.open(target / name / CORPUS)
+                add_words(target / words, added, manifest.rows, manifest.language, older, manifest.analyzer)
                 old.append(manifest.part(WORDS))
                 new.append(words)
         if removed is not None:
@@ -476,7 +480,7 @@ def compact_index(
     """
     factory_of("auto" if kind is None else kind, 1, 1)
     choice("storage", storage or "auto", STORAGES)
-    language_of(language or "none")
+    check_language(language or "auto")
     with changing(directory) as (target, manifest, building):
         restructure(target, manifest, building, kind=kind, storage=storage, language=language, progress=progress)
         return load_manifest(target)

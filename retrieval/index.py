@@ -28,10 +28,11 @@ from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.errors import UserError
 from retrieval.file_table import FileRecord, move_records, read_file_table, write_file_table
+from retrieval.languages import detect_language, language_name, sample
 from retrieval.reading import user_path
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, LocalRetriever, WordRetriever
 from retrieval.vectors import FlatIndex, GrowingMatrix, Mask, SegmentedIndex, VectorIndex, live_blocks
-from retrieval.words import WordIndex, add_words, check_language
+from retrieval.words import ANALYZER, WordIndex, add_words
 
 FORMAT = "selfrag-index-2"
 FORMATS = (FORMAT, "selfrag-index-1")  # the older one has a single segment and flat search
@@ -80,6 +81,7 @@ class IndexManifest:
     removed: int = 0  # number of removed passages, whose rows are in `parts/GENERATION-removed.npy`
     dense: DenseCard | None = None  # the approximate index of the first segment; None for exact search
     language: str = ""  # of the word index; empty where there is none
+    analyzer: int = 1  # version of the rules that made the words; `retrieval.words.ANALYZER` in a new index
     # of the files, blake2b by relative name; empty in older manifests
     checksums: dict[str, str] = field(default_factory=dict)
     digest: str = ""  # of all this but the encoder's name and source, as it was written; empty in older manifests
@@ -89,7 +91,9 @@ class IndexManifest:
         whole("generation", self.generation)
         choice("metric", self.metric, ["inner_product"])
         factory_of(self.kind, 1, 1)
-        check_language(self.language or None)
+        whole("analyzer", self.analyzer, 1, ANALYZER)
+        if self.language:
+            language_name(self.language)
 
     @property
     def segments(self) -> list[Segment]:
@@ -138,6 +142,7 @@ _LATER: dict[str, Any] = {
     "removed": 0,
     "dense": None,
     "language": "",
+    "analyzer": 1,
     "checksums": {},
 }
 
@@ -214,7 +219,7 @@ def open_index(
     path = user_path(directory)
     manifest, parts = open_parts(path)
     if mode in ("words", "hybrid") and parts.words is None:
-        raise UserError(f"index {path} has no words; add them with: selfrag index compact {path} --language english")
+        raise UserError(f"index {path} has no words; add them with: selfrag index compact {path} --language auto")
     words = None if parts.words is None else WordRetriever(parts.corpus, parts.words)
     if mode == "words" and words is not None:
         return words
@@ -275,7 +280,7 @@ def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
     if not manifest.language:
         return None
     name = manifest.part(WORDS)
-    words = WordIndex(path / str(name), manifest.language) if name else None
+    words = WordIndex(path / str(name), manifest.language, manifest.analyzer) if name else None
     if words is None or len(words) != manifest.rows:
         raise damaged("index", path, f"its word index does not hold {manifest.rows} passages")
     return words
@@ -284,7 +289,10 @@ def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
 def check_sums(path: Path, manifest: IndexManifest, names: Sequence[str]) -> None:
     """Read files of an index and compare them with the checksums of its manifest."""
     if manifest.checksums:
-        found = checksums(path, names)
+        try:
+            found = checksums(path, names)
+        except OSError as error:
+            raise UserError(f"cannot read {error.filename or path}: {error.strerror}") from error
         wrong = next((name for name in names if manifest.checksums.get(name) != found[name]), None)
         if wrong is not None:
             raise damaged("index", path, f"{wrong:.80} is not as it was written")
@@ -346,10 +354,24 @@ def dtype_of(storage: str, rows: int) -> str:
     return ("float32" if rows <= _FLOAT32_ROWS else "float16") if storage == "auto" else storage
 
 
-def language_of(language: str) -> str:
-    """A language as the manifest names it: empty for `none`."""
-    check_language(None if language == "none" else language)
-    return "" if language == "none" else language
+def check_language(language: str) -> None:
+    """Raise UserError if a language is neither `auto` nor `none` nor known."""
+    if language not in ("auto", "none"):
+        language_name(language)
+
+
+def language_of(language: str, corpus: Corpus) -> str:
+    """Return a language as the manifest names it: empty for `none`, and for `auto` the one that a corpus is written in.
+
+    One language serves all passages. A query of two words does not tell its language, so passages in several languages
+    with stems of their own could not be found by one query; with the same stems on both sides equal words always meet.
+    """
+    if language == "none":
+        return ""
+    if language != "auto":
+        return language_name(language)
+    passages = (corpus[row] for row in sample(len(corpus)))
+    return detect_language(f"{passage.title} {passage.text}" for passage in passages)
 
 
 def publish_index(
@@ -382,13 +404,14 @@ def restructure(
 ) -> None:
     """Make an index one segment, with another kind of search, number format or language; nothing is encoded.
 
-    None keeps what there is; the language `none` drops the words. `building` is a folder that the caller holds.
+    None keeps what there is; the language `none` drops the words. Words of an older analyzer are made anew.
+    `building` is a folder that the caller holds.
     """
     _, parts = open_parts(target)
     present = parts.vectors[0].dtype
     dtype = present if storage is None else dtype_of(storage, manifest.rows - manifest.removed)
     kind = kind or manifest.kind
-    language = manifest.language if language is None else language_of(language)
+    language = manifest.language if language is None else language_of(language, parts.corpus)
     if manifest.added or manifest.removed or dtype != present:
         draft = building / "compacted"
         shutil.rmtree(draft, ignore_errors=True)
@@ -400,6 +423,7 @@ def restructure(
             corpus=corpus.digest,
             kind=kind,
             language=language,
+            analyzer=ANALYZER,
             added=[],
             removed=0,
             generation=manifest.generation + 1,
@@ -409,14 +433,15 @@ def restructure(
         moved = None if records is None else move_records(records, parts.corpus.kept)
         publish_index(plan, draft, target, progress, moved)
         return
-    changed, old, new = replace(manifest, kind=kind, language=language), list[str | None](), list[str]()
+    changed = replace(manifest, kind=kind, language=language, analyzer=ANALYZER if language else manifest.analyzer)
+    old, new = list[str | None](), list[str]()
     with writing(target):
         if factory_of(kind, manifest.rows, parts.vectors[0].dim) != (manifest.dense.factory if manifest.dense else ""):
             name = f"{PARTS}/{manifest.generation + 1}-{DENSE}"
             changed = replace(changed, dense=_dense(target / VECTORS, kind, target / name, progress))
             old.append(manifest.part(DENSE))
             new.append(name)
-        if language != manifest.language:
+        if (language, changed.analyzer) != (manifest.language, manifest.analyzer):
             name = f"{PARTS}/{manifest.generation + 1}-{WORDS}"
             if language:
                 add_words(target / name, parts.corpus, 0, language)

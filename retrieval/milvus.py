@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -29,7 +29,7 @@ from retrieval.progress import Progress
 from retrieval.reading import record, user_path
 from retrieval.search import FUSED_ROWS, Fusion, IndexRetriever, Query, Ranking, different_texts
 from retrieval.vectors import Matrix
-from retrieval.words import analyzer, query_words
+from retrieval.words import ANALYZER, WordAnalyzer
 
 FORM = "milvus://HOST:PORT/COLLECTION or milvus:FILE.db"
 TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of an environment variable
@@ -66,9 +66,15 @@ class CollectionCard:
     template: Template  # how passages and queries become texts
     language: str  # of the stems and stop words; empty for no search by words
     kind: str  # of the vector index: `auto`, `flat` or `ivf`
+    analyzer: int = 1  # version of the rules that made the words; `retrieval.words.ANALYZER` in a new collection
 
     def __post_init__(self) -> None:
         choice("kind", self.kind, KINDS)
+        whole("analyzer", self.analyzer, 1, ANALYZER)
+
+    def word_analyzer(self) -> WordAnalyzer:
+        """Return what makes terms of texts and queries."""
+        return WordAnalyzer(self.language, self.analyzer)
 
 
 class Collection:
@@ -162,7 +168,8 @@ class Collection:
             raise UserError(f"{self.address}: milvus-lite has no index of kind ivf; choose flat or auto")
         if not self.exists():
             with self._told():
-                self._create(CollectionCard(encoder, template, language, kind or ("flat" if self.is_file else "auto")))
+                new_kind = kind or ("flat" if self.is_file else "auto")
+                self._create(CollectionCard(encoder, template, language, new_kind, ANALYZER))
         self._load()
         found = self.card
         if found.encoder.identity() != encoder.identity() or found.template != template:
@@ -251,7 +258,7 @@ class Collection:
 
         `blocks` are rows, and a function that gives their vectors. Returns how many were written.
         """
-        analyze = analyzer(self.card.language).analyze if self.card.language else None
+        analyze = self.card.word_analyzer().terms if self.card.language else None
         written = 0
         with Progress(self._name, "passage", total, show=progress) as bar:
             for rows, vectors_of in blocks:
@@ -340,7 +347,7 @@ class MilvusRetriever(IndexRetriever):
         self.encoder, self._template = encoder, collection.card.template
         self._collection = collection
         self._fields = {"dense": ["vector"], "words": ["bm25"], "hybrid": ["vector", "bm25"]}[mode]
-        self._analyzer = analyzer(collection.card.language) if "bm25" in self._fields else None
+        self._analyzer = collection.card.word_analyzer() if "bm25" in self._fields else None
         self._fusion = fusion or Fusion()
         self._where = ""
 
@@ -354,6 +361,10 @@ class MilvusRetriever(IndexRetriever):
         expressions = [_expression(self._collection, condition) for condition in parsed]
         found._where = " and ".join(filter(None, [self._where, *expressions]))
         return found
+
+    def notice(self, query: str) -> str:
+        """Return what the words of a query cannot find, in one line, or an empty text."""
+        return "" if self._analyzer is None else self._analyzer.notice(query)
 
     def _most_rows(self) -> int:
         return MOST_ROWS
@@ -377,7 +388,8 @@ class MilvusRetriever(IndexRetriever):
 
     def _asked(self, field: str, query: Query) -> str | list[float]:
         if field == "bm25":
-            return " ".join(query_words(self._analyzer, query.text))
+            assert self._analyzer is not None  # noqa: S101 - there is one where words are searched
+            return " ".join(chain.from_iterable(self._analyzer.query_terms(query.text)))
         return [] if query.vector is None else query.vector.tolist()
 
 

@@ -18,6 +18,7 @@ from retrieval.checks import choice, number, whole
 from retrieval.corpus import Condition, Corpus, allowed_rows
 from retrieval.encoders import Encoder, Template, checked_encode
 from retrieval.errors import UserError
+from retrieval.normalisation import comparison_key
 from retrieval.passage import Passage, Retriever
 from retrieval.vectors import Mask, VectorIndex
 from retrieval.words import WordIndex
@@ -111,6 +112,10 @@ class IndexRetriever(ABC):
             UserError: no such column, or values of another type than it holds.
         """
 
+    def notice(self, query: str) -> str:
+        """Return why a search by words cannot find what a query asks for, in one line, or an empty text."""
+        return ""
+
     def _prepared(self, queries: Sequence[str]) -> list[Query]:
         """Queries with what is computed of them once."""
         if self.encoder is None:
@@ -143,10 +148,10 @@ class IndexRetriever(ABC):
 
 
 def different_texts(passages: Iterable[Passage], k: int) -> list[Passage]:
-    """The first k passages of which no two have the same text."""
+    """Return the first k passages of which no two have the same text, as `comparison_key` compares them."""
     best: dict[str, Passage] = {}
     for passage in passages:
-        best.setdefault(" ".join(passage.text.split()), passage)
+        best.setdefault(comparison_key(passage.text), passage)
         if len(best) == k:
             break
     return list(best.values())
@@ -223,6 +228,10 @@ class WordRetriever(LocalRetriever):
         self.corpus = corpus
         self._words = words
 
+    def notice(self, query: str) -> str:
+        """See `IndexRetriever.notice`."""
+        return self._words.analyzer.notice(query)
+
     def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
         kept = self.corpus.kept
         if kept is not None:
@@ -238,6 +247,10 @@ class HybridRetriever(LocalRetriever):
         self.encoder = dense.encoder
         self._dense, self._words = dense, words
         self._fusion = fusion or Fusion()
+
+    def notice(self, query: str) -> str:
+        """See `IndexRetriever.notice`."""
+        return self._words.notice(query)
 
     def _prepared(self, queries: Sequence[str]) -> list[Query]:
         return self._dense._prepared(queries)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,91 +16,273 @@ from uuid import UUID
 
 import numpy as np
 
-from retrieval.checks import choice
 from retrieval.errors import UserError
+from retrieval.languages import language_name, stemmer_name
+from retrieval.normalisation import spaced_words, without_accents, word_terms
 from retrieval.passage import Passage, whole
 from retrieval.vectors import Hits, Mask
 
-LANGUAGES = (
-    *("arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian"),
-    *("norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish"),
-)
-_STOP_WORDS = {
-    *("danish", "dutch", "english", "finnish", "french", "german", "hungarian", "italian", "norwegian"),
-    *("portuguese", "russian", "spanish", "swedish"),
-}
+ANALYZER = 2
+"""The present rules that make terms of a text. Indexes of version 1 know the letters of their language only."""
+_WITHOUT_STOP_WORDS = frozenset(["arabic", "greek", "romanian", "tamil", "turkish"])  # tantivy has none for them
 _HEAP = 64_000_000  # bytes that are collected before a piece of the index is written
-_LONGEST_WORD, _MOST_WORDS = 100, 200  # characters of a word, and different words of a query that count
+_LONGEST_WORD, _MOST_WORDS = 100, 200  # bytes of a word, and different words of a query that count
 _LISTED_ROWS = 20_000  # so few allowed rows are named in the query
 _MOST_FETCHED = 50_000
+_PIECES = frozenset([".fast", ".fieldnorm", ".idx", ".pos", ".store", ".term"])  # endings of tantivy's files
+_CHECKED = 1 << 26  # bytes of an index up to which every opening reads all of it
+_SECOND_FORM = 0.1  # share of the score that the weaker form of a word adds, so that the exact form comes first
+_MOST_REMEMBERED = 100_000  # words whose forms an analyzer remembers
+
+# German is also written without umlauts: `Muenchen`. In `neue` and `Quelle` the letters stand for themselves.
+_GERMAN_UMLAUT = re.compile("([ao])e|(?<![aeiouqäöü])(u)e")
+_TURKISH_I = str.maketrans({"I": "ı", "İ": "i"})
 
 
-def check_language(language: str | None) -> None:
-    """Refuse a language that has no stemmer."""
-    if language is not None:
-        choice("language", language, LANGUAGES)
+class WordAnalyzer:
+    """Makes terms of texts and queries. Safe to use from many threads.
+
+    A word with accents has two terms, the word as it is written and the one without accents, so that either finds the
+    other and the same spelling comes first.
+
+    Args:
+        language: name or code of a language, whose stems and stop words are used.
+        version: `ANALYZER`, or that of an older index.
+
+    Raises:
+        UserError: no such language.
+    """
+
+    def __init__(self, language: str, version: int = ANALYZER) -> None:
+        import tantivy
+
+        self.language = language_name(language)
+        self.version = version
+        stemmer = stemmer_name(self.language)
+        tokenizer = tantivy.Tokenizer.simple() if version == 1 else tantivy.Tokenizer.whitespace()
+        builder = tantivy.TextAnalyzerBuilder(tokenizer)
+        builder = builder.filter(tantivy.Filter.remove_long(_LONGEST_WORD)).filter(tantivy.Filter.lowercase())
+        if stemmer is not None and stemmer not in _WITHOUT_STOP_WORDS:
+            builder = builder.filter(tantivy.Filter.stopword(stemmer))
+        if stemmer is not None:
+            builder = builder.filter(tantivy.Filter.stemmer(stemmer))
+        self.tokenizer = builder.build()
+        """Makes terms of what `prepare` returns."""
+        self._forms: dict[str, tuple[str, ...]] = {}
+
+    def prepare(self, text: str) -> str:
+        """Return the words of a text with spaces between them, in all their forms, ready for `tokenizer`."""
+        if self.version == 1:
+            return text
+        spaced = self._spaced(text)
+        if spaced.isascii() and self.language != "german":
+            return spaced
+        words: list[str] = []
+        for word in spaced.split():
+            if word.isascii() and not self._has_umlaut(word):
+                words.append(word)
+                continue
+            for term in word_terms(word, singles=True):
+                words += self._written_forms(term)
+        return " ".join(words)
+
+    def terms(self, text: str) -> list[str]:
+        """Return the terms of a text, in order."""
+        terms: list[str] = self.tokenizer.analyze(self.prepare(text))
+        return terms
+
+    def query_terms(self, query: str) -> list[tuple[str, ...]]:
+        """Return the different words of a query, at most 200, each as the terms that it may have in a text."""
+        spaced = whole(query) if self.version == 1 else self._spaced(whole(query))
+        if self.version == 1 or (spaced.isascii() and self.language != "german"):
+            words: list[tuple[str, ...]] = [(term,) for term in self.tokenizer.analyze(spaced)]
+        else:
+            words = [self._query_forms(term) for word in spaced.split() for term in word_terms(word, singles=False)]
+        return list(dict.fromkeys(filter(None, words)))[:_MOST_WORDS]
+
+    def notice(self, query: str) -> str:
+        """Return why a search by words cannot find what a query asks for, in one line, or an empty text."""
+        if self.version == 1 and not query.isascii():
+            return (
+                f"the words of this index were made by an older version, for {self.language} only; renew them with: "
+                "selfrag index compact DIR"
+            )
+        if not self.query_terms(query):
+            return "the query has no word to search for: stop words and signs do not count"
+        return ""
+
+    def _query_forms(self, word: str) -> tuple[str, ...]:
+        stems = self.tokenizer.analyze(" ".join(self._written_forms(word)))
+        return tuple(dict.fromkeys(stems))
+
+    def _spaced(self, text: str) -> str:
+        if self.language == "turkish":
+            text = text.translate(_TURKISH_I)
+        return spaced_words(text)
+
+    def _has_umlaut(self, word: str) -> bool:
+        return self.language == "german" and _GERMAN_UMLAUT.search(word) is not None
+
+    def _written_forms(self, word: str) -> tuple[str, ...]:
+        """Return a word and, where its stem is another, the word without accents; a stop word has no second form."""
+        forms = self._forms.get(word)
+        if forms is None:
+            plain = without_accents(word)
+            if self.language == "german":
+                plain = _GERMAN_UMLAUT.sub(r"\1\2", plain)
+            forms = (word,)
+            if plain != word:
+                stems = self.tokenizer.analyze(word)
+                if stems and stems != self.tokenizer.analyze(plain):
+                    forms = (word, plain)
+            if len(self._forms) < _MOST_REMEMBERED:
+                self._forms[word] = forms
+        return forms
 
 
 class WordIndex:
-    """BM25 (k1 1.2, b 0.75) over titles and texts, in a folder of `add_words`. Safe to search from many threads."""
+    """BM25 (k1 1.2, b 0.75) over titles and texts, in a folder of `add_words`. Safe to search from many threads.
 
-    def __init__(self, folder: Path, language: str) -> None:
+    Nothing is written into the folder, so that it may be read-only.
+
+    Args:
+        folder: of `add_words`.
+        language: that it was made with.
+        version: of the analyzer that it was made with.
+
+    Raises:
+        UserError: the folder holds no such index.
+    """
+
+    def __init__(self, folder: Path, language: str, version: int = ANALYZER) -> None:
         import tantivy
 
-        self._analyzer = analyzer(language)
+        self._folder = folder
+        self.analyzer = WordAnalyzer(language, version)
         self._schema = _schema(tantivy)
-        self._links: TemporaryDirectory[str] | None = None
         try:
-            self._searcher = tantivy.Index.open(str(folder)).searcher()
-        except ValueError as error:
-            if "Lockfile" not in str(error):
-                raise UserError(f"{folder} is no readable word index ({error}); build the index again") from error
-            self._links = TemporaryDirectory()  # tantivy writes a lock beside the files, which may not be written here
-            for file in folder.resolve().iterdir():
-                Path(self._links.name, file.name).symlink_to(file)
-            self._searcher = tantivy.Index.open(self._links.name).searcher()
+            _check_sums(folder)
+            with _linked(folder) as links:
+                self._searcher = tantivy.Index.open(links).searcher()
+        except BaseException as error:
+            if not _is_damage(error):
+                raise
+            raise _unreadable(folder, error) from error
 
     def __len__(self) -> int:
         return int(self._searcher.num_docs)
 
     def search(self, query: str, k: int, allowed: Mask | None = None) -> Hits:
-        """The rows [1, at most k] that share words with a query, of which none is syntax; `allowed` is bool [n]."""
-        import tantivy
+        """The rows [1, at most k] that share words with a query, of which none is syntax; `allowed` is bool [n].
 
-        words = query_words(self._analyzer, query)
+        Raises:
+            UserError: the files of the index are damaged.
+        """
+        words = self.analyzer.query_terms(query)
         count = len(self) if allowed is None else int(np.count_nonzero(allowed))
         if not words or not count or not k:
             return Hits(np.zeros((1, 0), np.float32), np.zeros((1, 0), np.int64))
+        try:
+            hits, values = self._matches(words, min(k, count), count, allowed)
+        except BaseException as error:
+            if not _is_damage(error):
+                raise
+            raise _unreadable(self._folder, error) from error
+        if values and (None in values or min(values) < 0 or max(values) >= len(self)):
+            raise _unreadable(self._folder, "it names rows that no passage has")
+        rows = np.array(values, np.int64)
+        scores = np.array([score for score, _ in hits], np.float32)
+        if allowed is not None:
+            fits = allowed[rows]
+            rows, scores = rows[fits], scores[fits]
+        order = np.lexsort((rows, -scores))[:k]
+        return Hits(scores[None, order], rows[None, order])
+
+    def _matches(
+        self, words: list[tuple[str, ...]], limit: int, count: int, allowed: Mask | None
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the best hits and their rows; where many rows are allowed, others are among them."""
+        import tantivy
+
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
-        wanted = tantivy.Query.boolean_query(
-            [(should, tantivy.Query.term_query(self._schema, "body", word, index_option="freq")) for word in words]
-        )
-        limit = min(k, count)
+        wanted = tantivy.Query.boolean_query([(should, self._word_query(terms)) for terms in words])
         if allowed is not None and count <= _LISTED_ROWS:
             rows = tantivy.Query.term_set_query(self._schema, "row", np.flatnonzero(allowed).tolist())
             wanted = tantivy.Query.boolean_query([(must, wanted), (must, tantivy.Query.const_score_query(rows, 0.0))])
         elif allowed is not None:
             limit = min(len(self), _MOST_FETCHED, 2 * limit * len(allowed) // count + 100)
         hits = self._searcher.search(wanted, limit, count=False).hits
-        found = np.array(self._searcher.fast_field_values("row", [place for _, place in hits]), np.int64)
-        scores = np.array([score for score, _ in hits], np.float32)
-        known = found < len(allowed) if allowed is not None else np.ones(len(found), bool)
-        if allowed is not None:
-            known[known] = allowed[found[known]]
-        found, scores = found[known], scores[known]
-        order = np.lexsort((found, -scores))[:k]
-        return Hits(scores[None, order], found[None, order])
+        return hits, self._searcher.fast_field_values("row", [place for _, place in hits])
+
+    def _word_query(self, terms: tuple[str, ...]) -> Any:
+        """Return the query of a word: its only term, or the best of its forms and a little of the others."""
+        import tantivy
+
+        forms = [tantivy.Query.term_query(self._schema, "body", term, index_option="freq") for term in terms]
+        return forms[0] if len(forms) == 1 else tantivy.Query.disjunction_max_query(forms, tie_breaker=_SECOND_FORM)
 
 
-def query_words(analyzer: Any, query: str) -> list[str]:
-    """The different words of a query, as stems; at most 200."""
-    return list(dict.fromkeys(analyzer.analyze(whole(query))))[:_MOST_WORDS]
+def _check_sums(folder: Path) -> None:
+    """Raise UserError if a file of a small index does not fit its checksum: tantivy panics on some, and never checks.
+
+    A file ends with JSON that holds the CRC-32 of all before it, the length of the JSON, and a number, 4 bytes each.
+    """
+    files = [file for file in folder.iterdir() if file.suffix in _PIECES]
+    if sum(file.stat().st_size for file in files) > _CHECKED:
+        return
+    for file in files:
+        content = file.read_bytes()
+        length = int.from_bytes(content[-8:-4], "little")
+        footer = content[-8 - length : -8]
+        stated = re.search(rb'"crc":(\d{1,10})\}', footer)
+        if stated is None or int(stated[1]) != zlib.crc32(content[: -8 - length]):
+            raise _unreadable(folder, f"{file.name} is not as it was written")
 
 
-def add_words(folder: Path, passages: Iterable[Passage], first: int, language: str, older: Path | None = None) -> None:
+def _is_damage(error: BaseException) -> bool:
+    """Return whether tantivy raises an error for damaged files; a panic of Rust is no `Exception`."""
+    return isinstance(error, ValueError | TypeError | OSError | OverflowError) or (
+        type(error).__name__ == "PanicException"
+    )
+
+
+def _unreadable(folder: Path, why: object) -> UserError:
+    return UserError(f"{folder} is no readable word index ({why!s:.200}); build the index again")
+
+
+@contextmanager
+def _linked(folder: Path) -> Iterator[str]:
+    """Yield a folder of links to the files: tantivy writes a lock beside what it opens, and holds the files open."""
+    try:
+        links = TemporaryDirectory(prefix="selfrag-words-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise UserError(f"search by words needs a folder for temporary files ({error.strerror}); set TMPDIR") from error
+    with links as place:
+        for file in folder.resolve().iterdir():
+            if not file.name.endswith(".lock"):
+                _link(file, Path(place, file.name), symbolic=True)
+        yield place
+
+
+def add_words(
+    folder: Path,
+    passages: Iterable[Passage],
+    first: int,
+    language: str,
+    older: Path | None = None,
+    version: int = ANALYZER,
+) -> None:
     """Write an index of words, or one with more passages than an `older` one, which stays as it is.
 
-    `first` is the row of the first passage. The older one's files are linked, not copied, where the file system can.
+    The older one's files are linked, not copied, where the file system can.
+
+    Args:
+        folder: to write into; whatever it holds is removed.
+        passages: in the order of their rows.
+        first: row of the first passage.
+        language: of the stems and stop words.
+        older: the index that the passages are added to.
+        version: of the analyzer; that of the older index.
     """
     import tantivy
 
@@ -106,11 +291,12 @@ def add_words(folder: Path, passages: Iterable[Passage], first: int, language: s
     for file in older.iterdir() if older is not None else ():
         if not file.name.endswith(".lock"):
             _link(file, folder / file.name)
+    analyzer = WordAnalyzer(language, version)
     index = tantivy.Index(_schema(tantivy), path=str(folder), reuse=True)
-    index.register_tokenizer("words", analyzer(language))
+    index.register_tokenizer("words", analyzer.tokenizer)
     writer = index.writer(heap_size=_HEAP, num_threads=1)
     for row, passage in enumerate(passages, start=first):
-        document = tantivy.Document(body=[f"{passage.title} {passage.text}"])
+        document = tantivy.Document(body=[analyzer.prepare(f"{passage.title} {passage.text}")])
         document.add_integer("row", row)
         writer.add_document(document)
     writer.commit()
@@ -135,16 +321,21 @@ def _steady_names(folder: Path, first: int) -> None:
             for name in sorted(names):
                 if name.startswith(old):
                     (folder / name).rename(folder / name.replace(old, new))
-    meta.write_text(json.dumps(values), encoding="utf-8")
-    managed.write_text(json.dumps(sorted([*(file.name for file in folder.iterdir() if file != managed)])))
+    names = {file.name for file in folder.iterdir()} - {managed.name}
+    for file, content in ((meta, values), (managed, sorted(names))):
+        file.unlink()  # tantivy wrote it for its own user only
+        file.write_text(json.dumps(content), encoding="utf-8")
 
 
-def _link(file: Path, target: Path) -> None:
-    """A file that is never changed under another name; JSON files are copied, since tantivy replaces them."""
+def _link(file: Path, target: Path, *, symbolic: bool = False) -> None:
+    """Give a file that is never changed another name; JSON files are copied, since tantivy replaces them."""
     try:
         if file.suffix == ".json":
             raise OSError
-        os.link(file, target)
+        if symbolic:
+            target.symlink_to(file)
+        else:
+            os.link(file, target)
     except OSError:
         shutil.copyfile(file, target)
 
@@ -154,15 +345,3 @@ def _schema(tantivy: Any) -> Any:
     builder.add_text_field("body", stored=False, tokenizer_name="words", index_option="freq")
     builder.add_integer_field("row", stored=False, indexed=True, fast=True)
     return builder.build()
-
-
-def analyzer(language: str) -> Any:
-    """What `analyze` of a text gives: its words in lower case as stems, without stop words."""
-    import tantivy
-
-    check_language(language)
-    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-    builder = builder.filter(tantivy.Filter.remove_long(_LONGEST_WORD)).filter(tantivy.Filter.lowercase())
-    if language in _STOP_WORDS:
-        builder = builder.filter(tantivy.Filter.stopword(language))
-    return builder.filter(tantivy.Filter.stemmer(language)).build()

@@ -26,6 +26,7 @@ from retrieval.readers import read_files
 from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting
 from retrieval.sync import SyncReport, add_files, index_splitting, remove_files, sync_index
+from retrieval.words import ANALYZER
 from selfrag.cli.running import Commands
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.errors import UserError
@@ -99,8 +100,9 @@ StorageOption = Annotated[
 LanguageOption = Annotated[
     str | None,
     typer.Option(
-        help="Language of the stems and stop words for search by words (BM25), or none.",
-        show_default="as it is; english for a new index",
+        help="Language of the stems and stop words for search by words (BM25): a name or code such as german or de, "
+        "auto for that of most passages, or none.",
+        show_default="as it is; auto for a new index",
     ),
 ]
 
@@ -379,6 +381,13 @@ def _encoder_line(encoder: EncoderCard) -> str:
     return f"{encoder.name}, {encoder.dim} numbers a passage, {encoder.precision}"
 
 
+def _words_line(language: str, analyzer: int) -> str:
+    if not language:
+        return "none"
+    older = "" if analyzer == ANALYZER else ", by an older version; selfrag index compact renews them"
+    return f"BM25, {language}{older}"
+
+
 def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
     added = sum(segment.passages for segment in manifest.added)
     rows = {
@@ -386,7 +395,7 @@ def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
         "segments": f"{len(manifest.segments)}; {added} passages added, {manifest.removed} removed",
         "encoder": _encoder_line(manifest.encoder),
         "columns": ", ".join(["id", "title", *Corpus.open(path / CORPUS).columns()]),
-        "words": f"BM25, {manifest.language}" if manifest.language else "none",
+        "words": _words_line(manifest.language, manifest.analyzer),
         "search": "flat (exact)",
         "disk": f"{sum(manifest.files.values()) / 1e6:.1f} MB",
         "generation": f"{manifest.generation}",
@@ -406,7 +415,7 @@ def _collection_info(collection: Collection) -> tuple[dict[str, Any], dict[str, 
         "passages": f"{passages}",
         "encoder": _encoder_line(card.encoder),
         "columns": ", ".join(columns),
-        "words": f"BM25, {card.language}" if card.language else "none",
+        "words": _words_line(card.language, card.analyzer),
         "search": f"Milvus, {card.kind}",
     }
     return {"passages": passages, "columns": columns, **asdict(card)}, rows
@@ -431,7 +440,11 @@ def search(
     """Print the passages of an index that match a query best."""
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
-    passages = load_index(str(directory), encoder, mode).where(*where or ())([query], k)[0]
+    retriever = load_index(str(directory), encoder, mode).where(*where or ())
+    passages = retriever([query], k)[0]
+    notice = retriever.notice(query) or ("" if passages else "no passage matches the query")
+    if notice:
+        typer.echo(notice, err=True)
     if as_json:
         found = {"query": query, "passages": [passage.as_dict() for passage in passages]}
         typer.echo(whole(json.dumps(found, ensure_ascii=False)))

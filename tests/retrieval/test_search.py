@@ -28,9 +28,10 @@ from retrieval import (
 from retrieval.build import compact_index
 from retrieval.encoders import Template
 from retrieval.index import load_manifest
+from retrieval.languages import LANGUAGES
 from retrieval.search import Fusion, RerankedRetriever
 from retrieval.vectors import FlatIndex, Hits
-from retrieval.words import LANGUAGES, WordIndex, add_words
+from retrieval.words import WordIndex, add_words
 
 
 @pytest.fixture
@@ -184,7 +185,7 @@ def test_the_default_is_both_and_a_mode_can_be_named(index, encoder):
 def test_an_index_without_words_says_how_to_get_them(tmp_path, animals, encoder):
     index_passages(animals, tmp_path / "i", encoder=encoder, language="none")
     assert type(open_index(tmp_path / "i", encoder)) is DenseRetriever
-    with pytest.raises(UserError, match=r"has no words; add them with: selfrag index compact \S+ --language english"):
+    with pytest.raises(UserError, match=r"has no words; add them with: selfrag index compact \S+ --language auto"):
         open_index(tmp_path / "i", encoder, mode="words")
     encoder.texts.clear()
     compact_index(tmp_path / "i", language="english")

@@ -1,0 +1,315 @@
+"""Search by words in every language, from read-only places, and from files that were tampered with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from retrieval import Passage, UserError, add_passages, index_passages, open_index
+from retrieval.build import compact_index
+from retrieval.index import load_manifest
+from retrieval.languages import LANGUAGES, detect_language, language_name
+from retrieval.normalisation import comparison_key, fold_text, spaced_words, split_words, without_accents
+from retrieval.words import WordAnalyzer, WordIndex, add_words
+from selfrag.cli.main import app
+
+
+def search(folder, texts, query, language="english"):
+    add_words(folder, [Passage(str(row), text) for row, text in enumerate(texts)], 0, language)
+    return WordIndex(folder, language).search(query, 5).rows[0].tolist()
+
+
+OTHER = "Something else is written here."
+FOUND = [
+    ("绿茶应当用八十度的水冲泡。", "冲泡"),  # audit D8 and defect 4
+    ("绿茶应当用八十度的水冲泡。", "茶"),
+    ("緑茶は八十度のお湯で淹れます。", "緑茶"),
+    ("コンピュータを使います。", "ｺﾝﾋﾟｭｰﾀ"),
+    ("ชาเขียวควรชงด้วยน้ำแปดสิบองศา", "ชาเขียว"),
+    ("ดื่มนํ้าชา", "น้ำ"),  # the tone before or after the ring
+    ("서울은 대한민국의 수도이며 한강이 흐른다.", "서울 수도"),
+    ("물은 맑다.", "물"),
+    ("ភ្នំពេញជារាជធានី", "ភ្នំពេញ"),
+    ("ရန်ကုန်မြို့", "ရန်ကုန်"),
+    ("हिन्दी में लिखना", "हिन्दी"),
+    ("Here's to the misﬁts, the rebels", "misfits"),  # audit D9
+    ("Visit Málaga for café and crème brûlée", "Malaga cafe creme brulee"),  # audit D10
+    ("Malaga", "Málaga"),
+    ("Ｆｕｌｌ ｗｉｄｔｈ １２３", "full width 123"),
+    ("O’Neal scored", "O'Neal"),
+    ("co\u00adoperation", "cooperation"),
+    ("İstanbul", "istanbul"),
+    ("Đặng Nguyễn", "dang nguyen"),
+    ("ёлка", "елка"),
+    ("ὁ λόγος ΛΌΓΟΣ", "λογοσ"),
+    ("שָׁלוֹם", "שלום"),
+    ("كِتَابٌ", "كتاب"),
+    ("كـــتاب", "كتاب"),
+    ("أحمد في المدرسة", "احمد"),
+    ("می\u200cخواهم", "میخواهم"),
+    ("٢٠٢٤ سنة", "2024"),
+    ("Python™ code", "python"),
+    ("2½ cups", "2 cups"),
+    ("Café\u0301", "café"),
+    ("Ａ wide letter and ⅷ chapters", "viii"),
+]
+
+
+@pytest.mark.parametrize(("text", "query"), FOUND)
+def test_every_way_of_writing_is_found(tmp_path, text, query):
+    assert search(tmp_path / "w", [OTHER, text, OTHER], query) == [1]
+
+
+def test_the_spelling_of_the_query_comes_first(tmp_path):
+    texts = ["Malaga in Spain", "Málaga in Spain"]
+    assert search(tmp_path / "w", texts, "Málaga") == [1, 0]
+    assert search(tmp_path / "w", texts, "malaga") == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "query"),
+    [
+        ("german", "Die Häuser in der Straße von München", "Muenchen"),
+        ("german", "Die Häuser in der Straße von München", "haus strasse munchen"),
+        ("de", "Muenchner Straßen", "Münchner"),
+        ("turkish", "ISPARTA ve İZMİR", "ısparta"),
+        ("turkish", "Diyarbakır", "DIYARBAKIR"),
+        ("french", "L’été à Évreux", "evreux"),
+        ("arabic", "ذهب إلى المدرسة", "مدرسه"),
+        ("russian", "Ёлки и дома", "елка дом"),
+        ("korean", "모델을 쓰는 models", "model 모델"),
+        ("polish", "Łódź i Kraków", "lodz krakow"),
+    ],
+)
+def test_a_language_has_its_own_rules(tmp_path, language, text, query):
+    words = query.split()
+    assert [search(tmp_path / "w", [OTHER, text], word, language) for word in words] == [[1]] * len(words)
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=80))
+def test_ascii_has_the_terms_it_always_had(text):
+    now, before = WordAnalyzer("english"), WordAnalyzer("english", version=1)
+    assert now.terms(text) == before.terms(text)
+    assert now.query_terms(text) == before.query_terms(text)
+    assert fold_text(text) == text.lower()
+
+
+@given(st.text(max_size=60))
+def test_folding_is_stable_and_a_text_holds_its_own_words(text):
+    assert fold_text(fold_text(text)) == fold_text(text)
+    assert spaced_words(spaced_words(text)) == spaced_words(text)
+    analyzer = WordAnalyzer("english")
+    terms = set(analyzer.terms(text.encode("utf-8", "replace").decode()))
+    for forms in analyzer.query_terms(text.encode("utf-8", "replace").decode()):
+        assert terms & set(forms)
+
+
+def test_words_and_keys_by_hand():
+    assert split_words("Green tea: 绿茶应 iPhone手机 12") == ["green", "tea", "绿茶", "茶应", "iphone", "手机", "12"]
+    assert fold_text("“O’Neal” ﬁrst １９３９–１９４５ 1939—1945 a—b") == '"o\'neal" first 1939-1945 1939-1945 a b'
+    assert [without_accents(word) for word in ("ñandú", "йод", "ガ", "smørrebrød")] == [
+        "nandu",
+        "йод",
+        "ガ",
+        "smorrebrod",
+    ]
+    assert comparison_key("A  “B”\n") == comparison_key('a "b"')
+
+
+@pytest.mark.parametrize(
+    "piece", ["茶", "น้ำ", "é", "e\u0301", "\u0301", "ué", "—", "1—", "™", "ｶﾞ", "가", "a\u00ad", "\u0e4d\u0e48"]
+)
+def test_long_runs_take_linear_time(piece):
+    start = time.process_time()
+    WordAnalyzer("german").terms(piece * (200_000 // len(piece)))
+    assert time.process_time() - start < 5
+
+
+def test_languages_have_names_and_codes():
+    assert [language_name(name) for name in ("de", "DE-at", "German", "zh_CN", "chinese", "nb", "ja", "ko", "th")] == (
+        ["german", "german", "german", "chinese", "chinese", "norwegian", "japanese", "korean", "thai"]
+    )
+    assert all(language_name(code) == name for name, code in LANGUAGES.items())
+    for wrong in ("klingon", "", "xx", "x" * 1000):
+        with pytest.raises(UserError, match=r"choose auto, none, or one of arabic \(ar\)"):
+            language_name(wrong)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("english", "The cat is on the mat and it sleeps for most of the day."),
+        ("german", "Die Katze liegt auf der Matte und schläft den ganzen Tag."),
+        ("french", "Le chat dort sur le tapis et il ne boit pas de lait."),
+        ("spanish", "El gato duerme en la casa y no come los peces."),
+        ("swedish", "Katten ligger på mattan och vilar hela dagen för att den är trött."),
+        ("russian", "Кот лежит на ковре и спит весь день, так как он устал."),
+        ("ukrainian", "Кіт лежить на килимі та спить, що було для нього добре."),
+        ("chinese", "绿茶应当用八十度的水冲泡。"),
+        ("japanese", "緑茶は八十度のお湯で淹れます。"),
+        ("korean", "서울은 대한민국의 수도이다."),
+        ("thai", "กรุงเทพเป็นเมืองหลวงของประเทศไทย"),
+        ("arabic", "ذهب الولد إلى المدرسة في الصباح"),
+        ("persian", "این کتاب را برای پدرم گرفتم"),
+        ("greek", "Η γάτα είναι στο σπίτι και κοιμάται."),
+        ("other", "Kot śpi na dywanie, ponieważ jest bardzo zmęczony po długim dniu."),
+        ("english", "Widget 20 cm; Bolt M8; Nut"),  # a table of names
+        ("english", ""),
+    ],
+)
+def test_the_language_of_a_corpus_is_told(language, text):
+    assert detect_language([text]) == language
+
+
+def test_the_language_is_chosen_once_recorded_and_kept(tmp_path, encoder):
+    german = [Passage(f"d{row}", f"Die Häuser in der Stadt sind alt und das Haus {row} ist neu.") for row in range(3)]
+    index_passages(german, tmp_path / "i", encoder=encoder)
+    assert load_manifest(tmp_path / "i").language == "german"
+    add_passages(
+        tmp_path / "i", [Passage("e", "The houses of the town are old and the house is new.")], encoder=encoder
+    )
+    assert load_manifest(tmp_path / "i").language == "german"
+    assert {passage.id for passage in open_index(tmp_path / "i", mode="words")(["haus"], 5)[0]} == {"d0", "d1", "d2"}
+    compact_index(tmp_path / "i", language="en")
+    assert load_manifest(tmp_path / "i").language == "english"
+    compact_index(tmp_path / "i", language="auto")
+    assert load_manifest(tmp_path / "i").language == "german"
+
+
+def older_index(folder, encoder, monkeypatch):
+    """An index as version 0.2 wrote it, which had one language and one analyzer."""
+    for module in ("retrieval.build", "retrieval.index"):
+        monkeypatch.setattr(f"{module}.ANALYZER", 1)
+    monkeypatch.setattr(add_words, "__defaults__", (None, 1))
+    passages = [Passage("tea", "Green teas: 绿茶。 Málaga"), Passage("cat", "A cat sleeps.")]
+    index_passages(passages, folder, encoder=encoder, language="english")
+    monkeypatch.undo()
+
+
+def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(tmp_path, encoder, monkeypatch):
+    older_index(tmp_path / "i", encoder, monkeypatch)
+    values = json.loads((tmp_path / "i" / "manifest.json").read_text())
+    assert values.pop("analyzer") == 1  # older manifests do not name it
+    (tmp_path / "i" / "manifest.json").write_text(json.dumps(values))
+    words = open_index(tmp_path / "i", mode="words")
+    assert [[passage.id for passage in found] for found in words(["tea", "Málaga", "malaga"], 5)] == [
+        ["tea"],
+        ["tea"],
+        [],
+    ]
+    assert "renew them with: selfrag index compact DIR" in words.notice("绿茶")
+    assert words.notice("tea") == ""
+    add_passages(tmp_path / "i", [Passage("new", "More tea, and Málaga")], encoder=encoder)
+    assert len(open_index(tmp_path / "i", mode="words")(["tea"], 5)[0]) == 2
+    info = CliRunner().invoke(app, ["index", "info", str(tmp_path / "i")]).stdout
+    assert "words       BM25, english, by an older version; selfrag index compact renews them" in info
+    compact_index(tmp_path / "i")
+    found = open_index(tmp_path / "i", mode="words")(["绿茶", "malaga"], 5)
+    assert [len(passages) for passages in found] == [1, 2]
+
+
+def test_a_search_that_finds_nothing_says_why(index):
+    for query, reason in (
+        ("the of", "the query has no word to search for: stop words and signs do not count"),
+        ("?!", "the query has no word to search for"),
+        ("volcano", "no passage matches the query"),
+    ):
+        done = CliRunner().invoke(app, ["index", "search", str(index), query, "--mode", "words"])
+        assert (done.exit_code, done.stdout) == (0, "")
+        assert done.stderr.startswith(reason)
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_build_leaves_no_lock_and_a_search_writes_nothing(index):
+    def files():
+        return sorted((str(file), file.stat().st_mtime_ns) for file in index.rglob("*"))
+
+    before = files()
+    assert open_index(index, mode="words")(["honey"], 1)[0]
+    assert files() == before
+    assert not any(name.endswith(".lock") for name, _ in before)
+
+
+UNPRIVILEGED = """
+import sys
+from pathlib import Path
+from retrieval import open_index
+from retrieval.build import verify_index
+try:
+    Path(sys.argv[1], "parts", "x").write_text("x")
+    sys.exit("it can be written")
+except OSError:
+    pass
+verify_index(sys.argv[1])
+print(open_index(sys.argv[1], mode="words")(["honey"], 1)[0][0].text)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders have no modes")
+def test_an_index_in_a_read_only_folder_of_somebody_else_is_searched_and_checked(index):
+    """As root without capabilities where the tests run as root, which ignores modes otherwise."""
+    command = [sys.executable, "-c", UNPRIVILEGED]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("the tests run as root, and setpriv is not installed")
+        command = ["setpriv", "--inh-caps=-all", "--bounding-set=-all", *command]
+    # A lock of another user, as older versions left it, is in nobody's way.
+    next(index.glob("parts/*-words"), index).joinpath(".tantivy-meta.lock").touch()
+    with tempfile.TemporaryDirectory() as place:
+        target = Path(place, "index")
+        shutil.copytree(index, target)
+        for file in (*target.rglob("*"), target):
+            if os.geteuid() == 0:
+                os.chown(file, 65534, 65534)
+            file.chmod(stat.S_IMODE(file.stat().st_mode) & 0o555)
+        done = subprocess.run([*command, str(target)], capture_output=True, text=True, check=False)
+        for file in (target, *target.rglob("*")):
+            file.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    assert "honey" in done.stdout
+
+
+def test_a_crafted_index_whose_manifest_agrees_is_refused_in_one_line(index, encoder):
+    """Each piece of the word index, damaged in many ways; its own checksum is made to fit in every second case."""
+    names = [name for name in load_manifest(index).files if "-words/" in name]
+    outcomes = {"answered": 0, "refused": 0}
+    for number in range(40 * len(names)):
+        name = names[number % len(names)]
+        file = index / name
+        good = file.read_bytes()
+        place = (number * 7919) % max(1, len(good))
+        if number % 4 < 2:
+            bad = good[:place] + bytes([good[place] ^ (1 << number % 8)]) + good[place + 1 :]
+        else:
+            bad = good[:place] + b"\xff" * (number % 5) + good[place + 4 :]
+        if number % 2 and file.suffix != ".json":
+            footer = good.rindex(b'{"version"')
+            body = bad[:footer]
+            ending = good[footer:].replace(b'"crc":%d' % zlib.crc32(good[:footer]), b'"crc":%d' % zlib.crc32(body))
+            length = len(ending) - 8
+            bad = body + ending[:-8] + length.to_bytes(4, "little") + ending[-4:]
+        file.write_bytes(bad)
+        manifest = index / "manifest.json"
+        values = json.loads(manifest.read_text())
+        values["files"][name], values["checksums"], values["digest"] = len(bad), {}, ""
+        manifest.write_text(json.dumps(values))
+        try:
+            open_index(index, mode="words")(["honey bees", "the dark forest"], 3)
+            outcomes["answered"] += 1
+        except UserError:  # one line, whatever its message is
+            outcomes["refused"] += 1
+        file.write_bytes(good)
+    assert outcomes["refused"] > 100
