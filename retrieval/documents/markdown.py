@@ -1,12 +1,31 @@
-"""Reads text and Markdown files. Markdown is kept as it is written and cut at its headings."""
+"""Reads text and Markdown files. Markdown is kept as it is written, cut at headings and between rows."""
 
 from __future__ import annotations
 
+import re
+from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from retrieval.documents.document import MAX_HEADING, Document, Outline, Section
+from retrieval.documents.document import MAX_HEADING, Document, Outline, Section, Table
 from retrieval.reading import read_whole
+from retrieval.sentences import Span
+
+_FRONT_MATTER = re.compile(r"---[^\S\n]*\n")
+_FRONT_MATTER_END = re.compile(r"\n(?:---|\.\.\.)[^\S\n]*(?=\n|$)")
+_STRUCTURE = frozenset(("heading_open", "html_block", "table_open", "thead_open", "tr_open", "table_close"))
+_HTML_TABLE_TAG = re.compile(r"<(/?)(table|tr|th)(?=[\s/>])", re.IGNORECASE)
+
+
+class _StructureTokens(list[Any]):
+    """The tokens of headings, tables and HTML. Those of paragraphs and lists take far more memory than their text."""
+
+    def append(self, token: Any) -> None:
+        """Keep a token of the structure, and the content of a heading."""
+        is_title = token.type == "inline" and bool(self) and self[-1].type == "heading_open"
+        if is_title or token.type in _STRUCTURE:
+            super().append(token)
 
 
 def read_text(path: Path, name: str) -> Document:
@@ -17,12 +36,11 @@ def read_text(path: Path, name: str) -> Document:
 
 def read_markdown(path: Path, name: str) -> Document:
     """Read a Markdown file."""
-    text = read_whole(path)
-    return Document(text, markdown_sections(text, name))
+    return parse_markdown(read_whole(path), name)
 
 
-def markdown_sections(text: str, name: str) -> list[Section]:
-    """Sections between the headings of a Markdown text, empty ones left out.
+def parse_markdown(text: str, name: str) -> Document:
+    """Return a Markdown text with its sections and its tables, of which the rows are parts of the text as written.
 
     A heading with no text of its own or below it becomes a section that holds the heading itself, so nothing is lost.
     """
@@ -31,7 +49,22 @@ def markdown_sections(text: str, name: str) -> list[Section]:
     starts = _line_starts(text)
     skipped = _front_matter_lines(text)
     references: dict[str, Any] = {}
-    tokens = MarkdownIt("commonmark").disable("inline").parse(text[starts[skipped] :], references)
+    parser = MarkdownIt("commonmark").enable("table")
+    tokens = _StructureTokens()
+    parser.block.parse(text[starts[skipped] :], parser, references, tokens)
+    starts = starts[skipped:]
+    sections = _sections(text, tokens, references, starts, name)
+    tables = [*_pipe_tables(text, tokens, starts), *_html_tables(text, tokens, starts)]
+    tables.sort(key=lambda table: table.span)
+    return Document(text, sections, _without_overlap(tables))
+
+
+def _sections(
+    text: str, tokens: Sequence[Any], references: dict[str, Any], starts: Sequence[int], name: str
+) -> list[Section]:
+    """Return the sections between the headings, empty ones left out."""
+    from markdown_it import MarkdownIt
+
     inline = MarkdownIt("commonmark")
     outline = Outline(name)
     for position, token in enumerate(tokens):
@@ -41,7 +74,7 @@ def markdown_sections(text: str, name: str) -> list[Section]:
         if len(content) > MAX_HEADING:
             continue
         level = int(token.tag[1:])
-        first, after = (starts[min(skipped + line, len(starts) - 1)] for line in token.map)
+        first, after = _lines_span(starts, token.map)
         outline.close(first, bool(text[outline.begin : first].strip()), level)
         children = inline.parseInline(content, references)[0].children or []
         title = "".join(child.content or " " * (child.type == "softbreak") for child in children).strip()
@@ -50,16 +83,96 @@ def markdown_sections(text: str, name: str) -> list[Section]:
     return outline.sections
 
 
-def _line_starts(text: str) -> list[int]:
-    starts = [0]
-    for line in text.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    return [min(start, len(text)) for start in starts]
+def _pipe_tables(text: str, tokens: Sequence[Any], starts: Sequence[int]) -> Iterator[Table]:
+    """Yield the tables of lines with pipes. The header is the first line with the line of dashes below it."""
+    header: Span | None = None
+    rows: list[Span] = []
+    for token in tokens:
+        if token.type == "table_open":
+            header, rows = None, []
+        elif token.type == "thead_open":
+            first, _ = _lines_span(starts, token.map)
+            header = _trim(text, first, _lines_span(starts, (token.map[0], token.map[0] + 2))[1])
+        elif token.type == "tr_open" and header is not None and token.map is not None:
+            row = _trim(text, *_lines_span(starts, token.map))
+            if row[0] >= header[1]:
+                rows.append(row)
+        elif token.type == "table_close" and rows:
+            yield Table(header, tuple(rows))
+
+
+def _html_tables(text: str, tokens: Sequence[Any], starts: Sequence[int]) -> Iterator[Table]:
+    """Yield the tables of HTML in a Markdown text. A first row with `th` is the header."""
+    begin: int | None = None  # offset of the open table
+    rows: list[int] = []  # offsets of its rows
+    header_rows = 0
+    for token in tokens:
+        if token.type == "heading_open":
+            begin = None
+        if token.type != "html_block" or token.level != 0:
+            continue
+        for tag in _HTML_TABLE_TAG.finditer(text, *_lines_span(starts, token.map)):
+            name = tag[1] + tag[2].lower()
+            if name == "table":  # a table in a table is read by its own rows
+                begin, rows, header_rows = tag.start(), [], 0
+            elif begin is None:
+                continue
+            elif name == "tr":
+                rows.append(tag.start())
+            elif name == "th" and len(rows) == 1:
+                header_rows = 1
+            elif name == "/table":
+                if len(rows) > header_rows:
+                    yield _html_table(text, begin, rows, header_rows, tag.start())
+                begin = None
+
+
+def _html_table(text: str, begin: int, rows: list[int], header_rows: int, end: int) -> Table:
+    """Return a table of HTML, given the offsets of its begin, its rows and its end."""
+    ends = [*rows[1:], end]
+    spans = [_trim(text, start, stop) for start, stop in zip(rows, ends, strict=True)]
+    if header_rows:
+        return Table(_trim(text, begin, ends[0]), tuple(spans[1:]))
+    return Table(None, (_trim(text, begin, ends[0]), *spans[1:]))
+
+
+def _without_overlap(tables: Sequence[Table]) -> list[Table]:
+    """Return the tables that begin after the end of the one before."""
+    kept: list[Table] = []
+    for table in tables:
+        if not kept or table.span[0] >= kept[-1].span[1]:
+            kept.append(table)
+    return kept
+
+
+def _lines_span(starts: Sequence[int], lines: Sequence[int]) -> Span:
+    """Return the offsets of lines, given the number of the first and of the one after the last."""
+    first, after = (starts[min(line, len(starts) - 1)] for line in lines)
+    return first, after
+
+
+def _trim(text: str, start: int, end: int) -> Span:
+    """Return a span without the white space around it."""
+    body = text[start:end]
+    return start + len(body) - len(body.lstrip()), end - (len(body) - len(body.rstrip()))
+
+
+def _line_starts(text: str) -> array[int]:
+    """Return the offsets of the lines, and the end of the text for the lines after the last."""
+    starts = array("q", [0])
+    end = text.find("\n")
+    while end >= 0:
+        starts.append(end + 1)
+        end = text.find("\n", end + 1)
+    starts.append(len(text))
+    return starts
 
 
 def _front_matter_lines(text: str) -> int:
-    """Lines of a leading `---` block of metadata; it is kept as text but holds no headings."""
-    lines = text.split("\n")
-    if lines[0].rstrip() != "---":
+    """Return how many lines a leading `---` block of metadata has; it is kept as text but holds no headings."""
+    if not _FRONT_MATTER.match(text):
         return 0
-    return next((number + 1 for number, line in enumerate(lines[1:], start=1) if line.rstrip() in ("---", "...")), 0)
+    end = _FRONT_MATTER_END.search(text, text.index("\n"))
+    if end is None:
+        return 0
+    return text.count("\n", 0, end.end()) + 1

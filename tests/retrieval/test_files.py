@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import Passage, UserError, build_index, index_passages, open_index
-from retrieval.documents.markdown import markdown_sections
+from retrieval.documents.markdown import parse_markdown
 from retrieval.readers import read_files
 from retrieval.reading import parse_json, read_json, read_lines, read_whole
 from retrieval.reports import ReadReport
@@ -211,7 +211,7 @@ def test_the_time_of_markdown_grows_as_the_text(growth, piece):
     for head in ("",) if "\n" in piece else ("", "# "):
         size = 6_000 if "\n" in piece else 20_000
         make = partial(lambda head, size: head + (piece * size)[:size], head)
-        assert growth(make, lambda text: markdown_sections(text, "doc"), size) < LINEAR
+        assert growth(make, lambda text: parse_markdown(text, "doc"), size) < LINEAR
 
 
 @pytest.mark.parametrize(
