@@ -21,7 +21,7 @@ from retrieval.reading import regular_file, user_path
 from retrieval.reports import UnreadableFile
 from retrieval.tables import TABLES
 
-_PACKED = (".parquet", ".pdf", ".docx")
+_PACKED = (".parquet", ".pdf", ".docx", ".docm", ".dotx", ".dotm")
 """Formats that compress by themselves."""
 _IGNORED = (".", "~$")
 """How names begin that a folder does not stand for."""

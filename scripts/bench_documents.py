@@ -133,7 +133,7 @@ def reference_texts(paths: Sequence[Path], cache: Path) -> dict[Path, str]:
 
 
 def convert_word(paths: Sequence[Path], targets: dict[Path, Path], cache: Path) -> None:
-    """Convert Word files in one process of LibreOffice; after a crash, each file that is left on its own."""
+    """Convert Word files in one process of LibreOffice, and in a further one what is left after a crash."""
     if not paths:
         return
     soffice = shutil.which("soffice")
@@ -142,23 +142,22 @@ def convert_word(paths: Sequence[Path], targets: dict[Path, Path], cache: Path) 
     work = cache / "work"
     profile = (cache / "profile").resolve().as_uri()
     begin = [soffice, f"-env:UserInstallation={profile}", "--headless", "--convert-to", "txt:Text", "--outdir"]
-    batches = [list(paths)]
-    batches.extend([path] for path in paths)
-    for batch in batches:
-        rest = [path for path in batch if not targets[path].exists()]
-        if not rest:
-            continue
+    rest = list(paths)
+    while rest:
         shutil.rmtree(work, ignore_errors=True)
         try:
             subprocess.run(  # noqa: S603
                 [*begin, str(work), *map(str, rest)], check=False, capture_output=True, timeout=TIME_LIMIT
             )
         except subprocess.TimeoutExpired:
-            print(f"soffice: {len(rest)} files took more than {TIME_LIMIT} s", file=sys.stderr)
+            print(f"soffice: a batch took more than {TIME_LIMIT} s", file=sys.stderr)
         for path in rest:
             made = work / f"{path.stem}.txt"
             if made.exists():
                 made.rename(targets[path])
+        # The files are converted in order, so the first one without a text ended the process.
+        unread = [path for path in rest if not targets[path].exists()]
+        rest = unread[1:]
 
 
 def read_with_ours(path: Path, find: SentenceFinder) -> tuple[list[str], list[str]]:

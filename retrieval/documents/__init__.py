@@ -24,5 +24,8 @@ READERS: dict[str, DocumentReader] = {
     ".htm": read_html,
     ".pdf": read_pdf,
     ".docx": read_word,
+    ".docm": read_word,
+    ".dotx": read_word,
+    ".dotm": read_word,
 }
 """Reader of each suffix."""

@@ -17,6 +17,8 @@ from retrieval.sentences import Span
 
 MAX_HEADING = 1000
 """Characters of a heading. A longer one is text, since every passage below repeats its headings."""
+MAX_TITLES = 50_000_000
+"""Characters of all titles of a document, which repeat the headings above. Further ones have one heading."""
 MAX_BYTES = 1 << 28
 """Bytes of a file, and of what a Word file unpacks to."""
 CELL_SEPARATOR = " | "
@@ -74,15 +76,25 @@ class Outline:
         self._path: list[tuple[int, str]] = []  # level and title of each open heading
         self.begin = 0  # offset at which the text of the open section starts
         self._heading = 0  # offset of its heading
+        self._titles_left = MAX_TITLES
         self.sections: list[Section] = []
 
     def close(self, end: int, filled: bool, level: int = 0) -> None:
         """End the open section. A heading with no text of its own or below it becomes a section of its own text."""
-        title = " > ".join(title for _, title in self._path if title) or self._name
+        title = self._title()
         if filled:
             self.sections.append(Section(title, self.begin, end))
         elif self._path and level <= self._path[-1][0]:
             self.sections.append(Section(title, self._heading, end))
+
+    def _title(self) -> str:
+        """Return the path of headings, without the outer ones where all titles together would be too long."""
+        headings = [title for _, title in self._path if title]
+        length = sum(len(title) for title in headings)
+        while len(headings) > 1 and length > self._titles_left:
+            length -= len(headings.pop(0))
+        self._titles_left -= length
+        return " > ".join(headings) or self._name
 
     def open(self, level: int, title: str, heading: int, begin: int) -> None:
         """Begin a section, given the level and title of its heading and the offsets of the heading and of its text."""

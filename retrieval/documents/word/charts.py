@@ -1,0 +1,79 @@
+"""The values of a chart, which Word keeps beside the drawing, as a table: a column a series, a row a category."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from retrieval.documents.word.blocks import Block, TableBlock, TableCell, TableRow, TextBlock
+from retrieval.documents.word.package import Attributes, number
+
+_PLACES = ("c:tx", "c:cat", "c:val", "c:xVal", "c:yVal")
+
+
+@dataclass(slots=True)
+class Series:
+    """One line, or one colour of bars."""
+
+    name: str = ""
+    categories: dict[int, str] = field(default_factory=dict)
+    values: dict[int, str] = field(default_factory=dict)
+
+
+class ChartReader:
+    """Receives the elements of a chart part."""
+
+    def __init__(self) -> None:
+        self._titles: list[str] = []
+        self._series: list[Series] = []
+        self._path: list[str] = []
+        self._place = ""  # what the values that are being read belong to
+        self._point = 0
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        """Begin an element."""
+        self._path.append(name)
+        if name == "c:ser":
+            self._series.append(Series())
+        elif name in _PLACES:
+            self._place = name
+        elif name == "c:pt":
+            self._point = number(attributes.get("idx"))
+
+    def end(self, name: str) -> None:
+        """End an element."""
+        self._path.pop()
+        if name in _PLACES:
+            self._place = ""
+
+    def text(self, text: str) -> None:
+        """Receive text."""
+        name = self._path[-1] if self._path else ""
+        if name == "a:t":
+            self._titles.append(text)
+        if name != "c:v" or not self._series:
+            return
+        series = self._series[-1]
+        match self._place:
+            case "c:tx":
+                series.name += text
+            case "c:cat" | "c:xVal":
+                series.categories[self._point] = series.categories.get(self._point, "") + text
+            case "c:val" | "c:yVal":
+                series.values[self._point] = series.values.get(self._point, "") + text
+
+    def blocks(self) -> list[Block]:
+        """Return the titles and the table of the values."""
+        blocks: list[Block] = [TextBlock(title) for title in self._titles]
+        series = [item for item in self._series if item.values]
+        if not series:
+            return blocks
+        header = TableRow([_cell(""), *(_cell(item.name) for item in series)])
+        rows = [header]
+        for point in sorted({point for item in series for point in item.values}):
+            category = next((item.categories[point] for item in series if point in item.categories), "")
+            rows.append(TableRow([_cell(category), *(_cell(item.values.get(point, "")) for item in series)]))
+        return [*blocks, TableBlock(rows)]
+
+
+def _cell(text: str) -> TableCell:
+    return TableCell([TextBlock(text)] if text else ())

@@ -1,0 +1,265 @@
+"""The parts of a Word file: a zip archive of XML parts that name each other by relationships.
+
+A file may be hostile. What a part unpacks to is checked before it is unpacked, parsing takes one pass without a tree,
+and a part that declares entities is refused, so none is expanded or fetched.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from xml.parsers import expat
+
+from retrieval.documents.document import MAX_BYTES, check_size
+from retrieval.errors import UserError
+
+Attributes = Mapping[str, str]
+
+_CHUNK = 1 << 16
+_PREFIXES = {
+    "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w:",
+    "http://purl.oclc.org/ooxml/wordprocessingml/main": "w:",
+    "http://schemas.openxmlformats.org/officeDocument/2006/math": "m:",
+    "http://purl.oclc.org/ooxml/officeDocument/math": "m:",
+    "http://schemas.openxmlformats.org/markup-compatibility/2006": "mc:",
+    "http://schemas.openxmlformats.org/officeDocument/2006/relationships": "r:",
+    "http://purl.oclc.org/ooxml/officeDocument/relationships": "r:",
+    "http://schemas.openxmlformats.org/drawingml/2006/main": "a:",
+    "http://purl.oclc.org/ooxml/drawingml/main": "a:",
+    "http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing": "wp:",
+    "http://purl.oclc.org/ooxml/drawingml/wordprocessingDrawing": "wp:",
+    "http://schemas.openxmlformats.org/drawingml/2006/chart": "c:",
+    "http://purl.oclc.org/ooxml/drawingml/chart": "c:",
+    "http://schemas.openxmlformats.org/drawingml/2006/diagram": "dgm:",
+    "http://purl.oclc.org/ooxml/drawingml/diagram": "dgm:",
+    "urn:schemas-microsoft-com:vml": "v:",
+    "urn:schemas-microsoft-com:office:office": "o:",
+    "http://purl.org/dc/elements/1.1/": "dc:",
+    "http://schemas.openxmlformats.org/package/2006/relationships": "rel:",
+}
+"""Prefix of each namespace. The two variants of the format, transitional and strict, have names of their own."""
+
+
+class DamagedPartError(Exception):
+    """A part that is missing, not XML or too large. The text is a reason to show."""
+
+
+class XmlHandler(Protocol):
+    """Receives the elements and the text of a part in order."""
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        """Begin an element, such as `w:p`."""
+
+    def end(self, name: str) -> None:
+        """End an element."""
+
+    def text(self, text: str) -> None:
+        """Receive text between two elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relationship:
+    """Where a part refers to."""
+
+    kind: str  # last word of its type, such as `footnotes`
+    target: str  # name of a part; the address of an external one
+    external: bool = False
+
+
+class WordPackage:
+    """Reads the parts of a Word file.
+
+    Raises:
+        UserError: the file is no zip archive.
+    """
+
+    max_ratio = 100  # bytes that a byte of a large part may unpack to; text in XML has 5 to 30
+    unchecked_size = 1 << 20  # bytes of a part below which the ratio does not matter
+    max_elements = 5_000_000  # of all parts
+    max_names = 10_000  # different names of elements and attributes in a part
+    max_tag = 1 << 20  # bytes of a tag
+
+    def __init__(self, path: Path) -> None:
+        check_size(path)
+        with path.open("rb") as file:
+            if file.read(4) == b"\xd0\xcf\x11\xe0":
+                raise UserError(
+                    f"{path}: an encrypted Word file or one of Word 97; save it as .docx without a password"
+                )
+        try:
+            self._archive = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise UserError(f"{path}: cannot be read as Word file: {error}") from error
+        self._path = path
+        self._parts = {_part_name(info.filename): info for info in self._archive.infolist()}
+        self._bytes_left = MAX_BYTES
+        self._elements_left = self.max_elements
+
+    def close(self) -> None:
+        """Close the file."""
+        self._archive.close()
+
+    def main_part(self) -> str:
+        """Return the name of the part that holds the text."""
+        try:
+            links = self.relationships("")
+        except DamagedPartError:
+            links = {}
+        for link in links.values():
+            if link.kind == "officeDocument" and not link.external and _part_name(link.target) in self._parts:
+                return link.target
+        if "word/document.xml" in self._parts:
+            return "word/document.xml"
+        raise UserError(f"{self._path}: cannot be read as Word file: no document in it")
+
+    def relationships(self, part: str) -> dict[str, Relationship]:
+        """Return the relationships of a part by id; none where the part has no list of them."""
+        folder, name = posixpath.split(part)
+        listing = posixpath.join(folder, "_rels", f"{name}.rels")
+        if _part_name(listing) not in self._parts:
+            return {}
+        handler = _RelationshipList(folder)
+        self.parse(listing, handler)
+        return handler.links
+
+    def parse(self, part: str, handler: XmlHandler) -> None:
+        """Send the elements of a part to a handler.
+
+        Raises:
+            DamagedPartError: the part is missing, damaged or too large.
+        """
+        info = self._parts.get(_part_name(part))
+        if info is None:
+            raise DamagedPartError(f"{part} is missing")
+        size = info.file_size
+        self._bytes_left -= size
+        too_dense = size > self.unchecked_size and size > self.max_ratio * info.compress_size
+        if too_dense or self._bytes_left < 0:
+            raise DamagedPartError(f"{part} unpacks to more than a text would: {size:,} bytes")
+        parser = self._parser(part, handler)
+        try:
+            with self._archive.open(info) as content:
+                fed = 0
+                while chunk := content.read(_CHUNK):
+                    parser.Parse(chunk, False)
+                    fed += len(chunk)
+                    if fed - parser.CurrentByteIndex > self.max_tag:
+                        raise DamagedPartError(f"{part} has a tag of more than {self.max_tag:,} bytes")
+                parser.Parse(b"", True)
+        except (zipfile.BadZipFile, zlib.error, expat.ExpatError, EOFError, OSError) as error:
+            raise DamagedPartError(f"{part} is damaged: {error}") from error
+        except (RuntimeError, NotImplementedError, ValueError, LookupError) as error:
+            # a password, a compression or an encoding that Python does not know
+            raise DamagedPartError(f"{part} cannot be unpacked: {error}") from error
+
+    def _parser(self, part: str, handler: XmlHandler) -> expat.XMLParserType:
+        names: dict[str, str] = {}
+        start = handler.start
+
+        def shorten(full: str) -> str:
+            if len(names) >= self.max_names:
+                raise DamagedPartError(f"{part} has more than {self.max_names:,} names of elements")
+            namespace, _, name = full.rpartition(" ")
+            names[full] = _PREFIXES.get(namespace, "?:" if namespace else "") + name
+            return names[full]
+
+        def start_element(full: str, attributes: dict[str, str]) -> None:
+            self._elements_left -= 1
+            if self._elements_left < 0:
+                raise DamagedPartError(f"{part} has more than {self.max_elements:,} elements")
+            if attributes:
+                attributes = {names.get(key) or shorten(key): value for key, value in attributes.items()}
+            start(names.get(full) or shorten(full), attributes)
+
+        def end_element(full: str) -> None:
+            handler.end(names[full])
+
+        def refuse_entities(*_: object) -> None:
+            raise DamagedPartError(f"{part} declares a document type, which Word files never do")
+
+        parser = expat.ParserCreate(namespace_separator=" ")
+        parser.buffer_text = True
+        parser.StartElementHandler = start_element
+        parser.EndElementHandler = end_element
+        parser.CharacterDataHandler = handler.text
+        parser.StartDoctypeDeclHandler = refuse_entities
+        return parser
+
+
+class _RelationshipList:
+    """Collects the relationships of a part."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.links: dict[str, Relationship] = {}
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        if name != "rel:Relationship":
+            return
+        kind = attributes.get("Type", "").rpartition("/")[2]
+        target = attributes.get("Target", "")
+        external = attributes.get("TargetMode") == "External"
+        if not external:
+            target = posixpath.normpath(posixpath.join("/", self._folder, target.replace("\\", "/"))).lstrip("/")
+        self.links[attributes.get("Id", "")] = Relationship(kind, target, external)
+
+    def end(self, name: str) -> None:
+        pass
+
+    def text(self, text: str) -> None:
+        pass
+
+
+class ElementText:
+    """Collects the text of the first element of a name, such as the title of a document.
+
+    Args:
+        name: of the element.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._open = False
+        self._parts: list[str] = []
+
+    @property
+    def value(self) -> str:
+        """The text in one line."""
+        return " ".join("".join(self._parts).split())
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        """Begin an element."""
+        self._open = name == self._name and not self._parts
+
+    def end(self, name: str) -> None:
+        """End an element."""
+        self._open = False
+
+    def text(self, text: str) -> None:
+        """Receive text."""
+        if self._open:
+            self._parts.append(text)
+
+
+def _part_name(name: str) -> str:
+    return name.replace("\\", "/").lstrip("/").lower()
+
+
+def number(text: str | None, default: int = 0, most: int = 1_000_000) -> int:
+    """Return the whole number that an attribute holds, at most `most`; the default where it holds none."""
+    text = (text or "").strip()
+    if re.fullmatch(r"-?[0-9]+", text) is None:
+        return default
+    value = int(text[:12])
+    return max(-most, min(value, most))
+
+
+def is_on(attributes: Attributes) -> bool:
+    """Return whether a property with an optional value, such as `w:vanish`, is on."""
+    return attributes.get("w:val", "true") not in ("0", "false", "off", "none")

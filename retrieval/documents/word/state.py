@@ -1,0 +1,39 @@
+"""Paragraphs, runs and alternatives that are open while a story is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from retrieval.documents.word.blocks import Block
+
+
+@dataclass(slots=True)
+class OpenParagraph:
+    """A paragraph that has not ended."""
+
+    texts: list[str] = field(default_factory=list)
+    style: str = ""
+    outline_level: int | None = None
+    numbering: str | None = None  # None is not stated
+    numbering_level: int | None = None
+    joins_next: bool = False  # its mark is deleted, or it is the large first letter of the next one
+    sink_depth: int = 0  # tells which text box or cell it stands in
+    after: list[Block] = field(default_factory=list)  # notes, text boxes and descriptions that belong to it
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """Properties of the text that is being read."""
+
+    hidden: bool | None = None  # None is not stated
+    style: str = ""
+    raised: bool = False
+    font: str = ""
+
+
+@dataclass(slots=True)
+class Choice:
+    """Alternatives of the same content, of which one is read."""
+
+    progress: int = 0  # what had been read when the alternative began
+    taken: bool = False
