@@ -278,10 +278,10 @@ def styled(style: str, text: str) -> str:
 
 def test_headings_are_known_by_level_name_and_base(tmp_path: Path) -> None:
     body = styled("Kapitel", "Eins") + styled("Deep", "Zwei") + styled("A", "Text.") + styled("Toc", "Mehr.")
-    body += paragraph("Drei", '<w:outlineLvl w:val="0"/>') + styled("Secret", "unseen") + paragraph("Ende.")
+    body += paragraph("Drei", '<w:outlineLvl w:val="0"/>') + styled("Secret", "unseen") + paragraph("Last.")
     document = read(write(tmp_path / "a.docx", body, styles=STYLES))
     titles = [(section.title, document.text[section.start : section.end].strip()) for section in document.sections]
-    assert titles == [("Eins > Zwei", "Text.\n\nMehr."), ("Drei", "Ende.")]
+    assert titles == [("Eins > Zwei", "Text.\n\nMehr."), ("Drei", "Last.")]
     assert [(item.what, item.why) for item in document.skipped] == [("1 hidden text", "Word does not show them")]
     without_styles = read(write(tmp_path / "b.docx", styled("berschrift2", "Kopf") + paragraph("Text.")))
     assert [section.title for section in without_styles.sections] == ["Kopf"]
