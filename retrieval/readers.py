@@ -8,7 +8,8 @@ from itertools import chain
 from pathlib import Path
 
 from retrieval.corpus import Place, Row
-from retrieval.documents import READERS, Table
+from retrieval.documents import READERS, ReadingOptions, Table
+from retrieval.documents.isolation import IsolatedReader, is_isolated
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.reports import ReadReport, UnreadableFile
@@ -30,7 +31,7 @@ def read_files(
     Args:
         files: `.jsonl`, `.csv`, `.tsv`, `.parquet` (columns id, title, text), `.txt`, `.md`, `.html`, `.pdf`, `.docx`,
             texts also with `.gz`; and folders, which stand for all such files below them.
-        splitting: how documents are cut; tables are never cut.
+        splitting: how documents are read and cut; tables are never cut.
         report: is filled with what was read and what was left out, while the rows are taken.
         skip_unreadable: leave out files that cannot be read, and list them in the report. A file is read as a whole or
             not at all.
@@ -69,13 +70,27 @@ def read_sources(
 ) -> Iterator[Row]:
     """Yield the rows of files that were listed, each with a name by its location; see `read_files`."""
     splitting = splitting or Splitting()
+    with IsolatedReader(ReadingOptions(ocr=splitting.ocr)) as reader:
+        if any(is_isolated(file_kind(file.path)) for file in files):
+            reader.start()  # while the finder of sentences is loaded
+        yield from _read_each(files, names, splitting, report, skip_unreadable, reader)
+
+
+def _read_each(
+    files: Sequence[SourceFile],
+    names: Mapping[str, str],
+    splitting: Splitting,
+    report: ReadReport,
+    skip_unreadable: bool,
+    reader: IsolatedReader,
+) -> Iterator[Row]:
     find: SentenceFinder | None = None
     for file in files:
         path, kind = file.path, file_kind(file.path)
         try:
             if kind in READERS:
                 find = find or sentence_finder(splitting.sentences)
-                rows = read_document(path, kind, names[file.location], splitting, find, report)
+                rows = read_document(path, kind, names[file.location], splitting, find, reader, report)
                 rows = chain([next(rows)], rows)  # the whole file is read now
             else:
                 rows = TABLES[kind](path)
@@ -105,7 +120,13 @@ _WITH_LINES = (".txt", ".md", ".markdown")
 
 
 def read_document(
-    path: Path, kind: str, name: str, splitting: Splitting, find: SentenceFinder, report: ReadReport | None = None
+    path: Path,
+    kind: str,
+    name: str,
+    splitting: Splitting,
+    find: SentenceFinder,
+    reader: IsolatedReader,
+    report: ReadReport | None = None,
 ) -> Iterator[Row]:
     """Yield the passages of one document, with ids `name-1`, `name-2` and so on in reading order.
 
@@ -118,9 +139,10 @@ def read_document(
         name: stands in the ids, and is the title where there are no headings.
         splitting: how long passages are.
         find: gives the sentences of a text.
+        reader: reads the file.
         report: is told the pages and what was left out.
     """
-    document = READERS[kind](path, name)
+    document = reader.read(path, kind, name)
     text = document.text
     if not text.strip():
         raise UserError(f"{path}: the file is empty")

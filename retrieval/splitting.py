@@ -25,11 +25,12 @@ _WORD = re.compile(rf"[{_CJK}]|[{_UNSPACED}]{{1,4}}[{_MARKS}]{{0,8}}|[^\s{_CJK}{
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How documents become passages."""
+    """How documents are read and become passages."""
 
     words: int = 100  # most words of a passage, >= 1. A longer sentence is cut between words.
     overlap: int = 1  # sentences that a passage repeats from the one before, >= 0, as far as the budget allows
     sentences: str = "rules"  # `rules` for all languages, or the name of an installed spaCy model
+    ocr: str | None = None  # languages of tesseract, such as `eng+deu`, for scanned pages; None leaves these out
 
     def __post_init__(self) -> None:
         whole("words", self.words)

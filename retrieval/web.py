@@ -22,6 +22,8 @@ import httpx
 
 from retrieval.checks import number, web_address, whole
 from retrieval.content import ENCODINGS, Content
+from retrieval.documents import ReadingOptions
+from retrieval.documents.isolation import IsolatedReader
 from retrieval.errors import UserError
 from retrieval.fetching import BoundedTransport
 from retrieval.passage import Passage
@@ -206,6 +208,9 @@ class WebRetriever:
         if pages:
             self._pages = httpx.Client(transport=BoundedTransport(timeout, public=not private), headers=named)
         self._splitting = splitting or Splitting()
+        self._reader = IsolatedReader(
+            ReadingOptions(self._splitting.ocr, pages=per_page)
+        )  # each page with text gives a passage or more
         self._search: Callable[[str, int], list[Hit]]
         if kind == "searxng":
             web_address(rest, "http://127.0.0.1:8888")
@@ -263,7 +268,7 @@ class WebRetriever:
                 path = Path(folder) / f"page{kind}"
                 path.write_bytes(content)
                 finder = sentence_finder(self._splitting.sentences)
-                rows = read_document(path, kind, hit.title or hit.url, self._splitting, finder)
+                rows = read_document(path, kind, hit.title or hit.url, self._splitting, finder, self._reader)
                 kept = list(islice(rows, self._per_page))
         except (httpx.HTTPError, OSError, UserError, ValueError):
             return []

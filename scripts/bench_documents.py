@@ -31,9 +31,10 @@ from pathlib import Path
 import numpy as np
 
 from command import command, progress
-from retrieval.documents import READERS
+from retrieval.documents.isolation import IsolatedReader, is_isolated
 from retrieval.errors import UserError
 from retrieval.readers import read_document
+from retrieval.reports import ReadReport
 from retrieval.sentences import SentenceFinder, sentence_finder
 from retrieval.splitting import Splitting
 
@@ -60,7 +61,7 @@ class FileResult:
     file: str
     outcome: str  # `read`, `refused` with one line, or `crashed`
     detail: str = ""  # the line, or the end of the traceback
-    seconds: float = 0.0  # of reading it twice and cutting it
+    seconds: float = 0.0  # of reading and cutting it
     reference_words: int = 0
     share: float | None = None  # of the reference's words; None without any
     missing: list[str] = field(default_factory=list)
@@ -160,25 +161,25 @@ def convert_word(paths: Sequence[Path], targets: dict[Path, Path], cache: Path) 
         rest = unread[1:]
 
 
-def read_with_ours(path: Path, find: SentenceFinder) -> tuple[list[str], list[str]]:
+def read_with_ours(path: Path, find: SentenceFinder, reader: IsolatedReader) -> tuple[list[str], list[str]]:
     """Return the texts of a file (passages, and each title once) and what the reading report says was skipped."""
     texts: list[str] = []
     titles: dict[str, None] = {}
-    for row in read_document(path, path.suffix.lower(), path.stem, Splitting(overlap=0), find):
+    report = ReadReport()
+    for row in read_document(path, path.suffix.lower(), path.stem, Splitting(overlap=0), find, reader, report):
         texts.append(row.passage.text)
         titles.update(dict.fromkeys(row.passage.title.split(" > ")))
-    document = READERS[path.suffix.lower()](path, path.stem)
-    skipped = [f"{item.what}: {item.why}" for item in document.skipped]
+    skipped = [f"{item.what}: {item.why}" for item in report.skipped]
     return [*texts, *titles], skipped
 
 
-def measure(path: Path, reference: str, find: SentenceFinder) -> FileResult:
+def measure(path: Path, reference: str, find: SentenceFinder, reader: IsolatedReader) -> FileResult:
     """Read a file and compare its words with those of the reference. A refused file holds none of them."""
     result = FileResult(path.name, "read")
     texts: list[str] = []
     start = time.perf_counter()
     try:
-        texts, result.skipped = read_with_ours(path, find)
+        texts, result.skipped = read_with_ours(path, find, reader)
     except UserError as error:
         result.outcome, result.detail = "refused", str(error).removeprefix(f"{path}: ")
     except Exception:  # a crash is a result here
@@ -238,18 +239,18 @@ def main() -> int:
     if options.fetch:
         options.sdists.mkdir(parents=True, exist_ok=True)
         fetch_distributions(options.sdists)
-    find = sentence_finder()
+    find, reader = sentence_finder(), IsolatedReader()
     rows: list[FileResult] = []
     for kind in options.kinds:
         if options.files is not None:
             paths = sorted(path for path in options.files.rglob("*") if path.suffix.lower() in suffixes[kind])
         else:
             paths = extract_files(sorted(options.sdists.glob("*.tar.gz")), cache / "files", suffixes[kind])
-        paths = [path for path in paths if path.suffix.lower() in READERS]
+        paths = [path for path in paths if is_isolated(path.suffix.lower())]
         say(f"{kind}: {len(paths)} files")
         references = reference_texts(paths, cache / "references")
         say(f"{kind}: {len(references)} references")
-        results = [measure(path, references.get(path, ""), find) for path in paths]
+        results = [measure(path, references.get(path, ""), find, reader) for path in paths]
         print_results(kind, results, options.show)
         rows.extend(results)
     if options.json is not None:

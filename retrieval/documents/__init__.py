@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from retrieval.documents.document import Document, Section, Skipped, Table
+from retrieval.documents.document import Document, ReadingOptions, Section, Skipped, Table
 from retrieval.documents.html import read_html
 from retrieval.documents.markdown import read_markdown, read_text
 from retrieval.documents.pdf import read_pdf
 from retrieval.documents.word import read_word
 
-__all__ = ["READERS", "Document", "DocumentReader", "Section", "Skipped", "Table"]
+__all__ = ["READERS", "Document", "DocumentReader", "ReadingOptions", "Section", "Skipped", "Table"]
 
 DocumentReader: TypeAlias = Callable[[Path, str], Document]
 

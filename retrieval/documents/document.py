@@ -26,6 +26,14 @@ CELL_SEPARATOR = " | "
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingOptions:
+    """How documents are read."""
+
+    ocr: str | None = None  # languages of tesseract, such as `eng+deu`, for pages without text; None recognises nothing
+    pages: int | None = None  # pages with text that are wanted from the beginning of a PDF; None reads all
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of a document under one title."""
 

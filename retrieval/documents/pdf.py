@@ -6,15 +6,16 @@ written on a page stand where they are shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retrieval.documents.document import MAX_HEADING, Document, Section, Skipped, check_size
+from retrieval.documents.document import MAX_HEADING, Document, ReadingOptions, Section, Skipped, check_size
 from retrieval.documents.layout import Fragment, Line, build_lines, insert_fragment, reading_order
 from retrieval.documents.line_ends import LineJoiner
+from retrieval.documents.ocr import recognise_page
 from retrieval.documents.pdf_text import Box, FragmentReader, take_notes, turn_box
 from retrieval.errors import UserError, require
 
@@ -26,7 +27,8 @@ _MAX_NAMED = 20  # ranges of pages that are named
 _FEW_LETTERS = 40  # letters of a scanned page that may be a stamp or a page number
 _SCAN = 0.5  # of the area of a page that an image covers
 _TAIL = 2048  # bytes in which the mark of the end of a file stands
-NO_TEXT = "no text; scans need text recognition (OCR)"
+_NO_TEXT = "no text; scans need text recognition (--ocr eng)"
+_HARDLY_TEXT = "hardly any text beside a large image; scans need text recognition (--ocr eng)"
 
 
 @dataclass(slots=True)
@@ -40,14 +42,24 @@ class _Page:
     is_damaged: bool = False
 
 
-def read_pdf(path: Path, name: str) -> Document:
-    """Read the text of the pages, each a section with its number."""
+def read_pdf(
+    path: Path, name: str, options: ReadingOptions | None = None, report_progress: Callable[[], None] | None = None
+) -> Document:
+    """Read the text of the pages, each a section with its number.
+
+    Args:
+        path: the file.
+        name: title of pages without bookmarks.
+        options: which pages are read, and whether scans are.
+        report_progress: is called after each page whose text was recognised, which takes seconds.
+    """
     require("pypdfium2", extra="documents")
     check_size(path)
     with closing(_open(path)) as document:
         try:
             titles = _read_titles(document)
-            pages = list(_read_pages(document, path))
+            reader = _PageReader(document, path, options or ReadingOptions(), report_progress)
+            pages = reader.read()
             skipped = _skipped_parts(document, path)
         except RuntimeError as error:  # of PDFium
             raise _unreadable(path, error) from error
@@ -103,43 +115,66 @@ def _read_titles(document: Any) -> dict[int, str]:
     return titles
 
 
-def _read_pages(document: Any, path: Path) -> Iterator[_Page]:
-    """Read page by page. A damaged page is told as such."""
-    import pypdfium2
+class _PageReader:
+    """Reads the pages of a document one by one."""
 
-    missing = 0
-    for number in range(1, len(document) + 1):
-        try:
-            yield _read_page(document, number)
-        except pypdfium2.PdfiumError:
-            missing += 1
+    def __init__(
+        self, document: Any, path: Path, options: ReadingOptions, report_progress: Callable[[], None] | None
+    ) -> None:
+        self._document, self._path, self._options = document, path, options
+        self._report_progress = report_progress
+
+    def read(self) -> list[_Page]:
+        """Return the pages that are wanted. A damaged one is told as such."""
+        import pypdfium2
+
+        pages: list[_Page] = []
+        missing = with_text = 0
+        for number in range(1, len(self._document) + 1):
+            try:
+                page = self._read_page(number)
+                missing = 0
+            except pypdfium2.PdfiumError:
+                page = _Page(number, is_damaged=True)
+                missing += 1
             if missing > _MAX_MISSING:
-                raise UserError(f"{path}: cannot be read as PDF: it names pages that are not there") from None
-            yield _Page(number, is_damaged=True)
-        else:
-            missing = 0
+                raise UserError(f"{self._path}: cannot be read as PDF: it names pages that are not there")
+            pages.append(page)
+            with_text += bool(page.lines)
+            if with_text == self._options.pages:
+                break
+        return pages
+
+    def _read_page(self, number: int) -> _Page:
+        """Read the text of a page and what is written into its fields and notes."""
+        with closing(self._document[number - 1]) as page:
+            notes, is_changed = take_notes(page)
+            if not is_changed:
+                return self._read_text(page, number, notes)
+        with closing(self._document[number - 1]) as page:
+            return self._read_text(page, number, notes)
+
+    def _read_text(self, page: Any, number: int, notes: Sequence[tuple[str, Box]]) -> _Page:
+        with closing(page.get_textpage()) as textpage:
+            reader = FragmentReader(textpage)
+            fragments = reader.read()
+        ordered = reading_order(fragments)
+        for text, box in notes:
+            insert_fragment(ordered, Fragment(text, *turn_box(box, reader.turns)))
+        lines = build_lines(ordered)
+        letters = _count_letters(lines)
+        is_scan = letters < _FEW_LETTERS and _is_scan(page, letters)
+        if is_scan and self._options.ocr is not None:
+            recognised = recognise_page(page, self._options.ocr)
+            if self._report_progress is not None:
+                self._report_progress()
+            if _count_letters(recognised) > letters:
+                return _Page(number, recognised)
+        return _Page(number, lines, is_scan, reader.unmapped)
 
 
-def _read_page(document: Any, number: int) -> _Page:
-    """Read the text of a page and what is written into its fields and notes."""
-    with closing(document[number - 1]) as page:
-        notes, is_changed = take_notes(page)
-        if not is_changed:
-            return _page_of(page, number, notes)
-    with closing(document[number - 1]) as page:
-        return _page_of(page, number, notes)
-
-
-def _page_of(page: Any, number: int, notes: Sequence[tuple[str, Box]]) -> _Page:
-    with closing(page.get_textpage()) as textpage:
-        reader = FragmentReader(textpage)
-        fragments = reader.read()
-    ordered = reading_order(fragments)
-    for text, box in notes:
-        insert_fragment(ordered, Fragment(text, *turn_box(box, reader.turns)))
-    letters = sum(len(fragment.text) for fragment in ordered)
-    is_scan = letters < _FEW_LETTERS and _is_scan(page, letters)
-    return _Page(number, build_lines(ordered), is_scan, reader.unmapped)
+def _count_letters(lines: Sequence[Line]) -> int:
+    return sum(len(line.text) for line in lines)
 
 
 def _is_scan(page: Any, letters: int) -> bool:
@@ -177,11 +212,9 @@ def _skipped_pages(pages: Sequence[_Page]) -> list[Skipped]:
         if page.is_damaged:
             reasons.setdefault("damaged", []).append(page.number)
         elif page.is_scan and not page.lines:
-            reasons.setdefault(NO_TEXT, []).append(page.number)
+            reasons.setdefault(_NO_TEXT, []).append(page.number)
         elif page.is_scan:
-            reasons.setdefault("hardly any text beside a large image; scans need text recognition (OCR)", []).append(
-                page.number
-            )
+            reasons.setdefault(_HARDLY_TEXT, []).append(page.number)
         if page.unmapped:
             reasons.setdefault("characters of a font that does not say which letters they are", []).append(page.number)
     return [Skipped(_name_pages(numbers), reason) for reason, numbers in reasons.items()]

@@ -31,14 +31,14 @@ def pdf(*contents: str, page: str = "", catalog: str = "", more: tuple[str, ...]
         objects.append(f"<< /Type /Page /Parent 2 0 R {place} {page} >>")
         objects.append(f"<< /Length {len(content.encode('cp1252'))} >>\nstream\n{content}\nendstream")
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
-    written, places = b"%PDF-1.4\n", []
+    written, places = bytearray(b"%PDF-1.4\n"), []
     for number, body in enumerate(objects, 1):
         places.append(len(written))
         written += f"{number} 0 obj\n{body}\nendobj\n".encode("cp1252")
     table = "".join(f"{place:010} 00000 n \n" for place in places)
     size = len(objects) + 1
     end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer << /Size {size} /Root 1 0 R >>\n"
-    return written + f"{end}startxref\n{len(written)}\n%%EOF".encode()
+    return bytes(written) + f"{end}startxref\n{len(written)}\n%%EOF".encode()
 
 
 def drawn(x: float, y: float, text: str, size: int = 10) -> str:
