@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.errors import UserError
+from retrieval.reading import read_json
 
 # What `torch.cpu.get_capabilities()` calls the instructions that multiply matrices in 16 bits.
 _INSTRUCTIONS = {
@@ -45,12 +46,82 @@ def load(kind: str, source: str | Path, *, trust_remote_code: bool = False, **se
     """What a checkpoint holds, by an auto class of transformers such as `AutoTokenizer`."""
     import transformers
 
+    check_config(source)
     try:
         return getattr(transformers, kind).from_pretrained(source, trust_remote_code=trust_remote_code, **settings)
     except Exception as error:
         if wants_own_code(error):
             raise own_code_refused(source) from error
-        raise
+        # A family that does not know an attention says so by a KeyError, and its caller asks for another one.
+        unknown_attention = isinstance(error, KeyError) and "attn_implementation" in settings
+        if unknown_attention or isinstance(error, UserError | OSError | ValueError | ImportError):
+            raise
+        raise unusable(source, error) from error
+
+
+def unusable(source: str | Path, error: Exception) -> UserError:
+    """Return what to say of a checkpoint whose files transformers cannot use, whatever it raised."""
+    said = " ".join(str(error).split())[:300]
+    return UserError(
+        f"{source} cannot be loaded ({type(error).__name__}: {said}); its config.json or another file is wrong: copy or"
+        " download the checkpoint again"
+    )
+
+
+_COUNTS = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"),
+    *("max_position_embeddings", "n_embd", "n_head", "n_layer", "n_positions", "d_model", "num_heads", "num_layers"),
+)
+_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta", "initializer_range")
+_MOST = 2**31
+
+
+def check_config(source: str | Path) -> None:
+    """Refuse a checkpoint's `config.json` with values that no model has, naming the field.
+
+    Transformers takes them in, and fails later in many ways: it divides by 0, or fills the memory.
+
+    Raises:
+        UserError: the file is no JSON object, or a value is of the wrong type or size.
+    """
+    path = Path(source) / "config.json"
+    if not path.is_file():
+        return
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise UserError(f"{path} holds no object; copy or download the checkpoint again")
+    tables = [("", config)]
+    if "text_config" in config and config["text_config"] is not None:
+        if not isinstance(config["text_config"], dict):
+            raise UserError(f"{path}: text_config={config['text_config']!r:.60} is no object")
+        tables.append(("text_config.", config["text_config"]))
+    for prefix, table in tables:
+        for name in _COUNTS:
+            value = table.get(name)
+            is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST
+            # Some families have a list, a number a layer; transformers checks it.
+            if value is not None and not isinstance(value, list) and not is_count:
+                raise UserError(f"{path}: {prefix}{name}={value!r:.60}; a whole number from 1 is needed")
+        for name in _NUMBERS:
+            value = table.get(name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+            if value is not None and not is_number:
+                raise UserError(f"{path}: {prefix}{name}={value!r:.60}; a finite number from 0 is needed")
+
+
+def quantisation(source: str | Path) -> str | None:
+    """Return the kind of quantisation that a checkpoint was saved with, such as `gptq`; None for plain weights."""
+    path = Path(source) / "config.json"
+    config = read_json(path) if path.is_file() else None
+    if not isinstance(config, dict):
+        return None
+    text = config.get("text_config")
+    for table in (config, text if isinstance(text, dict) else {}):
+        for name in ("quantization_config", "compression_config"):
+            if settings := table.get(name):
+                kind = settings.get("quant_method") if isinstance(settings, dict) else None
+                return str(kind or "an unnamed method")[:60]
+    return None
 
 
 def load_adapter(model: Any, directory: str | Path, **settings: Any) -> Any:

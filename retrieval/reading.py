@@ -36,6 +36,8 @@ def user_path(path: str | Path) -> Path:
         found.stat()
     except (FileNotFoundError, NotADirectoryError):
         pass
+    except UnicodeEncodeError as error:
+        raise UserError(f"this locale ({error.encoding}) cannot name {str(path)!r:.120}; set PYTHONUTF8=1") from error
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: `~nobody`
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"no usable path {str(path)!r:.120}: {reason}; give another") from error

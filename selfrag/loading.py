@@ -42,6 +42,27 @@ def resolve_model(name_or_path: str | Path) -> Path:
     return _snapshot(name, name, ", or give a directory")
 
 
+def resolve_base(name_or_path: str | Path) -> Path:
+    """Return the directory of a checkpoint that is trained further, or that an adapter is put into.
+
+    Raises:
+        UserError: as `resolve_model`, or its weights are quantised.
+    """
+    path = resolve_model(name_or_path)
+    check_base(path)
+    return path
+
+
+def check_base(path: Path) -> None:
+    """Refuse a checkpoint with quantised weights: neither full training nor merging can change them."""
+    kind = pretrained.quantisation(path)
+    if kind is not None:
+        raise UserError(
+            f"{path} is quantised ({kind}), and such weights cannot be trained or merged into; give the unquantised"
+            " base that it was made from, which `train adapter --set training.quantize=nf4` packs into 4 bits"
+        )
+
+
 def resolve_adapter(name_or_path: str | Path) -> Path:
     """Directory of a LoRA adapter: a local one, or one on the hub, which may be a folder of a repository.
 

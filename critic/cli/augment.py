@@ -19,6 +19,7 @@ from critic.mixture import Part, Reading, Tally, write_mixture
 from critic.pairs import open_dataset
 from retrieval.atomic import write_text
 from retrieval.errors import UserError
+from selfrag.cli.options import quiet
 
 if TYPE_CHECKING:
     from critic.pairs import Source
@@ -152,6 +153,7 @@ def augment(
     dry_run: Annotated[bool, _WORK("--dry-run", help="Check the input and print the estimate; write nothing.")] = False,
 ) -> None:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
+    quiet()
     shares: dict[str, Any] = {"keep_unretrieved": keep_unretrieved, "irrelevant": irrelevant}
     given: dict[str, Any] = {"passages": passages, "initial": initial, "first": first, "shown": shown, "query": query}
     options = replace(

@@ -12,7 +12,7 @@ import typer
 
 from critic.cases import GROUPS
 from retrieval.errors import UserError
-from selfrag.cli.options import show_markdown
+from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.train import PrintConfig, Settings, check_processes, given, launch
 
 _SIZE = functools.partial(typer.Option, rich_help_panel="What is learned")
@@ -56,8 +56,9 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the estimate and stop.")] = False,
 ) -> None:
     """Fine-tune a critic. Stopped or killed, the same command continues."""
+    quiet()
     from critic.student.training import CRITIC, CriticConfig, planned, train_critic
-    from selfrag.loading import resolve_model
+    from selfrag.loading import resolve_base
     from selfrag.training.recipes import read_recipe
 
     none: dict[str, int | str] = dict.fromkeys(GROUPS, 0)
@@ -90,7 +91,7 @@ def train(
         typer.echo(chosen.text())
         return
     check_processes(chosen, options := given(ctx))
-    directory = resolve_model(base)
+    directory = resolve_base(base)
     if dry_run:
         from selfrag.training.estimate import summary
 
@@ -147,6 +148,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
 ) -> None:
     """Accuracy, macro-F1, calibration and confusion for every group, beside baselines and the paper's figures."""
+    quiet()
     from critic.evaluation import Subjects, report, run_evaluation
 
     subjects = Subjects(critic, base, train, engine, generator)

@@ -59,7 +59,7 @@ def intrinsic(
     """Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more."""
     from retrieval.readers import read_files
     from selfrag.intrinsics.catalog import PUBLISHED, catalog, codec_of, dialects, find, listed
-    from selfrag.intrinsics.contract import DIALECT
+    from selfrag.intrinsics.contract import DIALECT, Code
     from selfrag.intrinsics.model_library import EXECUTIONS, split_name
     from selfrag.intrinsics.state import Message, read_conversation, read_passages
 
@@ -94,6 +94,9 @@ def intrinsic(
     adapters = None if adapter is None else {} if adapter == "none" else {kind.name: adapter}
     with _library(model, engine, endpoint, adapters, dialect) as library:
         result = library.get(kind, execution)(state)
+    for note in result.diagnostics:
+        if note.code is Code.FAILED and note.site is None:
+            raise UserError(f"{kind.name}: no result: {note.message}")
     if as_json:
         sys.stdout.write(whole(json.dumps(result.as_dict(), ensure_ascii=False)) + "\n")
         return

@@ -109,7 +109,15 @@ def _received(argv: Sequence[str]) -> list[str]:
     for option, value in pairwise(argv):
         if not value and option.startswith("-") and option != "--":
             raise UserError(f"{option} is empty; give a value, or leave the option out")
-    return list(argv)
+    return [_typed(argument) for argument in argv]
+
+
+def _typed(argument: str) -> str:
+    """Return an argument with its letters, where Python has read its UTF-8 as the bytes of another locale."""
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeError:  # no UTF-8, or already letters that the locale does not have
+        return argument
 
 
 def _refused(program: str, error: OSError) -> int:
@@ -181,6 +189,10 @@ def _checked(name: str, value: Any) -> Any:
     elif isinstance(value, Path):
         if str(value) != whole(str(value)):
             raise UserError(f"{shown(value)} is no name in UTF-8; rename it")
+        try:
+            os.fsencode(value)
+        except UnicodeEncodeError as error:
+            raise UserError(f"this locale ({error.encoding}) cannot name {shown(value)}; set PYTHONUTF8=1") from error
         _place(str(value))
         if name in _WRITTEN:
             _writable(value)
@@ -207,6 +219,8 @@ def _place(text: str) -> None:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UserError(f"{shown(text)} is a link that leads to itself; name what it should lead to") from error
+        return
+    except UnicodeEncodeError:  # no name of a file in this locale
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UserError(f"{shown(text)} is neither a file nor a folder; name one of them")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from selfrag.cli.options import quiet
 from selfrag.cli.running import Commands
 from selfrag.errors import UserError
 
@@ -46,6 +47,10 @@ Processes = Annotated[
 ]
 Adapter = Annotated[Path, typer.Argument(help="folder of the adapter that `selfrag train adapter` wrote")]
 MergedOut = Annotated[Path, typer.Option("--out", "-o", help="new or empty folder of the checkpoint")]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"],
+    typer.Option(help="number format of the checkpoint; auto is that of the base"),
+]
 Epochs = Annotated[int | None, typer.Option(min=1, help="epochs; by default the recipe's")]
 Steps = Annotated[int | None, typer.Option(min=1, help="most optimizer steps")]
 Rate = Annotated[float | None, typer.Option("--lr", min=0.0, help="peak learning rate; by default the recipe's")]
@@ -153,7 +158,9 @@ def adapter(
     if data is None:
         raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
     from selfrag.intrinsics.contract import DIALECT
-    from selfrag.loading import resolve_model
+
+    quiet()
+    from selfrag.loading import resolve_base
     from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, base_name, run
     from selfrag.training.recipes import read_recipe
 
@@ -164,7 +171,7 @@ def adapter(
     job = AdapterJob(
         name,
         data,
-        resolve_model(base),
+        resolve_base(base),
         out,
         chosen.config,
         chosen.table("rows"),
@@ -207,12 +214,14 @@ def generator(
 
 
 @app.command()
-def merge(adapter: Adapter, base: Base, out: MergedOut) -> None:
+def merge(adapter: Adapter, base: Base, out: MergedOut, dtype: Dtype = "auto") -> None:
     """Put a trained adapter into its base: a checkpoint that every engine loads."""
-    from selfrag.loading import resolve_model
+    quiet()
+    from selfrag.loading import resolve_base
     from selfrag.training import export
 
-    typer.echo(f"{export.merge(resolve_model(base), adapter, out)}: a checkpoint; try selfrag ask --model {out}")
+    made = export.merge(resolve_base(base), adapter, out, dtype=dtype)
+    typer.echo(f"{made}: a checkpoint; try selfrag ask --model {out}")
 
 
 @app.command()
@@ -247,7 +256,8 @@ def _changed(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
 
 def _train(method: str, rows: Path, base: str, out: Path, start: Path | None, options: Mapping[str, Any]) -> None:
     """Train on rows with reflection tokens; `options` are those of the command."""
-    from selfrag.loading import resolve_model
+    quiet()
+    from selfrag.loading import resolve_base
     from selfrag.training.job import Job, run
     from selfrag.training.recipes import read_recipe
 
@@ -261,7 +271,7 @@ def _train(method: str, rows: Path, base: str, out: Path, start: Path | None, op
         typer.echo(recipe.text())
         return
     check_processes(recipe, options)
-    job = Job(rows, resolve_model(base), out, config, recipe.scale, recipe.name, start, "--leave-long" in options)
+    job = Job(rows, resolve_base(base), out, config, recipe.scale, recipe.name, start, "--leave-long" in options)
     if "--dry-run" in options:
         typer.echo(_dry_run(job, options.get("--processes", 1)))
         return

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.table import Column
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -86,7 +88,8 @@ class Terminal:
         for table in tables(self.comparison):
             *wider, narrow = (_shown(table, columns, self.comparison.reference) for columns in (WIDE, USUAL, NARROW))
             fitting = (one for one in wider if Measurement.get(console, unbounded, one).maximum <= options.max_width)
-            yield next(fitting, narrow)
+            shown = next(fitting, None)
+            yield from [shown] if shown is not None else _pieces(narrow, console, options)
             yield from (_plain(note, "dim") for note in table.notes)
 
 
@@ -105,6 +108,35 @@ def _shown(table: Table, columns: Sequence[str], reference: str | None) -> RichT
     for name, *figures in rows:
         shown.add_row(_plain(name), *(_plain(figure.replace(" [", "\n[")) for figure in figures))
     return shown
+
+
+_NAME = 12
+"""Characters that the column of names keeps at least; longer names are folded."""
+
+
+def _pieces(table: RichTable, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
+    """Cut a table that is too wide between its columns; each piece begins with the names."""
+    from rich.measure import Measurement
+
+    names, *figures = table.columns
+    widths = [Measurement.get(console, options, _piece(table, [column])).maximum for column in figures]
+    kept: list[Column] = []
+    room = options.max_width - _NAME
+    for column, width in zip(figures, widths, strict=True):
+        if kept and width > room:
+            yield _piece(table, [names, *kept])
+            kept, room = [], options.max_width - _NAME
+        kept.append(column)
+        room -= width
+    yield _piece(table, [names, *kept])
+
+
+def _piece(table: RichTable, columns: Sequence[Column]) -> RichTable:
+    """Return the table with some of its columns."""
+    piece = copy(table)
+    piece.columns = [replace(column, _index=index) for index, column in enumerate(columns)]
+    piece.title = table.title if columns[0] is table.columns[0] else None
+    return piece
 
 
 def _plain(text: str, style: str = "") -> Text:

@@ -26,9 +26,10 @@ from pathlib import Path
 
 import torch
 
-from retrieval.pretrained import load, quiet
+from retrieval.pretrained import load, quiet, unusable
 from retrieval.progress import duration
 from selfrag.errors import UserError
+from selfrag.loading import check_base
 from selfrag.training.model import DTYPES, Trainee, chosen_precision
 from selfrag.training.packing import Pack, Step, pack, split
 from selfrag.training.rows import MASKED
@@ -366,12 +367,15 @@ def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:
     from transformers import AutoModelForCausalLM
     from transformers.pytorch_utils import Conv1D
 
+    check_base(base_dir)
     try:
         settings = load("AutoConfig", base_dir)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(settings, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model: {error}") from error
+    except Exception as error:  # of torch, for sizes that make no sense
+        raise unusable(base_dir, error) from error
     inputs, outputs = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     tied = bool(getattr(settings, "tie_word_embeddings", False))
     vocabulary = inputs.numel() if tied else inputs.numel() + outputs.numel()

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from retrieval.atomic import check_room, new_directory
-from retrieval.pretrained import load, load_adapter
+from retrieval.pretrained import load, load_adapter, saved_format
 from retrieval.reading import read_json
 from selfrag.errors import UserError
+from selfrag.loading import check_base
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import STORED, Vocabulary
 from selfrag.training.expansion import expand
@@ -38,6 +39,7 @@ def published(out_dir: Path) -> Iterator[Path]:
         yield working
 
 
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 WEIGHTS = "adapter_model.safetensors"
 REFLECTION = "reflection.json"
 """What PEFT's own config cannot say: which token has which row."""
@@ -109,20 +111,28 @@ def save_checkpoint(trainee: Trainee, out_dir: Path, state: Mapping[str, Any] | 
     return _save(model, trainee.tokenizer, out_dir)
 
 
-def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
+def merge(base_dir: Path, adapter_dir: Path, out_dir: Path, *, dtype: str = "auto") -> Path:
     """Expand a base model, merge an adapter that was trained on it, and write a plain checkpoint to `out_dir`.
 
-    `out_dir` must not exist, or be empty. It appears complete or not at all, and is returned.
+    Args:
+        base_dir: the unquantised base, also of an adapter that was trained on it in 4 bits.
+        adapter_dir: the adapter.
+        out_dir: must not exist, or be empty. It appears complete or not at all, and is returned.
+        dtype: number format of the result: `float32`, `bfloat16`, `float16`, or `auto` for that of the base.
 
     Raises:
-        UserError: a directory is not what it should be, or base and adapter do not belong together.
+        UserError: a directory is not what it should be, base and adapter do not belong together, or the base is
+            quantised.
     """
+    check_base(base_dir)
     expected = _read_reflection(adapter_dir)
-    # The base may be in float32, the result is in bf16.
-    check_room(out_dir, sum(file.stat().st_size for file in base_dir.glob("*.safetensors")) // 2)
+    saved = saved_format(base_dir) or "bfloat16"
+    written = saved if dtype == "auto" else dtype
+    size = sum(file.stat().st_size for file in base_dir.glob("*.safetensors"))
+    check_room(out_dir, size * _BYTES[written] // _BYTES[saved])
     try:
         tokenizer = load("AutoTokenizer", base_dir)
-        model = load("AutoModelForCausalLM", base_dir, dtype=torch.bfloat16)
+        model = load("AutoModelForCausalLM", base_dir, dtype=getattr(torch, written))
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
     expansion = expand(model, tokenizer)

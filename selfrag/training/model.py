@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from retrieval.pretrained import fast_format, load, quiet
 from selfrag.errors import UserError, require
+from selfrag.loading import check_base
 from selfrag.training.expansion import Expansion, expand, unexpanded
 from selfrag.training.lora import Fused, TokenRows, fuse, replaceable, token_ids
 from selfrag.training.packing import PACKED, Pack, apart, isolates, register_attention
@@ -244,6 +245,7 @@ def load_trainee(
         raise UserError("token_rows, last_layers and invocation are for LoRA; method 'full' trains everything")
     if plain and reach.invocation:
         raise UserError("an activated LoRA is trained by the loop for one process; take a recipe without [scale]")
+    check_base(base_dir)
     register_attention()
     more = _quantized(quantize, dtype) | ({} if layers is None else {"num_hidden_layers": layers})
     try:

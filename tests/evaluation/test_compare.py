@@ -17,8 +17,9 @@ from scripted_run import FILE, Slow, data_file, job, reply
 
 from retrieval.errors import UserError
 from selfrag.cli.main import main
-from selfrag.evaluation.comparison import average, bootstrap, compare, read_run, read_runs
+from selfrag.evaluation.comparison import Comparison, Row, Table, average, bootstrap, compare, read_run, read_runs
 from selfrag.evaluation.exporting import higher_is_better
+from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import METRICS
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import Terminal, csv_text, markdown
@@ -210,3 +211,15 @@ def test_lm_eval_shows_the_results(folder: Path, capsys: Any) -> None:
     better = results["higher_is_better"]["a_b"]
     assert (better["contains"], better["retrieval_rate"], higher_is_better("option_unread")) == (True, None, False)
     assert "0.3333" in utils.make_table(results)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_a_table_that_is_too_wide_is_cut_between_columns_and_never_inside_an_interval(width: int) -> None:
+    estimate = Estimate(0.5, 0.0, 1.0, 3)
+    metrics = ("str_em", "citation_precision", "citation_recall (true)", "citation_precision (true)")
+    row = Row("selfrag-adaptive", dict.fromkeys(metrics, estimate), {}, 0.1, 0)
+    console = Console(width=width, file=io.StringIO())
+    console.print(Terminal(Comparison(None, (Table("f", "long", metrics, 3, (row,)),), None)))
+    lines = console.file.getvalue().splitlines()
+    assert sum(line.count("[0.0, 100.0]") for line in lines) == len(metrics)
+    assert max(map(len, lines)) <= width

@@ -11,6 +11,7 @@ from families import save_base
 from safetensors.torch import load_file, save_file
 from trained import config, train, write
 
+from retrieval.pretrained import saved_format
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS, Role
 from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record
@@ -29,7 +30,7 @@ def exported(request, tmp_path_factory):
     base = save_base(home / "base", request.param)
     trainee = train(write(home / "rows.jsonl"), base, home / "run", config(learning_rate=5e-3))
     adapter = save_adapter(trainee, home / "adapter")
-    return base, trainee, adapter, merge(base, adapter, home / "merged")
+    return base, trainee, adapter, merge(base, adapter, home / "merged", dtype="bfloat16")
 
 
 @pytest.fixture
@@ -172,3 +173,13 @@ def test_a_missing_file_and_one_of_another_kind_are_no_gguf(tmp_path):
     with pytest.raises(UserError, match="is not a GGUF file"):
         convert(tmp_path / "page.gguf", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [("auto", torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)]
+)
+def test_a_merged_checkpoint_keeps_the_number_format_of_its_base(exported, tmp_path, dtype, expected):
+    base, _, adapter, _ = exported
+    assert saved_format(base) == "float32"
+    merge(base, adapter, tmp_path / "merged", dtype=dtype)
+    assert {tensor.dtype for tensor in load_file(tmp_path / "merged" / "model.safetensors").values()} == {expected}

@@ -1,0 +1,97 @@
+"""Files of checkpoints that are damaged, hostile or quantised: one line that names the file and the field."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfrag.cli.main import main
+from selfrag.errors import UserError
+from selfrag.loading import check_base
+
+ROW = '{"id": "1", "source": "own", "instruction": "Q?", "target": [{"token": "[No Retrieval]"}, {"text": "A."}]}\n'
+
+
+@pytest.fixture
+def checkpoint(tiny_llama: Path, tmp_path: Path) -> Path:
+    shutil.copytree(tiny_llama, tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+def change(checkpoint: Path, **fields: Any) -> None:
+    file = checkpoint / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+WRONG: list[dict[str, Any]] = [
+    *({"num_attention_heads": value} for value in (0, 1.5, True, 10**30, {})),
+    *({"num_hidden_layers": "two"}, {"rms_norm_eps": "x"}, {"vocab_size": 0}, {"max_position_embeddings": -5}),
+    *({name: 7} for name in ("hidden_act", "rope_parameters", "layer_types", "architectures")),
+    *({name: {"a": {"b": [1]}} for name in ("dtype", "text_config")}, {"pad_token_id": 10**6}),
+]
+
+
+@pytest.mark.parametrize("fields", WRONG, ids=str)
+def test_a_config_with_a_wrong_value_is_one_line(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(ROW)
+    change(checkpoint, **fields)
+    ask = ["ask", "Q?", "--model", str(checkpoint), "--engine", "transformers", "--mode", "never", "--segments", "1"]
+    dry = ["train", "generator", str(tmp_path / "rows.jsonl"), "--base", str(checkpoint), "-o", "out", "--dry-run"]
+    for command in (ask, ["doctor", str(checkpoint)], dry):
+        code = main(command)
+        out, err = capsys.readouterr()
+        assert code in (0, 1, 2)  # what a family does not read may hold anything
+        assert err.count("\n") == (code == 2), err
+        name = next(iter(fields))
+        if name.endswith(("_heads", "_layers", "_eps", "_size", "_embeddings")):
+            assert code != 0
+            assert f"config.json: {name}=" in out + err
+
+
+@pytest.mark.parametrize(
+    "method", ["bitsandbytes", "gptq", "awq", "fp8", "compressed-tensors", "mxfp4", "torchao", None]
+)
+def test_a_quantised_base_is_refused_before_anything_loads(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str | None
+) -> None:
+    change(checkpoint, quantization_config={"quant_method": method, "bits": 4})
+    base = ["--base", str(checkpoint), "-o", str(tmp_path / "out")]
+    for command in (
+        ["train", "adapter", "rows.jsonl", *base],
+        ["train", "generator", "rows.jsonl", *base],
+        ["train", "merge", "adapter", *base],
+    ):
+        assert main(command) == 2
+        err = capsys.readouterr().err
+        assert f"is quantised ({method or 'an unnamed method'})" in err
+        assert "give the unquantised base" in err
+        assert err.count("\n") == 1
+    with pytest.raises(UserError, match="is quantised"):
+        check_base(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ask", "Wer schrieb Müßiggang?", "--index", "nowhere"], "nowhere"),
+        (["ask", "Q?", "--model", "Größe"], "set PYTHONUTF8=1"),
+        (["doctor", "Größe"], "set PYTHONUTF8=1"),
+        (["ask", "Q?", "--trace", "Größe.json"], "can't encode"),
+    ],
+)
+def test_letters_that_the_locale_does_not_have_are_no_traceback(arguments: list[str], said: str) -> None:
+    environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
+    code = "import sys; from selfrag.cli.main import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True, check=False)
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in (1, 2)
+    assert said.encode() in done.stdout + done.stderr
