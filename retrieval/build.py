@@ -92,7 +92,8 @@ def build_index(
         vectors: files of vectors to take in place of encoding; see `index_passages`.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
-        report: is filled with what was read and what was left out.
+        report: is filled with what was read and what was left out. It stays empty where the files need not be read
+            again, since they are as they were at an earlier call that left out nothing.
         skip_unreadable: leave out files that cannot be read, and list them in the report.
 
     Raises:
@@ -175,6 +176,8 @@ def index_passages(
             corpus = _draft_corpus(passages, building, inputs)
             if files is not None:
                 records = read_file_table(building / FILES, len(corpus))
+                if not files.is_complete:  # the next build reads the files again, and reports again
+                    inputs = ""
             plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
             words = language_of(language or "auto", corpus)
             plan = replace(plan, kind=kind or "auto", language=words, analyzer=ANALYZER)

@@ -64,6 +64,11 @@ class FileRows:
         values = repr((stated, reading_of(self._splitting))).encode()
         return hashlib.blake2b(values, digest_size=16).hexdigest()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing in the files had to be left out, once the rows were taken."""
+        return not self._report.unreadable and not self._report.skipped
+
     def __iter__(self) -> Iterator[Row]:
         files = []
         for file in self._files:
@@ -112,7 +117,9 @@ def readers_version() -> str:
     """
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
-    for file in (*sorted((here / "documents").glob("*.py")), here / "tables.py", here / "splitting.py"):
+    modules = sorted((here / "documents").glob("*.py"))
+    modules += [here / name for name in ("tables.py", "splitting.py", "sentences.py")]
+    for file in modules:
         digest.update(file.read_bytes())
     for name in _LIBRARIES:
         try:

@@ -23,11 +23,12 @@ from retrieval.index import CORPUS, IndexManifest, load_manifest
 from retrieval.milvus import FORM, Collection, add_to_collection, is_milvus, push_index, remove_from_collection
 from retrieval.published import export_index
 from retrieval.readers import read_files
+from retrieval.reports import ReadReport
 from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting
 from retrieval.sync import SyncReport, add_files, index_splitting, remove_files, sync_index
 from retrieval.words import ANALYZER
-from selfrag.cli.running import Commands
+from selfrag.cli.running import UNREADABLE, Commands
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.errors import UserError
 from selfrag.loading import DEMO, index_directory, index_encoder, load_index, resolve_encoder
@@ -139,8 +140,14 @@ def build(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Number of Ray actors.")] = 1,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs per Ray actor.")] = 0,
+    skip_unreadable: SkipOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Build an index. Interrupted, it continues where it stopped when the same command is run again."""
+    """Build an index. Interrupted, it continues where it stopped when the same command is run again.
+
+    With --skip-unreadable the exit code is 3 if a file was left out.
+    """
+    report = ReadReport()
     splitting = _splitting(words, overlap, sentences)
     name = encoder or DEMO
     loaded = load_encoder(resolve_encoder(name), device=device if ray is None else "cpu", precision=precision)
@@ -159,8 +166,32 @@ def build(
             language=language,
             vectors=None if vectors is None else _matching(vectors),
             batch_size=batch_size,
+            report=report,
+            skip_unreadable=skip_unreadable,
         )
-    typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {loaded.card.name}")
+    passages = len(retriever.corpus)
+    if as_json:
+        read = report.as_dict() if report.files else None
+        built = {"index": str(out), "passages": passages, "encoder": loaded.card.name, "read": read}
+        typer.echo(whole(json.dumps(built, ensure_ascii=False)))
+    else:
+        _print_report(report)
+        typer.echo(f"{passages} passages in {out}, encoded by {loaded.card.name}")
+    _exit_if_unreadable(report)
+
+
+def _print_report(report: ReadReport) -> None:
+    """Print on stderr what was read from files, and what was left out."""
+    if not report.files:
+        typer.echo("the files have not changed and were not read again", err=True)
+        return
+    for line in report.lines():
+        typer.echo(printable(line), err=True)
+
+
+def _exit_if_unreadable(report: ReadReport) -> None:
+    if report.unreadable:
+        raise typer.Exit(UNREADABLE)
 
 
 def _open_encoder(name: str, device: str, precision: str) -> Encoder:
@@ -205,26 +236,42 @@ def add(
     words: ChangeWordsOption = None,
     overlap: ChangeOverlapOption = None,
     sentences: ChangeSentencesOption = None,
+    skip_unreadable: SkipOption = False,
     batch_size: BatchOption = 64,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
+    as_json: JsonOption = False,
 ) -> None:
     """Add files to an index. A file that is in it and has changed is replaced.
 
-    Interrupted, it continues where it stopped when the same command is run again.
+    Interrupted, it continues where it stopped when the same command is run again. With --skip-unreadable the exit code
+    is 3 if a file was left out.
     """
     if is_milvus(directory):
         cut_as = _changed_splitting(_DEFAULT, words, overlap, sentences)
         source = index_encoder(directory, encoder)
         loaded = None if source is None else load_encoder(source, device=device, precision=precision)
-        added = add_to_collection(directory, read_files(files, cut_as), encoder=loaded, batch_size=batch_size)
-        typer.echo(f"{added} passages added to {directory}")
+        read = ReadReport()
+        rows = read_files(files, cut_as, report=read, skip_unreadable=skip_unreadable)
+        added = add_to_collection(directory, rows, encoder=loaded, batch_size=batch_size)
+        if as_json:
+            typer.echo(whole(json.dumps({"passages_added": added, "read": read.as_dict()}, ensure_ascii=False)))
+        else:
+            _print_report(read)
+            typer.echo(f"{added} passages added to {directory}")
+        _exit_if_unreadable(read)
         return
     splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences)
     opened = _LazyEncoder(directory, encoder, device, precision)
-    report = add_files(directory, files, encoder=opened, splitting=splitting, batch_size=batch_size)
-    removed = f", {report.passages_removed} removed" if report.passages_removed else ""
-    typer.echo(f"{report.passages_added} passages added to {directory}{removed}")
+    options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
+    report = add_files(directory, files, encoder=opened, splitting=splitting, **options)
+    if as_json:
+        typer.echo(whole(json.dumps(report.as_dict(), ensure_ascii=False)))
+    else:
+        _print_report(report.read)
+        removed = f", {report.passages_removed} removed" if report.passages_removed else ""
+        typer.echo(f"{report.passages_added} passages added to {directory}{removed}")
+    _exit_if_unreadable(report.read)
 
 
 @app.command()
@@ -251,7 +298,9 @@ def sync(
     splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences)
     opened = _LazyEncoder(directory, encoder, device, precision)
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
-    _print_sync(sync_index(directory, files, encoder=opened, splitting=splitting, **options), as_json)
+    report = sync_index(directory, files, encoder=opened, splitting=splitting, **options)
+    _print_sync(report, as_json)
+    _exit_if_unreadable(report.read)
 
 
 _LISTED = 20  # files of a kind that a sync names on the terminal

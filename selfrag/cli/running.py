@@ -31,6 +31,8 @@ from selfrag.plugins import names
 from selfrag.untrusted import printable, whole
 
 USER_ERROR = 2
+UNREADABLE = 3
+"""The command did its work, but left out files that cannot be read, as `--skip-unreadable` asks for."""
 INTERRUPTED = 130
 UNREAD = 141
 """As of a program that SIGPIPE ends."""

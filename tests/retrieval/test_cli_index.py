@@ -1,7 +1,9 @@
 """The commands `selfrag index ..`, driven as a user drives them."""
 
 import json
+import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,29 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_a_command(files, tiny
     assert out == ""
     assert err.count("\n") == 1
     assert not {"\x1b", "\x07"} & set(err)
+
+
+def test_d16_a_build_goes_on_past_unreadable_files_and_says_so(files, tiny_bert) -> None:
+    """A second build reads the files again, as something was left out; without the option it fails."""
+    Path("scan.pdf").write_bytes(b"no PDF")
+    build = ["build", *files, "scan.pdf", "-o", "index", "--encoder", tiny_bert]
+    for _ in range(2):
+        done = run(*build, "--skip-unreadable", "--json")
+        assert done.exit_code == 3
+        read = json.loads(done.stdout)["read"]
+        assert (read["files"], [file["file"] for file in read["unreadable"]]) == (2, ["scan.pdf"])
+    assert main(list(map(str, ["index", *build]))) == 2
+    Path("more.txt").write_text("Cats purr.")
+    done = run("add", "index", "more.txt", "scan.pdf", "--skip-unreadable")
+    assert (done.exit_code, done.stdout) == (3, "1 passages added to index\n")
+    assert done.stderr.startswith("read 1 files, 1 passages\nunreadable scan.pdf: cannot be read as PDF")
+
+
+def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(files, tiny_bert) -> None:
+    for file in files:
+        os.utime(file, (1, 1))
+    build = ["build", *files, "-o", "index", "--encoder", tiny_bert]
+    assert run(*build).stderr.splitlines()[-1] == "read 2 files, 3 passages"
+    time.sleep(2.1)  # until the times of the files tell of a change
+    assert run(*build).exit_code == 0
+    assert json.loads(said(*build, "--json"))["read"] is None
