@@ -152,14 +152,17 @@ def spaced_words(text: str) -> str:
     return _ASCII_SEPARATOR.sub(" ", text).lower()
 
 
-def split_words(text: str) -> list[str]:
-    """Return the folded words in order; a run of an unspaced script gives its pairs of characters, or its only one.
+def split_words(text: str, *, singles: bool = False) -> list[str]:
+    """Return the folded words in order, without accents; see `word_terms` for scripts without spaces.
 
     Example:
         >>> split_words("Green tea: 绿茶应")
         ['green', 'tea', '绿茶', '茶应']
     """
-    return [term for word in spaced_words(text).split() for term in word_terms(word, singles=False)]
+    words = spaced_words(text).split()
+    if text.isascii():
+        return words
+    return [without_accents(term) for word in words for term in word_terms(word, singles=singles)]
 
 
 def word_terms(word: str, *, singles: bool) -> list[str]:

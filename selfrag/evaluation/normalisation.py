@@ -1,18 +1,17 @@
-"""Text normalisation before matching: SQuAD, DPR, abstentions, and ALCE's first line and citation marks.
+"""Text normalisation before matching: SQuAD, abstentions, and ALCE's first line and citation marks.
 
-Sources: `normalize_answer` of SQuAD 1.1; DPR; `eval.py` and `utils.py` of ALCE (arXiv 2305.14627). Beyond ALCE,
+Sources: `normalize_answer` of SQuAD 1.1; `eval.py` and `utils.py` of ALCE (arXiv 2305.14627). Beyond ALCE,
 `[1, 2]` is read as two citations.
 """
 
 from __future__ import annotations
 
 import re
-import string
-import unicodedata
 from collections.abc import Iterable
 
+from retrieval.normalisation import fold_text, split_units, without_punctuation
+
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ABSTENTION = re.compile(
     r"\b(?:i|we) (?:do not|dont|did not|didnt|can not|cannot|cant) (?:know|answer|say|tell|find)\b"
     r"|\bi am not sure\b|\bim not sure\b|\bnot enough information\b"
@@ -21,22 +20,50 @@ _ABSTENTION = re.compile(
 
 
 def normalise(text: str) -> str:
-    """`squad_normalise` after NFD, so that the same letter written in two ways is the same (DPR)."""
-    return squad_normalise(unicodedata.normalize("NFD", text))
+    """Return the words of a text as SQuAD 1.1 compares them: no case, punctuation or articles, single spaces.
+
+    Beyond SQuAD, a letter, quote, dash or digit that can be written in several ways is the same (`fold_text`), the
+    punctuation of all scripts is left out, and each character of a script without spaces is a word.
+    """
+    return " ".join(_ARTICLES.sub(" ", _without_punctuation(text)).split())
 
 
-def squad_normalise(text: str) -> str:
-    """Lower case, without ASCII punctuation and articles, single spaces (`normalize_answer` of SQuAD 1.1)."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+def normalise_pair(text: str, answer: str) -> tuple[str, str]:
+    """Return a text and an answer, normalised; with articles, or as they are, where nothing is left of the answer.
+
+    Example:
+        >>> normalise_pair("Vitamin A", "A")
+        ('vitamin a', 'a')
+    """
+    wanted = normalise(answer)
+    if wanted:
+        return normalise(text), wanted
+    wanted = _without_punctuation(answer)
+    if wanted:
+        return _without_punctuation(text), wanted
+    return text.strip(), answer.strip()
+
+
+def _without_punctuation(text: str) -> str:
+    return " ".join(without_punctuation(split_units(fold_text(text))).split())
 
 
 def contains_any(text: str, answers: Iterable[str]) -> bool:
-    """Whether one of `answers` occurs in `text` as a run of whole words, both normalised.
+    """Return whether one of `answers` occurs in `text` as a run of whole words, both normalised.
 
-    An answer that normalises to nothing (`The`, `?`) never counts as contained.
+    An answer of articles only, such as `A` or `The The`, must occur in its own case. One of punctuation never counts.
     """
-    padded = f" {normalise(text)} "
-    return any(f" {wanted} " in padded for wanted in map(normalise, answers) if wanted)
+    normalised = f" {normalise(text)} "
+    for answer in answers:
+        wanted = normalise(answer)
+        if wanted:
+            if f" {wanted} " in normalised:
+                return True
+            continue
+        spelled = " ".join(without_punctuation(answer).split())
+        if spelled and f" {spelled} " in f" {' '.join(without_punctuation(text).split())} ":
+            return True
+    return False
 
 
 def abstains(answer: str) -> bool:

@@ -96,7 +96,47 @@ def test_exact_match_and_token_f1() -> None:
     # 2 words in common; 3 and 4 words: 2 * 2 / 7. The other answer shares none.
     assert token_f1("in New York", ["New York City today", "Paris"]) == pytest.approx(4 / 7)
     assert token_f1("york york", ["york"]) == pytest.approx(2 / 3)
-    assert (token_f1("the", ["a"]), token_f1("", ["york"])) == (1.0, 0.0)
+    assert (token_f1("the", ["the"]), token_f1("the", ["a"]), token_f1("", ["york"])) == (1.0, 0.0, 0.0)
+
+
+def test_an_answer_of_articles_only_is_compared_as_it_is_written() -> None:
+    """Audit E3, defect 13."""
+    assert contains("Vitamin A", ["A"]) == contains("(A)", ["A"]) == contains("I like The The", ["The The"]) == 1.0
+    assert contains("It is a vitamin", ["A"]) == contains("", ["A"]) == contains("Vitamin A", ["?"]) == 0.0
+    assert (exact_match("", ["A"]), exact_match("A.", ["A"]), exact_match("", ["?"]), exact_match("", [""])) == (
+        0,
+        1,
+        0,
+        1,
+    )
+    assert token_f1("", ["A"]) == 0.0
+    assert token_f1("Vitamin A", ["A"]) == pytest.approx(2 / 3)
+    assert (str_em("Vitamin A", [["A"], ["C"]]), str_em("a vitamin", [["A"]])) == (0.5, 0.0)
+    assert list_figures("A, B", [["A"], ["B"]])["list_f1"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("应当用八十度的水。", "八十度"),  # audit E4
+        ("サウジアラビアです。", "サウジアラビア"),
+        ("서울은 수도이다.", "서울"),
+        ("กรุงเทพเป็นเมืองหลวง", "กรุงเทพ"),
+        ("Shaquille O’Neal played", "O'Neal"),  # audit E5
+        ("from 1939–1945.", "1939-1945"),
+        ("from 1939—1945", "1939–1945"),
+        ("in １９４５", "1945"),
+        ("the ﬁrst “Self-RAG” model", 'first "self‑rag"'),
+        ("Paris—the capital", "Paris"),
+        ("Cafe\u0301", "CAFÉ"),
+        ("Die Straße", "STRASSE"),
+        ("هل ١٩٤٥؟", "1945"),
+    ],
+)
+def test_the_same_words_in_another_script_or_typography_match(text: str, answer: str) -> None:
+    assert contains(text, [answer]) == str_em(text, [[answer]]) == exact_match(f"{answer}。", [answer]) == 1.0
+    assert token_f1(text, [answer]) > 0.3
+    assert contains("Something else", [answer]) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from selfrag.evaluation.normalisation import (
     contains_any,
     evaluated,
     normalise,
-    squad_normalise,
+    normalise_pair,
     without_marks,
 )
 from selfrag.intrinsics.sentences import rules
@@ -73,14 +73,18 @@ def official_match(text: str, answers: Sequence[str]) -> float:
 @metric("exact_match", reads=attrgetter("answers"), source=SQUAD)
 def exact_match(text: str, answers: Sequence[str]) -> float:
     """1 if the normalised text is a normalised answer, else 0."""
-    return float(normalise(text) in map(normalise, _texts(answers)))
+    for answer in _texts(answers):
+        said, wanted = normalise_pair(text, answer)
+        if said == wanted:
+            return 1.0
+    return 0.0
 
 
 @metric("f1", reads=attrgetter("answers"), source=SQUAD)
 def token_f1(text: str, answers: Sequence[str]) -> float:
     """Best F1 of the normalised words over the answers; two empty texts agree."""
-    words = normalise(text).split()
-    return max(_word_f1(words, normalise(answer).split()) for answer in _texts(answers))
+    pairs = [normalise_pair(text, answer) for answer in _texts(answers)]
+    return max(_word_f1(said.split(), wanted.split()) for said, wanted in pairs)
 
 
 def _word_f1(words: list[str], gold: list[str]) -> float:
@@ -172,10 +176,18 @@ def answer_recall_words(text: str, sets: AnswerSets) -> float:
 def str_em(text: str, sets: AnswerSets) -> float:
     """Share of the answers of which some form is a substring of the first line, both normalised.
 
-    A form that normalises to nothing never counts; in ALCE's code it always does.
+    A form of articles only counts as in `contains`; in ALCE's code it always does.
     """
-    said = squad_normalise(evaluated(text))
-    return _share(sets, lambda forms: any(form in said for form in map(squad_normalise, forms) if form))
+    line = evaluated(text)
+    said = normalise(line)
+
+    def holds(forms: Sequence[str]) -> bool:
+        wanted = [normalise(form) for form in forms]
+        if any(form in said for form in wanted if form):
+            return True
+        return contains_any(line, [form for form, normalised in zip(forms, wanted, strict=True) if not normalised])
+
+    return _share(sets, holds)
 
 
 @metric("str_hit", reads=sets_of, source=f"{ALCE}, ASQA")
@@ -192,7 +204,12 @@ LISTS = ("list_f1_5", "list_precision", "list_recall", "list_recall_5", "list_f1
 def listed(text: str) -> tuple[str, ...]:
     """The pieces of the first line as a list with commas, normalised; pieces that normalise to nothing are left out."""
     line = evaluated(text).rstrip(".").rstrip(",")
-    return tuple(piece for piece in map(squad_normalise, line.split(",")) if piece)
+    return tuple(filter(None, map(_list_key, line.split(","))))
+
+
+def _list_key(text: str) -> str:
+    """Return a piece of a list, normalised; with articles where nothing else is left."""
+    return normalise(text) or normalise_pair("", text)[1]
 
 
 def list_figures(text: str, sets: AnswerSets) -> dict[str, float]:
@@ -202,7 +219,7 @@ def list_figures(text: str, sets: AnswerSets) -> dict[str, float]:
     right answers are as good as all.
     """
     said = listed(text)
-    gold = [{squad_normalise(form) for form in forms} for forms in sets]
+    gold = [{_list_key(form) for form in forms} for forms in sets]
     named = sum(not forms.isdisjoint(said) for forms in gold)
     precision = sum(any(piece in forms for forms in gold) for piece in said) / len(said) if said else 0.0
     recall, recall_5 = named / len(gold), min(5, named) / min(5, len(gold))

@@ -7,7 +7,6 @@ Whoever judges the pairs of text and passage (reflection tokens, words in common
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import ClassVar, TypeAlias
 
+from retrieval.normalisation import split_words
 from retrieval.passage import Passage
 from selfrag.decoding.policy import constraint
 from selfrag.errors import UserError
@@ -25,9 +25,8 @@ from selfrag.intrinsics.sentences import cited_spans, last_index, last_query, la
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL, ISSUP, LabelSet, group
 
-_WORD = re.compile(r"\w+")
 _FUNCTION_WORDS = frozenset(
-    _WORD.findall(
+    split_words(
         "a an and are as at be been but by can could did do does for from had has have he her his how i if in is it its"
         " may me my no not of on or our she should so some than that the their them then there these they this to was"
         " we were what when where which who whom whose why will with would you your"
@@ -38,13 +37,13 @@ K1, B = 1.2, 0.75
 
 def content_words(text: str) -> list[str]:
     """Words that are no function words, in lower case, in order; all words where there are no others."""
-    words = _WORD.findall(text.casefold())
+    words = split_words(text)
     return [word for word in words if word not in _FUNCTION_WORDS] or words
 
 
 def overlap(text: str, passage: str) -> float:
     """Share of the content words of `text` that `passage` has, from 0 to 1; 0 without any word."""
-    wanted, there = content_words(text), set(_WORD.findall(passage.casefold()))
+    wanted, there = content_words(text), set(split_words(passage, singles=True))
     return sum(word in there for word in wanted) / len(wanted) if wanted else 0.0
 
 
