@@ -2,6 +2,7 @@
 
 The same process answers the questions one by one, then in one `generate()` call, then as a server of clients that
 stream, each of which asks the next question as soon as it has an answer. Every answer must be that of the single run.
+With `--hostile N` so many hostile clients try to harm the server meanwhile, and the times of `/health` are measured.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import httpx
 
 from command import command, progress
+from hostile_clients import attack, watch_health
 from speed.workload import demo_items
 
 MIB = 1 << 20
@@ -35,6 +37,7 @@ def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], s
     from selfrag.decoding.answer import Answer
     from selfrag.decoding.policy import Decoding
     from selfrag.serving.app import create_app
+    from selfrag.serving.connections import ConnectionLimits, limited_connections
     from selfrag.serving.service import Service
 
     rag = SelfRAG.from_pretrained(model, engine=engine, dtype="float32")
@@ -54,7 +57,9 @@ def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], s
     same = sum(answer.cited_text() == text for answer, text in zip(together, alone, strict=True))
     listener = socket.create_server(("127.0.0.1", 0))
     pipe.send((listener.getsockname()[1], alone, first, seconds, same))
-    uvicorn.Server(uvicorn.Config(create_app(Service(rag)), log_level="error")).run(sockets=[listener])
+    protocol = limited_connections(ConnectionLimits())
+    config = uvicorn.Config(create_app(Service(rag)), http=protocol, log_level="critical")
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 def resident(process: int) -> float:
@@ -79,8 +84,10 @@ async def ask(client: httpx.AsyncClient, question: str) -> tuple[str, float]:
     return text, time.perf_counter() - started if first is None else first
 
 
-async def load(url: str, questions: Sequence[str], expected: Sequence[str], clients: int, seconds: float) -> Any:
-    """Ask from many clients for a while; gives what was found."""
+async def load(
+    url: str, questions: Sequence[str], expected: Sequence[str], clients: int, seconds: float, hostile: int = 0
+) -> Any:
+    """Ask from many clients for a while, beside hostile ones; return what was measured."""
     found: dict[str, Any] = {"answers": 0, "wrong": 0, "failed": [], "first": []}
     until, numbers = time.perf_counter() + seconds, iter(range(1 << 60))
 
@@ -98,7 +105,9 @@ async def load(url: str, questions: Sequence[str], expected: Sequence[str], clie
 
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
-        await asyncio.gather(*(one(client) for _ in range(clients)))
+        found["health"], found["hostile"], *_ = await asyncio.gather(
+            watch_health(url, until), attack(url, hostile, until), *(one(client) for _ in range(clients))
+        )
     return found
 
 
@@ -109,6 +118,7 @@ def main() -> int:
     parser.add_argument("--model", default="demo", help="checkpoint directory, hub name or `demo`")
     parser.add_argument("--engine", default="vllm", help="default %(default)s")
     parser.add_argument("--clients", type=int, default=200, help="default %(default)s")
+    parser.add_argument("--hostile", type=int, default=0, help="hostile clients; default %(default)s")
     parser.add_argument("--seconds", type=float, default=180, help="how long they ask; default %(default)s")
     parser.add_argument("--questions", type=int, default=200, help="default %(default)s")
     parser.add_argument("--segments", type=int, default=3, help="most segments of an answer; default %(default)s")
@@ -127,7 +137,7 @@ def main() -> int:
     url = f"http://127.0.0.1:{port}"
     asyncio.run(load(url, questions, alone, given.clients, min(20, given.seconds)))
     before, started = resident(server.pid or 0), time.perf_counter()
-    found = asyncio.run(load(url, questions, alone, given.clients, given.seconds))
+    found = asyncio.run(load(url, questions, alone, given.clients, given.seconds, given.hostile))
     lasted, after = time.perf_counter() - started, resident(server.pid or 0)
     server.terminate()
     report = {
@@ -139,6 +149,9 @@ def main() -> int:
         "failed": found["failed"],
         "first_segment_alone_p50": statistics.median(alone_first),
         "first_segment_loaded_p50": statistics.median(found["first"]),
+        "health_p99": statistics.quantiles(found["health"], n=100)[98],
+        "health_max": max(found["health"]),
+        "hostile": found["hostile"],
         "resident_mib_before": before,
         "resident_mib_after": after,
     }
