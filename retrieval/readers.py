@@ -15,7 +15,7 @@ from retrieval.passage import Passage
 from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.sentences import SentenceFinder, sentence_finder
 from retrieval.sources import SourceFile, file_kind, list_files, name_files
-from retrieval.splitting import Splitting, split
+from retrieval.splitting import Splitting, count_words, split
 from retrieval.tables import TABLES
 
 
@@ -26,12 +26,12 @@ def read_files(
     report: ReadReport | None = None,
     skip_unreadable: bool = False,
 ) -> Iterator[Row]:
-    """Return the rows of all files in order. Tables give their rows as they are, documents are split into passages.
+    """Return the rows of all files in order. Documents are split into passages; rows of tables stay as they are, unless long.
 
     Args:
         files: `.jsonl`, `.csv`, `.tsv`, `.parquet` (columns id, title, text), `.txt`, `.md`, `.html`, `.pdf`, `.docx`,
             texts also with `.gz`; and folders, which stand for all such files below them.
-        splitting: how documents are read and cut; tables are never cut.
+        splitting: how documents are read and cut; rows of tables where they are longer than `row_words`.
         report: is filled with what was read and what was left out, while the rows are taken.
         skip_unreadable: leave out files that cannot be read, and list them in the report. A file is read as a whole or
             not at all.
@@ -93,7 +93,7 @@ def _read_each(
                 rows = read_document(path, kind, names[file.location], splitting, find, reader, report)
                 rows = chain([next(rows)], rows)  # the whole file is read now
             else:
-                rows = TABLES[kind](path)
+                rows = _cut_long_rows(TABLES[kind](path), splitting, report)
                 if skip_unreadable:
                     _check_table(path, TABLES[kind](path))
         except UserError as error:
@@ -108,6 +108,25 @@ def _read_each(
             yield row
         if row is None:
             raise UserError(f"{path}: no rows in it")
+
+
+def _cut_long_rows(rows: Iterator[Row], splitting: Splitting, report: ReadReport) -> Iterator[Row]:
+    """Yield rows of a table, those of more than `row_words` words cut into passages.
+
+    These have ids `ID-1`, `ID-2` and so on, and the id of the row in the column `row_id`.
+    """
+    find: SentenceFinder | None = None
+    for row in rows:
+        passage = row.passage
+        if len(passage.text) <= splitting.row_words or count_words(passage.text) <= splitting.row_words:
+            yield row
+            continue
+        find = find or sentence_finder(splitting.sentences)
+        report.cut_rows += 1
+        metadata = {**row.metadata, "row_id": passage.id}
+        for number, part in enumerate(split(passage.text, splitting, find), start=1):
+            text = part.text_in(passage.text)
+            yield Row(Passage(f"{passage.id}-{number}", text, passage.title), row.place, metadata)
 
 
 def _check_table(path: Path, rows: Iterator[Row]) -> None:

@@ -161,6 +161,10 @@ def _bomb(most: int) -> str:
     return f"it unpacks to more than {most >> 20} MiB, far beyond its size; unpack it first if that is right"
 
 
+_WINDOWS = bytes(range(0x80, 0xA0))
+"""Dashes, curly quotes and the euro sign in Windows' cp1252, control characters in latin1."""
+
+
 def _decode(data: bytes, path: str | Path, line: int, offset: int) -> str:
     """UTF-8 as text without a byte-order mark; `line` and `offset` are those of the first byte."""
     try:
@@ -171,11 +175,12 @@ def _decode(data: bytes, path: str | Path, line: int, offset: int) -> str:
         return text.removeprefix("\ufeff") if offset == 0 else text
     line += data.count(b"\n", 0, wrong)
     byte = f"0x{data[wrong]:02x} at offset {offset + wrong}"
-    wide = offset == 0 and (data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:2].find(b"\0") >= 0)
-    raise UserError(
-        f"{path}:{line}: not UTF-8 (byte {byte}); "
-        f"convert it, for example: iconv -f {'utf-16' if wide else 'latin1'} -t utf-8"
-    )
+    encoding = "latin1"
+    if any(byte in data for byte in _WINDOWS):
+        encoding = "cp1252"
+    if offset == 0 and (data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:2].find(b"\0") >= 0):
+        encoding = "utf-16"
+    raise UserError(f"{path}:{line}: not UTF-8 (byte {byte}); convert it, for example: iconv -f {encoding} -t utf-8")
 
 
 R = TypeVar("R")

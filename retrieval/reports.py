@@ -33,6 +33,7 @@ class ReadReport:
     files: int = 0  # files that were read
     pages: int = 0  # pages of the files that have pages
     passages: int = 0
+    cut_rows: int = 0  # rows of tables that were too long for a passage and became several
     skipped: list[SkippedContent] = field(default_factory=list)
     unreadable: list[UnreadableFile] = field(default_factory=list)
 
@@ -52,6 +53,8 @@ class ReadReport:
         if self.pages:
             counts.append(f"{self.pages} pages")
         counts.append(f"{self.passages} passages")
+        if self.cut_rows:
+            counts.append(f"{self.cut_rows} long rows cut into passages")
         return [
             f"read {', '.join(counts)}",
             *(f"skipped {part.file}: {part.what}: {part.why}" for part in self.skipped),

@@ -52,11 +52,31 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 
 def _check_columns(path: Path, columns: list[str]) -> None:
     if "text" not in columns or not {"id", "_id"} & set(columns):
+        if len(columns) == 1 and ";" in columns[0]:
+            raise UserError(
+                f"{path}: its fields are separated by semicolons; save it with commas, or with tabs as .tsv"
+            )
         found = ", ".join(column[:40] for column in columns[:20]) or "none"
         raise UserError(f"{path}: the header must name the columns id and text (title is optional); found: {found}")
     repeated = sorted(column for column, count in Counter(columns).items() if count > 1)
     if repeated:
         raise UserError(f"{path}: the header names {', '.join(repeated)} more than once")
+
+
+_HINTS = {
+    "field limit": "; very long texts are better given as jsonl",
+    "expected after": '; inside a quoted field write a quote twice: ""',
+    "unexpected end of data": "; a quoted field has no end: close it, or write a quote inside a field twice",
+    "new-line character": "; lines end in a bare carriage return; save the file with line ends of Windows or Unix",
+}
+
+
+def _hint(fault: str) -> str:
+    """Return what to do about a fault that the csv module names."""
+    for part, hint in _HINTS.items():
+        if part in fault:
+            return hint
+    return ""
 
 
 def read_separated(path: Path, delimiter: str) -> Iterator[Row]:
@@ -76,7 +96,7 @@ def read_separated(path: Path, delimiter: str) -> Iterator[Row]:
                 raise UserError(f"{path}:{number}: {len(fields)} fields where the header has {len(header)}")
             yield to_row(dict(zip(header, fields, strict=True)), path, number)
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num}: {error}; very long texts are better given as jsonl") from error
+        raise UserError(f"{path}:{reader.line_num}: {error}{_hint(str(error))}") from error
 
 
 def read_parquet(path: Path) -> Iterator[Row]:

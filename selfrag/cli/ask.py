@@ -152,12 +152,16 @@ def usage_line(usage: Usage) -> Text:
     )
 
 
+_EXCERPT = 2000
+"""Characters of a cited passage that are shown."""
+
+
 def _passages(answer: Answer) -> Iterator[RenderableType]:
     for number, passage in enumerate(answer.citations, 1):
         score = "" if passage.score is None else f", score {passage.score:.3f}"
         heading = Text.assemble((f"[{number}] ", "cyan"), plain(named(passage) if passage.title else "", "cyan"))
         yield heading.append_text(plain(f"  ({cut(passage.id, NAME)}{score})", "dim"))
-        yield Padding(plain(cut(passage.text)), (0, 0, 0, 4))
+        yield Padding(plain(cut(passage.text, _EXCERPT)), (0, 0, 0, 4))
 
 
 def _judgments(answer: Answer) -> Table:

@@ -108,10 +108,15 @@ LanguageOption = Annotated[
 ]
 
 
-def _splitting(words: int, overlap: int, sentences: str) -> Splitting:
+RowWordsOption = Annotated[
+    int, typer.Option(min=1, help="Words of a row up to which it stays one passage; a longer one is cut.")
+]
+
+
+def _splitting(words: int, overlap: int, sentences: str, row_words: int = _DEFAULT.row_words) -> Splitting:
     """How documents are cut; an unknown name of a sentence splitter is refused also where no file is a document."""
     sentence_finder(sentences)
-    return Splitting(words=words, overlap=overlap, sentences=sentences)
+    return Splitting(words=words, overlap=overlap, row_words=row_words, sentences=sentences)
 
 
 @app.command()
@@ -122,6 +127,7 @@ def build(
     words: WordsOption = _DEFAULT.words,
     overlap: OverlapOption = _DEFAULT.overlap,
     sentences: SentencesOption = _DEFAULT.sentences,
+    row_words: RowWordsOption = _DEFAULT.row_words,
     vectors: Annotated[
         list[str] | None,
         typer.Option(
@@ -148,7 +154,7 @@ def build(
     With --skip-unreadable the exit code is 3 if a file was left out.
     """
     report = ReadReport()
-    splitting = _splitting(words, overlap, sentences)
+    splitting = _splitting(words, overlap, sentences, row_words)
     name = encoder or DEMO
     loaded = load_encoder(resolve_encoder(name), device=device if ray is None else "cpu", precision=precision)
     with ExitStack() as stack:
@@ -225,6 +231,7 @@ def _changed_splitting(
         before.words if words is None else words,
         before.overlap if overlap is None else overlap,
         before.sentences if sentences is None else sentences,
+        before.row_words,
     )
 
 

@@ -136,6 +136,11 @@ BAD_FILES = [
     ("a.csv", "id,text\n1,a,b\n", ":2: 3 fields where the header has 2"),
     ("a.csv", "id,text\n1," + "x" * 200_000 + "\n", "very long texts are better given as jsonl"),
     *((name, b"id,text\ncaf\xe9", ":2: not UTF-8 (byte 0xe9 at offset 11)") for name in ("a.csv", "a.txt", "a.md")),
+    ("a.csv", 'id,text\n1,"a" b\n', 'write a quote twice: ""'),
+    ("a.csv", 'id,text\n1,"a b\n', "a quoted field has no end"),
+    ("a.csv", b"id,text\r1,words\r", "bare carriage return"),
+    ("a.csv", "id;text\n1;words\n", "separated by semicolons"),
+    ("a.csv", b"id,text\n1,a \x96 b\n", "iconv -f cp1252 -t utf-8"),
     ("a.jsonl", HEAD.encode() + b"caf\xe9", f":2: not UTF-8 (byte 0xe9 at offset {len(HEAD) + 3})"),
     # UTF-16 of plain letters is valid UTF-8 with NUL bytes: it would be indexed as words with holes.
     *((name, "id,text\n1,words\n".encode("utf-16-le"), "iconv -f utf-16") for name in ("a.txt", "a.csv", "a.jsonl")),
@@ -273,3 +278,15 @@ def test_d16_files_that_cannot_be_read_are_listed_and_left_out(tmp_path: Path) -
         list(read_files([files[4], files[1]], skip_unreadable=True))
     with pytest.raises(UserError, match=r"image\.png"):
         read_files(files)
+
+
+def test_d20_a_long_row_becomes_passages_that_know_their_row(tmp_path: Path) -> None:
+    long = "A word here. " * 200
+    rows = [{"id": "short", "text": "word " * 400}, {"id": "long", "text": long, "year": 1}]
+    file = write(tmp_path / "rows.jsonl", "\n".join(map(json.dumps, rows)))
+    report = ReadReport()
+    found = list(read_files([file], Splitting(words=100, overlap=0), report=report))
+    assert [row.passage.id for row in found] == ["short", *(f"long-{n}" for n in range(1, 8))]
+    assert " ".join(row.passage.text for row in found[1:]) == long.strip()
+    assert found[1].metadata == {"year": 1, "row_id": "long"}
+    assert (report.passages, report.cut_rows) == (8, 1)
