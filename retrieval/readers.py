@@ -26,7 +26,7 @@ def read_files(
     report: ReadReport | None = None,
     skip_unreadable: bool = False,
 ) -> Iterator[Row]:
-    """Return the rows of all files in order. Documents are split into passages; rows of tables stay as they are, unless long.
+    """Return the rows of all files in order. Documents are split, rows of tables stay unless long.
 
     Args:
         files: `.jsonl`, `.csv`, `.tsv`, `.parquet` (columns id, title, text), `.txt`, `.md`, `.html`, `.pdf`, `.docx`,
