@@ -22,7 +22,7 @@ from retrieval.reading import opened
 _CHUNK = 1 << 14  # bytes that the parser gets at once
 _MAX_STEPS = 200  # steps of the parser a byte: end tags that match no start tag are compared with all open elements
 _MAX_FURNITURE = 10  # times that what is left out may be longer than what is read; more is content
-_MAX_BLOCKS = 3_000_000  # paragraphs and cells of a page
+_MAX_BLOCKS = 2_000_000  # paragraphs and cells of a page
 _INLINE = frozenset(
     (
         *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "button", "cite", "code", "data", "del", "dfn", "em"),
