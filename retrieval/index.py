@@ -30,7 +30,7 @@ from retrieval.errors import UserError
 from retrieval.file_table import FileRecord, move_records, read_file_table, write_file_table
 from retrieval.languages import detect_language, language_name, sample
 from retrieval.reading import user_path
-from retrieval.search import DenseRetriever, Fusion, HybridRetriever, LocalRetriever, WordRetriever
+from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
 from retrieval.vectors import FlatIndex, GrowingMatrix, Mask, SegmentedIndex, VectorIndex, live_blocks
 from retrieval.words import ANALYZER, WordIndex, add_words
 
@@ -220,13 +220,16 @@ def open_index(
     manifest, parts = open_parts(path)
     if mode in ("words", "hybrid") and parts.words is None:
         raise UserError(f"index {path} has no words; add them with: selfrag index compact {path} --language auto")
+    retriever: LocalRetriever
     words = None if parts.words is None else WordRetriever(parts.corpus, parts.words)
     if mode == "words" and words is not None:
-        return words
-    dense = DenseRetriever(
-        parts.corpus, parts.index, encoder_of(f"index {path}", manifest.encoder, encoder), manifest.template
-    )
-    return dense if mode == "dense" or words is None else HybridRetriever(dense, words, fusion)
+        retriever = words
+    else:
+        loaded = encoder_of(f"index {path}", manifest.encoder, encoder)
+        dense = DenseRetriever(parts.corpus, parts.index, loaded, manifest.template)
+        retriever = dense if mode == "dense" or words is None else HybridRetriever(dense, words, fusion)
+    retriever.version = IndexVersion(manifest.generation, manifest.own_digest())
+    return retriever
 
 
 def open_parts(path: Path) -> tuple[IndexManifest, OpenParts]:

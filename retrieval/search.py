@@ -157,10 +157,18 @@ def different_texts(passages: Iterable[Passage], k: int) -> list[Passage]:
     return list(best.values())
 
 
+class IndexVersion(NamedTuple):
+    """Which state of an index is searched."""
+
+    generation: int  # counts the changes since the index was built
+    digest: str  # tells it from every other state, also from those of an index that was built anew
+
+
 class LocalRetriever(IndexRetriever):
     """Search in the passages of an index on this machine."""
 
     corpus: Corpus  # the passages, by row; those that were removed are still there, and are never found
+    version: IndexVersion | None = None  # of the index that it was opened from
     _allowed: Mask | None = None
 
     def where(self, *conditions: Condition | str) -> Self:

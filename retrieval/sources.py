@@ -23,7 +23,7 @@ from retrieval.tables import TABLES
 
 _PACKED = (".parquet", ".pdf", ".docx", ".docm", ".dotx", ".dotm")
 """Formats that compress by themselves."""
-_IGNORED = (".", "~$")
+IGNORED = (".", "~$")
 """How names begin that a folder does not stand for."""
 _SETTLED = 2.0  # seconds; a file that changed later than this ago may change again without its times telling
 
@@ -124,6 +124,8 @@ def list_files(
             if path.is_dir():
                 _add_folder(path, listed, excluded, skip_unreadable)
             else:
+                if not path.exists():
+                    regular_file(path)
                 file_kind(path)
                 _add_file(path, os.path.realpath(path), path.name, listed)
         except UserError as error:
@@ -164,7 +166,7 @@ def _add_folder(folder: Path, listed: SourceList, excluded: Collection[str], ski
         folders = list[str]()
         for child in children:
             inside = f"{inner}/{child.name}" if inner else child.name
-            if child.name.startswith(_IGNORED):
+            if child.name.startswith(IGNORED):
                 continue
             if child.is_symlink():
                 listed.links.append(inside)

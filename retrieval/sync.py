@@ -73,6 +73,11 @@ class SyncReport:
     other_files: int = 0  # files inside folders that no reader knows
     read: ReadReport = field(default_factory=ReadReport)  # the files that were read, and those that could not be
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the sync changed the index or could not read a file."""
+        return bool(self.added or self.changed or self.removed or self.read.unreadable)
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         return asdict(self)

@@ -82,12 +82,10 @@ class SelfRAG(_Closing):
     retriever: Retriever | None = None
     defaults: Decoding = Decoding()  # noqa: RUF009 - frozen value
     reflectors: tuple[Reflector, ...] = ()
-    _shared: SharedRetriever = field(init=False, repr=False, compare=False)
+    _shared: SharedRetriever | None = field(default=None, init=False, repr=False, compare=False)
+    _sharing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
     _serving: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
     _pid: int = field(default_factory=os.getpid, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        self._shared = SharedRetriever(lambda queries, k: cast(Retriever, self.retriever)(queries, k))
 
     @classmethod
     def from_pretrained(
@@ -251,9 +249,10 @@ class SelfRAG(_Closing):
         Raises:
             UserError: there is no retriever, or it failed.
         """
-        if self.retriever is None:
+        shared = self._search
+        if shared is None:
             raise UserError("no retriever: pass retriever=..")
-        return self._shared(queries, k)
+        return shared(queries, k)
 
     def _policy(self, options: dict[str, Any]) -> Decoding:
         check_process(self._pid)
@@ -292,7 +291,14 @@ class SelfRAG(_Closing):
 
     @property
     def _search(self) -> Retriever | None:
-        return None if self.retriever is None else self._shared
+        """The present retriever, shared by all threads. A question that runs keeps the one that it began with."""
+        retriever = self.retriever
+        if retriever is None:
+            return None
+        with self._sharing:
+            if self._shared is None or self._shared.retriever is not retriever:
+                self._shared = SharedRetriever(retriever)
+            return self._shared
 
     def _alone(self, services: Mapping[str, Service]) -> dict[str, Service]:
         """Services of reflectors, each called by one thread at a time: they may share a model."""

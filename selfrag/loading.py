@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from retrieval import pretrained
+from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import load_manifest, open_index
 from retrieval.milvus import Collection, is_milvus, open_milvus
 from retrieval.passage import Retriever
@@ -218,3 +223,32 @@ def index_encoder(index: str | Path, encoder: str | None) -> str | None:
         moved = Path(source).is_absolute() and not Path(source).is_dir()
         return resolve_encoder(DEMO) if source and moved else source or None
     return resolve_encoder(encoder)
+
+
+class LazyEncoder:
+    """The encoder of an index, or of one that is to be built, loaded when it is first needed.
+
+    Args:
+        index: folder of the index.
+        name: directory, hub name or registered name; None takes that of the index, for a new one the packaged encoder.
+        options: see `retrieval.encoders.load_encoder`.
+    """
+
+    def __init__(self, index: Path, name: str | None = None, **options: Any) -> None:
+        self._index, self._name, self._options = index, name, options
+        self._loaded: Encoder | None = None
+
+    def _open(self) -> Encoder:
+        if self._loaded is None:
+            source = index_encoder(self._index, self._name) if self._index.exists() else None
+            self._loaded = load_encoder(source or resolve_encoder(self._name or DEMO), **self._options)
+        return self._loaded
+
+    @property
+    def card(self) -> EncoderCard:
+        """Identity and settings."""
+        return self._open().card
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
+        """Return the vectors of texts."""
+        return self._open().encode(texts, batch_size)

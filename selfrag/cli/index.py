@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from retrieval import Passage, build_index
 from retrieval.build import compact_index, remove_passages, verify_index
@@ -31,7 +29,7 @@ from retrieval.words import ANALYZER
 from selfrag.cli.running import UNREADABLE, Commands
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.errors import UserError
-from selfrag.loading import DEMO, index_directory, index_encoder, load_index, resolve_encoder
+from selfrag.loading import DEMO, LazyEncoder, index_directory, index_encoder, load_index, resolve_encoder
 from selfrag.pages import NAME, cut
 from selfrag.untrusted import printable, whole
 
@@ -269,7 +267,7 @@ def add(
         _exit_if_unreadable(read)
         return
     splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences)
-    opened = _LazyEncoder(directory, encoder, device, precision)
+    opened = LazyEncoder(directory, encoder, device=device, precision=precision)
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
     report = add_files(directory, files, encoder=opened, splitting=splitting, **options)
     if as_json:
@@ -290,6 +288,7 @@ def sync(
     overlap: ChangeOverlapOption = None,
     sentences: ChangeSentencesOption = None,
     skip_unreadable: SkipOption = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay, and do it again whenever a file changes.")] = False,
     batch_size: BatchOption = 64,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
@@ -303,11 +302,18 @@ def sync(
     if is_milvus(directory):
         raise UserError("a collection of Milvus cannot be synced; sync the folder of an index and push it")
     splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences)
-    opened = _LazyEncoder(directory, encoder, device, precision)
+    opened = LazyEncoder(directory, encoder, device=device, precision=precision)
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
-    report = sync_index(directory, files, encoder=opened, splitting=splitting, **options)
-    _print_sync(report, as_json)
-    _exit_if_unreadable(report.read)
+    run = partial(sync_index, directory, files, encoder=opened, splitting=splitting, **options)
+    if not watch:
+        report = run()
+        _print_sync(report, as_json)
+        _exit_if_unreadable(report.read)
+        return
+    from retrieval.watching import watch_files
+
+    done = partial(_print_sync, as_json=as_json)
+    watch_files(files, directory, run, done, lambda error: typer.echo(f"not synced: {error}", err=True), Event())
 
 
 _LISTED = 20  # files of a kind that a sync names on the terminal
@@ -331,32 +337,6 @@ def _print_sync(report: SyncReport, as_json: bool) -> None:
     typer.echo(f"{changes}, {report.passages_encoded} encoded; {report.passages} in the index")
     if report.compacted:
         typer.echo("compacted: the index is one segment without removed passages")
-
-
-class _LazyEncoder:
-    """The encoder of an index, loaded when its first text is encoded."""
-
-    def __init__(self, directory: Path, name: str | None, device: str, precision: str) -> None:
-        self._directory, self._name, self._device, self._precision = directory, name, device, precision
-        self._loaded: Encoder | None = None
-
-    def _open(self) -> Encoder:
-        if self._loaded is None:
-            try:
-                source = index_encoder(self._directory, self._name) or ""
-            except UserError:  # a new index
-                source = resolve_encoder(self._name or DEMO)
-            self._loaded = load_encoder(source, device=self._device, precision=self._precision)
-        return self._loaded
-
-    @property
-    def card(self) -> EncoderCard:
-        """Identity and settings."""
-        return self._open().card
-
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
-        """Return the vectors of texts."""
-        return self._open().encode(texts, batch_size)
 
 
 @app.command()

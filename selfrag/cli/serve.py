@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from retrieval.milvus import is_milvus
 from retrieval.reading import read_whole
 from selfrag.cli import options
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError, require
+from selfrag.loading import DEMO, LazyEncoder, is_address
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
     from selfrag.serving.guard import Access
+    from selfrag.serving.index_watch import IndexWatch
     from selfrag.serving.service import Answering, ServedSearchTags
 
 _SHORTEST = 16
@@ -37,6 +40,13 @@ def serve(
     *,
     model: options.Model = "demo",
     index: options.Index = None,
+    watch: Annotated[
+        list[Path] | None,
+        SERVER(help="file or folder that --index follows: it is synced when they change; repeatable"),
+    ] = None,
+    skip_unreadable: Annotated[
+        bool, SERVER("--skip-unreadable", help="with --watch: go on past files that cannot be read")
+    ] = False,
     engine: options.EngineName = None,
     intrinsics: Annotated[
         list[str] | None, options.WHAT("--intrinsic", help="intrinsic that requests may use; repeatable")
@@ -78,6 +88,7 @@ def serve(
     from selfrag.serving.connections import ConnectionLimits, limited_connections
     from selfrag.serving.service import Capacity
 
+    index_watch = _watch(index, watch, skip_unreadable, ray)
     changes = {"mode": mode, "threshold": threshold, "beam": beam, "passages": passages, "max_segments": segments}
     where = (_here(model), _here(index), engine)
     load: Callable[[], Answering]
@@ -93,6 +104,7 @@ def serve(
         citation_style,
         events,
         _access(api_key_file, host, allow_host or []),
+        index_watch,
     )
     with _listening(host, port) as listener:
         number = listener.getsockname()[1]
@@ -118,6 +130,28 @@ def serve(
             server_header=False,
         )
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _watch(index: str | None, files: list[Path] | None, skip_unreadable: bool, ray: str | None) -> IndexWatch | None:
+    """Return the watch of an index that follows files, after a first sync; None where it follows none."""
+    if not files:
+        return None
+    from retrieval.sync import sync_index
+    from selfrag.serving.index_watch import IndexWatch
+
+    require("watchfiles", extra="watch")
+    if index is None or index == DEMO or "," in index or is_address(index) or is_milvus(index):
+        raise UserError(f"--watch {files[0]}: give the folder of one index to follow it: --index DIR")
+    if ray is not None:
+        raise UserError("--watch does not work with --ray; run `selfrag index sync --watch` beside it, and restart it")
+    target = Path(index).absolute()
+    try:
+        sync_index(target, files, encoder=LazyEncoder(target), skip_unreadable=skip_unreadable)
+    except UserError as error:
+        if not target.is_dir():
+            raise
+        typer.echo(f"the index was not synced: {error}", err=True)
+    return IndexWatch(target, [file.absolute() for file in files], skip_unreadable)
 
 
 def _load(

@@ -152,7 +152,7 @@ class SharedRetriever:
     """A retriever for several threads. It runs one search at a time, for all queries that arrived meanwhile."""
 
     def __init__(self, retriever: Retriever) -> None:
-        self._retriever = retriever
+        self.retriever = retriever
         self._searching, self._changing = Lock(), Lock()
         self._waiting: list[tuple[Sequence[str], int, Future[Sequence[Sequence[Passage]]]]] = []
 
@@ -167,7 +167,7 @@ class SharedRetriever:
             if len(together) == 1 or not self._serve_together(together):
                 for queries_alone, k_alone, future in together:
                     try:
-                        future.set_result(self._retriever(queries_alone, k_alone))
+                        future.set_result(self.retriever(queries_alone, k_alone))
                     except BaseException as error:  # belongs to the thread that asked
                         future.set_exception(error)
         return mine.result()
@@ -178,7 +178,7 @@ class SharedRetriever:
         """Run one search for all; False if it failed, because the failing query is unknown."""
         every = [query for queries, *_ in together for query in queries]
         try:
-            found = self._retriever(every, max((k for _, k, _ in together), default=0)) if every else []
+            found = self.retriever(every, max((k for _, k, _ in together), default=0)) if every else []
         except Exception:
             return False
         if not _is_list(found) or len(found) != len(every) or not all(map(_is_list, found)):

@@ -34,6 +34,7 @@ from selfrag.errors import UserError, require
 from selfrag.pages import served_page
 from selfrag.serving.citations import CitationStyle, Writer, selfrag_object
 from selfrag.serving.guard import Access, Guard, RequestLimits, as_fault, refusal
+from selfrag.serving.index_watch import IndexWatch
 from selfrag.serving.replies import ChatReply, Event, Reply, ResponsesReply
 from selfrag.serving.requests import (
     Asked,
@@ -139,6 +140,10 @@ class Metrics:
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "selfrag_open_questions": ("Questions and searches that run or wait", lambda: service.open),
             "selfrag_engine_up": ("Whether the engine answers", lambda: service.state == "ok"),
+            "selfrag_index_generation": (
+                "Generation of the index that is searched",
+                lambda: (service.index_version() or {"generation": 0})["generation"],
+            ),
             "selfrag_kept_answers": ("Answers that are kept", lambda: service.store.size().answers),
             "selfrag_kept_bytes": ("Bytes of the answers that are kept", lambda: service.store.size().bytes),
         }
@@ -191,6 +196,7 @@ class Server:
         streaming = False
         try:
             await service.check_length(asked)
+            reply.index = service.index_version()
             pieces = service.begin(asked, place)
             if body.stream:
                 streaming = True
@@ -296,9 +302,10 @@ class Server:
         return {"query": body.query, "n_docs": body.n_docs, "results": results}
 
     async def health(self) -> Response:
-        """Whether the engine answers."""
-        state = self._service.state
-        return JSONResponse({"status": state}, 200 if state == "ok" else 503)
+        """Whether the engine answers, and which state of the index is searched."""
+        state, index = self._service.state, self._service.index_version()
+        told = {"status": state} if index is None else {"status": state, "index": index}
+        return JSONResponse(told, 200 if state == "ok" else 503)
 
     async def metrics(self) -> Response:
         """Counts and times for Prometheus."""
@@ -337,21 +344,26 @@ class StrictRoute(APIRoute):
         return handle_strictly
 
 
-def create_app(service: Service, access: Access | None = None) -> FastAPI:
+def create_app(service: Service, access: Access | None = None, watch: IndexWatch | None = None) -> FastAPI:
     """Return the application that serves a model.
 
     Args:
         service: the model, and what it takes on.
         access: who may ask; by default every program of this machine.
+        watch: keeps the index in step with files while the server runs.
     """
     metrics = Metrics(service)
     server = Server(service, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
+        if watch is not None:
+            watch.start(service)
         watching = asyncio.create_task(metrics.watch_loop())
         yield
         watching.cancel()
+        if watch is not None:
+            await asyncio.to_thread(watch.stop)
         await service.close()
 
     app = FastAPI(title="selfrag", lifespan=lifespan, description="Answers with citations and reflection tokens.")
@@ -401,12 +413,13 @@ class Served:
     style: CitationStyle = "brackets"  # how text cites, unless a request says it
     events: bool = False  # whether sources are sent as Open WebUI's events, unless a request says it
     access: Access = field(default_factory=Access, repr=False)  # who may ask
+    watch: IndexWatch | None = None  # keeps the index in step with files
 
     def app(self) -> FastAPI:
         """The application with its model loaded."""
         store = AnswerStore(self.keep, most_bytes=self.capacity.kept_bytes)
         service = Service(self.load(), self.load, self.name, store, self.capacity, self.style, self.events)
-        return create_app(service, self.access)
+        return create_app(service, self.access, self.watch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,8 +158,17 @@ def source_event(passage: Passage) -> dict[str, Any]:
     }
 
 
-def selfrag_object(answer: Answer, writer: Writer, name: str | None) -> dict[str, Any]:
-    """What a client may show beyond the OpenAI API, of an answer that was written and perhaps kept under a name."""
+def selfrag_object(
+    answer: Answer, writer: Writer, name: str | None, index: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what a client may show beyond the OpenAI API.
+
+    Args:
+        answer: which was written.
+        writer: that wrote it.
+        name: under which it is kept.
+        index: the state of the index that was searched.
+    """
     whole = answer.as_dict()
     return {
         "id": name,
@@ -172,4 +181,5 @@ def selfrag_object(answer: Answer, writer: Writer, name: str | None) -> dict[str
         "abstained": answer.abstained,
         "partial": answer.partial,
         "steps": whole.get("steps", []),
+        "index": index,
     }

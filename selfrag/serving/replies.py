@@ -19,6 +19,7 @@ Event = Mapping[str, Any]
 class _Written:
     model: str  # name of the model
     style: CitationStyle  # how the text cites
+    index: Mapping[str, Any] | None = field(default=None, kw_only=True)  # the state of the index that is searched
 
     def __post_init__(self) -> None:
         self.created, self._writer = int(time.time()), Writer(self.style)
@@ -76,7 +77,7 @@ class ChatReply(_Written):
         return {
             "citations": [one["url"] for one in found],
             "search_results": found,
-            "selfrag": selfrag_object(answer, self._writer, name),
+            "selfrag": selfrag_object(answer, self._writer, name, self.index),
         }
 
 
@@ -163,7 +164,7 @@ class ResponsesReply(_Written):
         return self._response("completed") | {
             "output": [self._message("completed")],
             "usage": counted,
-            "selfrag": selfrag_object(answer, self._writer, name),
+            "selfrag": selfrag_object(answer, self._writer, name, self.index),
         }
 
 

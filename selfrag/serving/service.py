@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from retrieval.passage import Passage, Retriever
 from retrieval.reading import user_path
+from retrieval.search import LocalRetriever
 from selfrag.api import SearchTagModel
 from selfrag.decoding.answer import Answer, Segment
+from selfrag.decoding.driver import SharedRetriever
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import ContextLengthError, EngineError, UserError
 from selfrag.serving.citations import CitationStyle
@@ -164,6 +166,10 @@ class ServedSearchTags:
         """What it searches."""
         return self.model.retriever
 
+    @retriever.setter
+    def retriever(self, retriever: Retriever) -> None:
+        self.model.retriever = SharedRetriever(retriever)
+
     def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
         """Up to `k` passages for each query, best first."""
         if self.retriever is None:
@@ -231,6 +237,23 @@ class Service:
 
     def __post_init__(self) -> None:
         self.turn = asyncio.Semaphore(self.capacity.live)
+
+    @property
+    def index(self) -> LocalRetriever | None:
+        """The index on this machine that is searched; None where another retriever is."""
+        retriever = self.rag.retriever
+        if isinstance(retriever, SharedRetriever):
+            retriever = retriever.retriever
+        return retriever if isinstance(retriever, LocalRetriever) else None
+
+    def index_version(self) -> dict[str, Any] | None:
+        """Return which state of its index the next question is answered from."""
+        version = None if self.index is None else self.index.version
+        return None if version is None else version._asdict()
+
+    def use_retriever(self, retriever: Retriever) -> None:
+        """Search with another retriever from the next question on; to be called on the event loop."""
+        self.rag.retriever = retriever
 
     def admit(self) -> ExitStack:
         """A place for one question, which its owner closes; a `Fault` if the engine is down or too many wait."""

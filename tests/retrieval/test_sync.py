@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
-from retrieval import build_index, open_index, sync_index
+from retrieval import UserError, add_files, build_index, open_index, remove_files, sync_index
 from retrieval.build import verify_index
 from retrieval.index import load_manifest, open_parts
 
@@ -98,3 +105,102 @@ def test_a_sync_gives_what_a_new_build_gives_and_encodes_only_new_texts(tmp_path
     assert [(hit.id, hit.score) for hit in open_index(synced, make_encoder(), mode="dense")(query, 9)[0]] == [
         (hit.id, hit.score) for hit in new
     ]
+
+
+def test_two_readmes_of_different_folders_are_both_kept(tmp_path, encoder):
+    """D17 and defect 11 of the field audit: the second was refused, with the advice to remove the first."""
+    write(tmp_path, {"p/readme.md": "Permits cost 45 crowns.", "q/readme.md": "Ships pay nothing."})
+    build_index([tmp_path / "p/readme.md"], tmp_path / "two", encoder=encoder)
+    add_files(tmp_path / "two", [tmp_path / "q/readme.md"], encoder=encoder)
+    assert held(tmp_path / "two") == {"readme-1": "Permits cost 45 crowns.", "readme.md-1": "Ships pay nothing."}
+    together = [tmp_path / "p/readme.md", tmp_path / "q/readme.md"]
+    build_index(together, tmp_path / "one", encoder=encoder)
+    assert sorted(held(tmp_path / "one")) == ["p/readme.md-1", "q/readme.md-1"]
+    build_index([tmp_path / "p", tmp_path / "q"], tmp_path / "folders", encoder=encoder)
+    assert len(held(tmp_path / "folders")) == 2
+    report = sync_index(tmp_path / "two", together, encoder=encoder)
+    assert (report.unchanged, sorted(held(tmp_path / "two"))) == (2, ["readme-1", "readme.md-1"])
+
+
+def test_adding_a_changed_file_replaces_its_passages_only(tmp_path, synced, docs, encoder):
+    """D18 of the field audit: the changed file was refused, and only single ids could be removed."""
+    write(docs, {"b/a.md": "Dogs sleep.", "a.md": None})
+    report = add_files(synced, [docs / "b/a.md"], encoder=encoder)
+    assert (report.passages_added, report.passages_removed) == (1, 1)
+    assert held(synced) == HELD | {"b/a-1": "Dogs sleep."}
+    assert add_files(synced, [docs / "b/a.md"], encoder=encoder).passages_added == 0
+
+
+def test_the_passages_of_a_file_are_removed_by_its_path(synced, docs, encoder, monkeypatch):
+    monkeypatch.chdir(docs)
+    assert remove_files(synced, ["c.jsonl", "b/a.md"]) == 3
+    assert held(synced) == {"a-1": "Bees make honey."}
+    with pytest.raises(UserError, match=r"no passages of 'b/a.md' in index .*; nothing was removed"):
+        remove_files(synced, ["a.md", "b/a.md"])
+    assert held(synced) == {"a-1": "Bees make honey."}
+    assert sync_index(synced, [docs], encoder=encoder).passages == 4
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+import numpy as np
+import retrieval.build
+from retrieval.encoders import EncoderCard
+from retrieval.sync import sync_index
+
+retrieval.build.BLOCK_ROWS = 20
+
+class Lengths:
+    card = EncoderCard("lengths", "1", 8)
+
+    def encode(self, texts, batch_size=64):
+        time.sleep(0.02)
+        return np.array([[len(text) * n % 13 for n in range(8)] for text in texts], np.float32)
+
+print("ready", flush=True)
+sync_index(sys.argv[1], [sys.argv[2]], encoder=Lengths())
+"""
+
+
+def run_sync(index, docs, seconds):
+    """Sync in a process of its own; killed after some seconds, or None once it is ready, whether it came to its end."""
+    command = [sys.executable, "-c", KILLED, str(index), str(docs)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    try:
+        _, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return False
+    assert process.returncode == 0, errors
+    return True
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_a_killed_sync_leaves_the_old_or_the_new_state(tmp_path):
+    """`SELFRAG_KILLS` sets how many kills are tried."""
+    docs, index, chance = tmp_path / "docs", tmp_path / "index", random.Random(0)
+    wanted, kills = int(os.environ.get("SELFRAG_KILLS", "3")), 0
+    texts = {f"{n}.txt": f"file {n} of round 0" for n in range(150)}
+    write(docs, texts)
+    start = time.monotonic()
+    assert run_sync(index, docs, 300)
+    needed, number = time.monotonic() - start, 0
+    while kills < wanted:
+        number += 1
+        old = held(index)
+        changes = {f"{n}.txt": f"file {n} of round {number}" for n in range(0, 150, 2)}
+        changes |= {f"{number}-{n}.txt": "new" for n in range(9)}
+        changes |= dict.fromkeys([f"{number - 1}-{n}.txt" for n in range(9)] if number > 1 else [])
+        write(docs, changes)
+        new = {f"{path.stem}-1": path.read_text() for path in docs.iterdir()}
+        while not run_sync(index, docs, chance.uniform(0, needed)):
+            kills += 1
+            found = held(index)
+            assert found in (old, new)
+            verify_index(index)
+            assert {hit.id for hit in open_index(index, mode="words")(["round"], 999)[0]} <= set(found)
+        assert held(index) == new
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "index"]
