@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -280,6 +280,8 @@ def _compare(
     plan = _Plan([], {}, [], [], list(records), 0)
     for file in listed.files:
         record = by_location.pop(file.location, None)
+        if record is not None and not removes:  # an addition names single files, whose ids stay
+            file = replace(file, inside=record.inside)
         if record is None:
             plan.to_read.append(file)
         elif record.inside == file.inside and _is_unchanged(file, record, reading, kept):
