@@ -16,6 +16,7 @@ import typer
 from retrieval import Passage, build_index
 from retrieval.build import compact_index, remove_passages, verify_index
 from retrieval.corpus import Corpus
+from retrieval.documents.ocr import check_languages
 from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
 from retrieval.milvus import FORM, Collection, add_to_collection, is_milvus, push_index, remove_from_collection
@@ -54,6 +55,22 @@ IndexArgument = Annotated[Path, typer.Argument(help=f"Directory of the index, or
 WordsOption = Annotated[int, typer.Option(help="Most words of a passage cut from a document.")]
 OverlapOption = Annotated[int, typer.Option(help="Sentences that a passage repeats from the one before.")]
 SentencesOption = Annotated[str, typer.Option(help="'rules', or the name of an installed spaCy model.")]
+OcrOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ocr",
+        help="Languages of tesseract, such as eng or eng+deu: recognise the text of scanned PDF pages.",
+        show_default="off",
+    ),
+]
+ChangeOcrOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ocr",
+        help="Languages of tesseract, such as eng or eng+deu: recognise the text of scanned PDF pages.",
+        show_default="as the index has it",
+    ),
+]
 ChangeWordsOption = Annotated[
     int | None,
     typer.Option("--words", help="Most words of a passage cut from a document.", show_default="as the index has it"),
@@ -111,10 +128,14 @@ RowWordsOption = Annotated[
 ]
 
 
-def _splitting(words: int, overlap: int, sentences: str, row_words: int = _DEFAULT.row_words) -> Splitting:
-    """How documents are cut; an unknown name of a sentence splitter is refused also where no file is a document."""
+def _splitting(
+    words: int, overlap: int, sentences: str, ocr: str | None, row_words: int = _DEFAULT.row_words
+) -> Splitting:
+    """Return how documents are read and cut; unknown names are refused also where no file is a document."""
     sentence_finder(sentences)
-    return Splitting(words=words, overlap=overlap, row_words=row_words, sentences=sentences)
+    if ocr is not None:
+        check_languages(ocr)
+    return Splitting(words=words, overlap=overlap, row_words=row_words, sentences=sentences, ocr=ocr)
 
 
 @app.command()
@@ -126,6 +147,7 @@ def build(
     overlap: OverlapOption = _DEFAULT.overlap,
     sentences: SentencesOption = _DEFAULT.sentences,
     row_words: RowWordsOption = _DEFAULT.row_words,
+    ocr: OcrOption = None,
     vectors: Annotated[
         list[str] | None,
         typer.Option(
@@ -152,7 +174,7 @@ def build(
     With --skip-unreadable the exit code is 3 if a file was left out.
     """
     report = ReadReport()
-    splitting = _splitting(words, overlap, sentences, row_words)
+    splitting = _splitting(words, overlap, sentences, ocr, row_words)
     name = encoder or DEMO
     loaded = load_encoder(resolve_encoder(name), device=device if ray is None else "cpu", precision=precision)
     with ExitStack() as stack:
@@ -220,15 +242,16 @@ def export(
 
 
 def _changed_splitting(
-    before: Splitting, words: int | None, overlap: int | None, sentences: str | None
+    before: Splitting, words: int | None, overlap: int | None, sentences: str | None, ocr: str | None
 ) -> Splitting | None:
     """Return how documents are cut, with what is given in the place of what was; None where nothing is given."""
-    if words is None and overlap is None and sentences is None:
+    if words is None and overlap is None and sentences is None and ocr is None:
         return None
     return _splitting(
         before.words if words is None else words,
         before.overlap if overlap is None else overlap,
         before.sentences if sentences is None else sentences,
+        before.ocr if ocr is None else ocr,
         before.row_words,
     )
 
@@ -242,6 +265,7 @@ def add(
     overlap: ChangeOverlapOption = None,
     sentences: ChangeSentencesOption = None,
     skip_unreadable: SkipOption = False,
+    ocr: ChangeOcrOption = None,
     batch_size: BatchOption = 64,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
@@ -253,7 +277,7 @@ def add(
     is 3 if a file was left out.
     """
     if is_milvus(directory):
-        cut_as = _changed_splitting(_DEFAULT, words, overlap, sentences)
+        cut_as = _changed_splitting(_DEFAULT, words, overlap, sentences, ocr)
         source = index_encoder(directory, encoder)
         loaded = None if source is None else load_encoder(source, device=device, precision=precision)
         read = ReadReport()
@@ -266,7 +290,7 @@ def add(
             typer.echo(f"{added} passages added to {directory}")
         _exit_if_unreadable(read)
         return
-    splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences)
+    splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences, ocr)
     opened = LazyEncoder(directory, encoder, device=device, precision=precision)
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
     report = add_files(directory, files, encoder=opened, splitting=splitting, **options)
@@ -287,6 +311,7 @@ def sync(
     words: ChangeWordsOption = None,
     overlap: ChangeOverlapOption = None,
     sentences: ChangeSentencesOption = None,
+    ocr: ChangeOcrOption = None,
     skip_unreadable: SkipOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and do it again whenever a file changes.")] = False,
     batch_size: BatchOption = 64,
@@ -301,7 +326,7 @@ def sync(
     """
     if is_milvus(directory):
         raise UserError("a collection of Milvus cannot be synced; sync the folder of an index and push it")
-    splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences)
+    splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences, ocr)
     opened = LazyEncoder(directory, encoder, device=device, precision=precision)
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
     run = partial(sync_index, directory, files, encoder=opened, splitting=splitting, **options)

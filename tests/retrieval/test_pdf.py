@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 
 import pypdf
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 from retrieval import UserError
 from retrieval.documents import READERS, Document
+from retrieval.documents.ocr import check_languages
 from retrieval.readers import read_files
+from retrieval.splitting import Splitting
 
 RESOURCES = "/Resources << /Font << /F1 3 0 R >> /XObject << /Im1 4 0 R >> >>"
 FONT = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
@@ -293,3 +297,40 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, content: bytes, said: s
     with pytest.raises(UserError, match=said) as raised:
         read(tmp_path, content)
     assert str(raised.value).startswith(str(tmp_path / "a.pdf"))
+
+
+def scan_of(text: str) -> bytes:
+    """A PDF whose page is an image of a line of text."""
+    picture = Image.new("L", (1200, 160), 255)
+    ImageDraw.Draw(picture).text((40, 40), text, fill=0, font=ImageFont.load_default(64))
+    pixels = "".join(f"{value:02x}" for value in picture.tobytes())
+    image = "<< /Type /XObject /Subtype /Image /Width 1200 /Height 160 /ColorSpace /DeviceGray /BitsPerComponent 8"
+    image += f" /Filter /ASCIIHexDecode /Length {len(pixels) + 1} >>\nstream\n{pixels}>\nendstream"
+    made = pdf("600 0 0 80 0 600 cm /Im1 Do", more=(image,))
+    return made.replace(b"/Im1 4 0 R", b"/Im1 5 0 R")
+
+
+@pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
+def test_scans_are_recognised_where_it_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "a.pdf"
+    file.write_bytes(scan_of("Harbour fee 40 crowns"))
+    with pytest.raises(UserError, match="no text; scans need text recognition"):
+        list(read_files([file]))
+    rows = list(read_files([file], Splitting(ocr="eng")))
+    assert [row.passage.text for row in rows] == ["Harbour fee 40 crowns"]
+    with pytest.raises(UserError, match="tesseract has no language 'xyz'"):
+        list(read_files([file], Splitting(ocr="xyz")))
+
+
+@pytest.mark.parametrize("languages", ["", "eng;rm", "-l", "../eng", "eng+"])
+def test_languages_that_are_none_are_refused(languages: str) -> None:
+    with pytest.raises(UserError, match="names no languages of tesseract"):
+        check_languages(languages)
+
+
+def test_a_machine_without_tesseract_is_told_how_to_install_it(monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(
+        UserError, match="ocr needs tesseract, which is not installed; on Debian or Ubuntu: apt install"
+    ):
+        check_languages("eng")
