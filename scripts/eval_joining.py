@@ -52,7 +52,7 @@ class Joining:
     adapters: Mapping[str, Path] | None = None
     engine: str | None = None  # `vllm`, `transformers`, or None for the best one here
     # policy that the variants change
-    decoding: Decoding = Decoding(mode="always")  # noqa: RUF009 - frozen value
+    decoding: Decoding = Decoding(mode="always", without_evidence="write")  # noqa: RUF009 - frozen value
 
     def __post_init__(self) -> None:
         if unknown := next((name for name in self.variants if name not in VARIANTS), None):

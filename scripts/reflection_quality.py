@@ -24,15 +24,16 @@ from selfrag.decoding.trace import UNUSABLE, decoding_dict
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, mean, pooled_auc, win_matrix
 from selfrag.evaluation.items import Item, is_answerable, item_of, passages_of, read_items
-from selfrag.evaluation.normalisation import abstains, contains_any, normalise
+from selfrag.evaluation.normalisation import contains_any, normalise
 from selfrag.evaluation.task_files import nothing_searched
 from selfrag.jsonl import write_jsonl
 from selfrag.prompting import Prompting
 from selfrag.provenance import commit, sha256
 from selfrag.reflection.labels import Role
+from selfrag.refusals import abstains
 from selfrag.training.rows import Token, parse_row
 
-SHORT_FORM = Decoding(threshold=0.0, max_segments=1, segment_tokens=50)
+SHORT_FORM = Decoding(threshold=0.0, max_segments=1, segment_tokens=50, without_evidence="write")
 """Retrieve always (any probability is above 0) but record p(Retrieval); one segment."""
 CHOICES = 5
 """Passages among which the best-scored answer is chosen."""

@@ -23,6 +23,7 @@ from selfrag.decoding.tree import Decoder
 from selfrag.engines import select
 from selfrag.engines.base import Engine, check_process
 from selfrag.errors import DecodingError, UserError
+from selfrag.languages import foreign_language
 from selfrag.loading import DEMO, load_retriever, load_tokenizer, resolve_model
 from selfrag.plugins import part, plugin
 from selfrag.prompting import SELFRAG, Layout, Prompting
@@ -75,6 +76,7 @@ class SelfRAG(_Closing):
         reflectors: what else may judge or rewrite, beside the model's own tokens; see `selfrag.intrinsics.reflectors`.
             Those that `Decoding.reflectors` and `Decoding.gates` name take part; one that rewrites queries serves
             conversations.
+        english_only: whether answers to questions in other languages say that the model knows English only.
     """
 
     prompting: Prompting
@@ -82,6 +84,7 @@ class SelfRAG(_Closing):
     retriever: Retriever | None = None
     defaults: Decoding = Decoding()  # noqa: RUF009 - frozen value
     reflectors: tuple[Reflector, ...] = ()
+    english_only: bool = False
     _shared: SharedRetriever | None = field(default=None, init=False, repr=False, compare=False)
     _sharing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
     _serving: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
@@ -128,7 +131,7 @@ class SelfRAG(_Closing):
         ready = _engine(engine, path, engine_options)
         own = named.on_engine(ready, tokenizer, intrinsics, name_or_path, prompting) if named is not None else ()
         given = [plugin(REFLECTORS, one)(prompting) if isinstance(one, str) else one for one in reflectors]
-        return cls(prompting, ready, found, reflectors=(*own, *given))
+        return cls(prompting, ready, found, reflectors=(*own, *given), english_only=name_or_path == DEMO)
 
     @overload
     def generate(
@@ -214,7 +217,8 @@ class SelfRAG(_Closing):
         how: dict[str, Any] = {"length": length, "most_watched": self.engine.limits.max_watch}
         given = _evidence(evidence)
         decoder = decode_options(question, choices, self.prompting, policy, passages=given, **how)
-        return cast(Answer, _Asked([decoder], self.engine, self._search).answers())
+        asked = _Asked([decoder], self.engine, self._search, notes=[self._note(str(question))])
+        return cast(Answer, asked.answers())
 
     def stream(
         self,
@@ -286,8 +290,14 @@ class SelfRAG(_Closing):
             return decode(text, self.prompting, policy, passages=passages, critics=critics)
 
         decoders = [decoder(one, passages) for one, passages in zip(questions, given, strict=True)]
-        listed = None if single else tuple(map(_last_question, questions))
-        return _Asked(decoders, self.engine, self._search, services, policy, listed)
+        texts = tuple(map(_last_question, questions))
+        notes = [self._note(text) for text in texts]
+        return _Asked(decoders, self.engine, self._search, services, policy, None if single else texts, notes)
+
+    def _note(self, question: str) -> str | None:
+        """Return what a reader should know of an answer to a question in this language."""
+        language = foreign_language(question) if self.english_only else None
+        return None if language is None else f"this model answers in English only; the question looks like {language}"
 
     @property
     def _search(self) -> Retriever | None:
@@ -437,6 +447,7 @@ class _Asked:
     policy: Decoding = Decoding()  # noqa: RUF009 - frozen value
     # of a list, for reports; None for a single question, whose failure is raised
     questions: Sequence[str] | None = None
+    notes: Sequence[str | None] = ()  # of each question; none where no answer has one
 
     def answers(self) -> Answer | list[Answer]:
         """What the caller gets when all is done."""
@@ -450,23 +461,30 @@ class _Asked:
     def pieces(self) -> Iterator[Segment | Answer]:
         """Segments as they come, then the answer."""
         for event in drive(self.decoders, self.engine, self.retriever, services=self.services):
-            yield event.segment if isinstance(event, Committed) else _answer(event)
+            yield event.segment if isinstance(event, Committed) else self._noted(_answer(event), 0)
 
     async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
         """`pieces` for an event loop."""
         async with aclosing(adrive(self.decoders, self.engine, self.retriever, services=self.services)) as events:
             async for event in events:
-                yield event.segment if isinstance(event, Committed) else _answer(event)
+                yield event.segment if isinstance(event, Committed) else self._noted(_answer(event), 0)
 
     def _collected(self, events: Iterable[Event]) -> Answer | list[Answer]:
         ends = {event.index: event for event in events if not isinstance(event, Committed)}
         if self.questions is None:
-            return _answer(ends[0])
+            return self._noted(_answer(ends[0]), 0)
         listed = [ends[index] for index in range(len(self.questions))]
         return [
-            end.answer if isinstance(end, Answered) else Answer.failed(question, self.policy, end.error)
-            for end, question in zip(listed, self.questions, strict=True)
+            self._noted(end.answer, number)
+            if isinstance(end, Answered)
+            else Answer.failed(question, self.policy, end.error)
+            for number, (end, question) in enumerate(zip(listed, self.questions, strict=True))
         ]
+
+    def _noted(self, answer: Answer, number: int) -> Answer:
+        """Return an answer with the note on its question, if there is one."""
+        note = self.notes[number] if self.notes else None
+        return answer if note is None else replace(answer, note=note)
 
 
 def _answer(end: Answered | Broken) -> Answer:

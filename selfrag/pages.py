@@ -19,6 +19,7 @@ from typing import Any
 from retrieval.atomic import writing
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
+from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import ROOT, Node, Status, Trace
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
@@ -279,6 +280,7 @@ def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
             for labels in CRITIQUES
         },
         "retrieve": list(RETRIEVE.names),
+        "abstention": Decoding.abstention,
     }
     given = json.dumps(data | known, ensure_ascii=True).replace("<", "\\u003c")
     text = (
@@ -321,13 +323,28 @@ def spoken(answer: Answer) -> str:
     return answer.cited_text() or "(no answer)"
 
 
+def notes(answer: Answer) -> list[str]:
+    """Return what a reader must know of an answer beside its text, a line each."""
+    lines = []
+    if answer.abstained:
+        lines.append(f"abstained: {answer.reason}")
+    if answer.without_evidence:
+        lines.append(f"written without evidence: {answer.reason}")
+    if answer.partial is not None:
+        lines.append(f"partial: {answer.partial}")
+    if answer.note is not None:
+        lines.append(f"note: {answer.note}")
+    if answer.finish == "length":
+        lines.append("cut: the token budget or the context is used up")
+    return lines
+
+
 def plain(answer: Answer) -> str:
     """Text with numbered citations, why it ends early if it does, then the cited passages."""
     if answer.error is not None:
         return cut(f"error: {answer.error}")
     cited = [f"[{i}] {named(passage)}" for i, passage in enumerate(answer.citations, 1)]
-    partial = [] if answer.partial is None else [cut(f"partial: {answer.partial}")]
-    return "\n".join([printable(spoken(answer)), *partial, *cited])
+    return "\n".join([printable(spoken(answer)), *map(cut, notes(answer)), *cited])
 
 
 def html(answer: Answer) -> str:
@@ -348,8 +365,9 @@ def html(answer: Answer) -> str:
         passages.append(f"<details><summary>{heading}</summary><p>{_escaped(passage.text)}</p></details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
     said = "" if rows else f"<p>{_escaped(spoken(answer))}</p>"
-    if answer.partial is not None:
-        said += f"<p><b>partial</b>: {_escaped(answer.partial)}</p>"
+    for note in notes(answer):
+        label, _, rest = note.partition(": ")
+        said += f"<p><b>{label}</b>: {_escaped(rest)}</p>"
     return f"<p><b>{_escaped(answer.question)}</b></p>{said}<table>{head}{''.join(rows)}</table>{''.join(passages)}"
 
 

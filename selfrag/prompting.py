@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.tokenization import ReadOnlyTokenizer, TextCodec
+from selfrag.tokenization import ReadOnlyTokenizer, TextCodec, decode_without
 
 
 class Turn(NamedTuple):
@@ -139,9 +139,16 @@ class Prompting:
         kept, dropped = passage_ids(self.codec, passage, max_tokens)
         return Evidence(passage, (self.vocabulary.paragraph_open, *kept, self.vocabulary.paragraph_close), dropped)
 
-    def text(self, ids: tuple[int, ...]) -> str:
-        """Text of generated ids without reflection tokens and EOS."""
-        return self.codec.decode(self.vocabulary.text_ids(ids))
+    def text(self, ids: Sequence[int], text_ids: Sequence[int] | None = None) -> str:
+        """Return the text of generated ids without reflection tokens and EOS; see `decode_without`.
+
+        `text_ids` are those that are no such tokens, where they are known.
+        """
+        kept = self.vocabulary.text_ids(ids) if text_ids is None else text_ids
+        begin = next((i for i, token_id in enumerate(ids) if token_id == kept[0]), 0) if kept else 0
+        if list(ids[begin : begin + len(kept)]) == list(kept):
+            return self.codec.decode(kept)  # nothing stands between them
+        return decode_without(self.codec, ids, self.vocabulary.control)
 
 
 _SLOT = "SELFRAGCONTENTSLOT"

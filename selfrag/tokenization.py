@@ -6,6 +6,8 @@ text, and stays text.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Collection, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
@@ -132,8 +134,10 @@ class HFTextCodec:
         return self._encode([whole(text)]) if text else []
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of `ids`; control ids are left out."""
-        return self._tokens.decode([i for i in ids if i not in self._control])
+        """Return the text of `ids` without control ids; see `decode_without`."""
+        if self._control.isdisjoint(ids):
+            return self._tokens.decode(ids)
+        return decode_without(self, ids, self._control)
 
     def surface(self, ids: Sequence[int]) -> str:
         """Text of `ids`, control ids by their surfaces."""
@@ -177,6 +181,78 @@ class HFTextCodec:
                 at = middle if end - start > 1 else end
         pieces = [piece for piece in (*pieces, text[at:]) if piece]
         return pieces if pieces != [text] else [text[: len(text) // 2], text[len(text) // 2 :]]
+
+
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3000-\u31ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
+    "\U00020000-\U0003ffff]"
+)
+"""Scripts that put no space between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, Chinese; and their punctuation."""
+_APOSTROPHES = "'\u2019"
+
+
+def decode_without(codec: TextCodec, ids: Sequence[int], control: Collection[int]) -> str:
+    """Return the text of `ids` without `control`, with a space where two words would touch in place of a control id.
+
+    Models write a new sentence after a reflection token without a space: `system.[Utility:5]I know.` No space is added
+    next to white space, before closing punctuation, in scripts without spaces, or inside a word.
+    """
+    runs: list[list[int]] = [[]]
+    for token_id in ids:
+        if token_id not in control:
+            runs[-1].append(token_id)
+        elif runs[-1]:
+            runs.append([])
+    # All ids are decoded together, because a character may have its bytes on both sides of a control id.
+    text, known, plain = "", list[int](), ""
+    for run in runs:
+        if not run:
+            continue
+        known += run
+        longer = codec.decode(known)
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(plain, longer, strict=False))
+        shared = len(plain) if longer.startswith(plain) else sum(1 for _ in same)
+        changed = len(plain) - shared
+        added = longer[shared:]
+        gap = " " if changed == 0 and _words_touch(codec, plain, added, run[0]) else ""
+        text = f"{text[: len(text) - changed]}{gap}{added}"
+        plain = longer
+    return text
+
+
+def _words_touch(codec: TextCodec, before: str, after: str, first_id: int) -> bool:
+    """Return whether `after`, which starts with `first_id`, begins a word right after one of `before`."""
+    if not before or not after:
+        return False
+    left, right = before[-1], after[0]
+    if left.isspace() or right.isspace() or _UNSPACED.match(left) or _UNSPACED.match(right):
+        return False
+    quoted = before.count('"') % 2 == 1
+    opens = unicodedata.category(right) in ("Ps", "Pi") or (right == '"' and not quoted)
+    if not right.isalnum() and not opens:
+        return False
+    if left.isalnum() or unicodedata.category(left).startswith("M"):
+        begins_sentence = right.isupper() and not left.isupper()
+        return begins_sentence or opens or _begins_words(codec, first_id)
+    if left in _APOSTROPHES:
+        return before[-2:-1] in tuple(".!?,")
+    if left == '"':
+        return not quoted
+    if left in ".,:" and before[-2:-1].isdigit() and right.isdigit():
+        return False  # inside a number
+    return left in ".,;:!?%\u2026\u00bb\u201d" or unicodedata.category(left) == "Pe"
+
+
+def _begins_words(codec: TextCodec, token_id: int) -> bool:
+    """Return whether a token without a space before it may begin a word, and does not only continue one.
+
+    A tokenizer that marks the beginning of every text has no such tokens. Another one knows tokens that begin words
+    with a space before them, too: `it` and ` it`, but `erature` alone.
+    """
+    word = codec.encode("a")
+    if " " in codec.decode([*word, *word]).strip():
+        return False
+    return len(codec.encode(f" {codec.decode([token_id])}")) == 1
 
 
 def common_prefix(sequences: Sequence[Sequence[int]]) -> int:

@@ -24,7 +24,7 @@ from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.intrinsics.state import Message, read_conversation
-from selfrag.pages import NAME, cut, judged, named, spoken
+from selfrag.pages import NAME, cut, judged, named, notes, spoken
 from selfrag.reflection.labels import GROUPS
 from selfrag.untrusted import printable, whole
 
@@ -48,6 +48,7 @@ def ask(
     engine: options.QuickEngineName = None,
     mode: options.Mode = None,
     threshold: options.Threshold = None,
+    without_evidence: options.WithoutEvidence = None,
     policy: options.Policy = "paper",
     w_rel: options.RelevanceWeight = None,
     w_sup: options.SupportWeight = None,
@@ -68,6 +69,7 @@ def ask(
     changes = {
         "mode": mode,
         "threshold": threshold,
+        "without_evidence": without_evidence,
         "require": options.constraints("--require", require),
         "forbid": options.constraints("--forbid", forbid),
         "beam": beam,
@@ -132,10 +134,9 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def render(answer: Answer) -> RenderableType:
-    """The whole answer: text, why it ends early if it does, cited passages, judgments, usage."""
+    """Return the answer as it is shown: text, notes on it, cited passages, judgments, usage."""
     parts: list[RenderableType] = [plain(spoken(answer), "bold")]
-    if answer.partial is not None:
-        parts.append(plain(cut(f"partial: {answer.partial}"), "yellow"))
+    parts += [plain(cut(note), "yellow") for note in notes(answer)]
     if answer.citations:
         parts += [Text(), *_passages(answer)]
     if answer.segments:
@@ -187,13 +188,21 @@ def chat(
     flow: options.Flow = None,
     mode: options.Mode = None,
     threshold: options.Threshold = None,
+    without_evidence: options.WithoutEvidence = None,
     policy: options.Policy = "paper",
     beam: options.Beam = None,
     passages: options.Passages = None,
     segments: options.Segments = None,
 ) -> None:
     """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
-    changes = {"mode": mode, "threshold": threshold, "beam": beam, "passages": passages, "max_segments": segments}
+    changes = {
+        "mode": mode,
+        "threshold": threshold,
+        "without_evidence": without_evidence,
+        "beam": beam,
+        "passages": passages,
+        "max_segments": segments,
+    }
     decoding = options.decoding(policy, changes, {})
     names = options.flow_intrinsics(flow)
     console = Console()

@@ -57,6 +57,10 @@ Mode = Annotated[
     Literal["adaptive", "always", "never"] | None,
     WHEN(help="when to retrieve; adaptive asks the model at each segment"),
 ]
+WithoutEvidence = Annotated[
+    Literal["abstain", "write"] | None,
+    WHEN(help="where a search finds nothing: abstain (the default), or write without evidence"),
+]
 Threshold = Annotated[float | None, WHEN(help="retrieve above this probability, 0 to 1")]
 Policy = Annotated[
     str,
@@ -173,13 +177,20 @@ def load_search_tags(
     model: str, index: str | None, engine: str | None, profile: str, given: Mapping[str, Any]
 ) -> SearchTagModel:
     """A loaded model that searches by tags, in the format `profile`; refuses what was given for other models."""
-    if foreign := next((name for name, value in given.items() if value is not None and name != "passages"), None):
-        raise UserError(f"--policy {profile} takes --passages; {foreign} is for models with reflection tokens")
+    budgeted: dict[str, Any] = {
+        name: given.get(name) for name in ("passages", "without_evidence") if given.get(name) is not None
+    }
+    foreign = next((name for name, value in given.items() if value is not None and name not in budgeted), None)
+    if foreign is not None:
+        raise UserError(
+            f"--policy {profile} takes --passages and --without-evidence; "
+            f"{foreign} is for models with reflection tokens"
+        )
     quiet()
     from selfrag.api import SearchTagModel
     from selfrag.decoding.search_tags import Budget
 
-    budget = Budget() if given["passages"] is None else Budget(passages=given["passages"])
+    budget = Budget(**budgeted)
     return SearchTagModel.from_pretrained(model, profile=profile, retriever=index, engine=engine, budget=budget)
 
 

@@ -54,6 +54,7 @@ def serve(
     policy: options.Policy = "paper",
     mode: options.Mode = None,
     threshold: options.Threshold = None,
+    without_evidence: options.WithoutEvidence = None,
     beam: options.Beam = None,
     passages: options.Passages = None,
     segments: options.Segments = None,
@@ -89,7 +90,14 @@ def serve(
     from selfrag.serving.service import Capacity
 
     index_watch = _watch(index, watch, skip_unreadable, ray)
-    changes = {"mode": mode, "threshold": threshold, "beam": beam, "passages": passages, "max_segments": segments}
+    changes = {
+        "mode": mode,
+        "threshold": threshold,
+        "without_evidence": without_evidence,
+        "beam": beam,
+        "passages": passages,
+        "max_segments": segments,
+    }
     where = (_here(model), _here(index), engine)
     load: Callable[[], Answering]
     if policy in options.search_tags():

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from retrieval.passage import Passage
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.reflectors import as_label
 from selfrag.decoding.rescore import Bools, Ints, Settings, replay, rescore
-from selfrag.decoding.trace import Node, Trace
+from selfrag.decoding.trace import FinishReason, Node, Trace
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 from selfrag.reflection.weights import Weights
+from selfrag.refusals import refuses
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,13 @@ class Segment:
         text: `answer.text[start:end]`.
         start: character offset.
         end: character offset, exclusive.
-        citation: the passage that the segment uses, new or kept from the segment before; None without evidence, or
-            if the model judged the passage irrelevant.
+        citation: the passage that the segment uses, new or kept from the segment before; None without evidence, if
+            the model judged the passage irrelevant, or if the segment only says that there is no answer.
         judgments: retrieve, isrel, issup, isuse; None where undefined.
         score: segment score (Eq. 3).
         node: id in the trace.
         joined: judgments of the reflectors that add a score term, by name; None where undefined.
+        finish: `stop`, or `length` where the token budget or the context cut the segment.
     """
 
     text: str
@@ -63,6 +65,7 @@ class Segment:
     score: float
     node: int
     joined: Mapping[str, Judgment | None] = field(default_factory=dict)
+    finish: FinishReason = "stop"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -78,6 +81,7 @@ class Segment:
             "citation": self.citation.as_dict() if self.citation else None,
             "reflections": reflections,
             "score": self.score,
+            "finish": self.finish,
         }
 
 
@@ -103,7 +107,8 @@ class Answer:
 
     Attributes:
         question: the question.
-        text: the answer without reflection tokens; empty if nothing met the constraints or if `error` is set.
+        text: the answer without reflection tokens, or the abstention; empty if the model wrote nothing or `error` is
+            set.
         segments: segments of the text, in order.
         usage: what it cost.
         trace: everything that was considered.
@@ -112,6 +117,7 @@ class Answer:
             (docs/explanation/exact.md).
         error: one line on why there is no answer, None if there is one.
         steps: stages of the flow; empty without a flow.
+        note: one line that a reader should see, such as that the model answers in English only; None without one.
     """
 
     question: str
@@ -122,6 +128,7 @@ class Answer:
     exact: bool = True
     error: str | None = None
     steps: tuple[Step, ...] = ()
+    note: str | None = None
 
     @classmethod
     def failed(cls, question: str, decoding: Decoding, error: Exception) -> Answer:
@@ -130,12 +137,33 @@ class Answer:
 
     @property
     def abstained(self) -> bool:
-        """Whether a guardrail gave a fixed text in place of an answer."""
+        """Whether a fixed text, `Decoding.abstention`, stands in place of an answer; `reason` says why."""
         return self.trace.abstained
 
     @property
+    def reason(self) -> AnswerReason | None:
+        """Why this is the abstention, or rests on no evidence although it was looked for; None for other answers.
+
+        One of `nothing found`, `every passage left out`, `guardrail` and `constraints not met`.
+        """
+        return self.trace.reason
+
+    @property
+    def without_evidence(self) -> bool:
+        """Whether the model wrote by itself where evidence was looked for and there was none."""
+        return self.reason is not None and not self.abstained
+
+    @property
+    def finish(self) -> FinishReason:
+        """`length` where the token budget or the context ended the answer, else `stop`."""
+        return self.trace.finish
+
+    @property
     def partial(self) -> str | None:
-        """Why the answer ends early, in one line: a later search or generation failed. None if it is complete."""
+        """Why the answer ends early, in one line; None if it is complete.
+
+        A later search failed or found nothing, or a later generation failed.
+        """
         return self.trace.partial
 
     @property
@@ -164,12 +192,17 @@ class Answer:
         return tuple(pairs)
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer as plain values: question, text, segments, retrieved, usage, and `partial` if the answer is."""
+        """Return the answer as plain values, `partial` and `steps` only where there is something to say."""
         retrieved = [{"id": p.id, "title": p.title, "score": p.score, "segment": i} for p, i in self.retrieved]
         return {
             "question": self.question,
             "text": self.text,
+            "finish": self.finish,
+            "abstained": self.abstained,
+            "reason": None if self.reason is None else str(self.reason),
+            "without_evidence": self.without_evidence,
             **({"partial": self.partial} if self.partial else {}),
+            **({"note": self.note} if self.note else {}),
             "segments": [segment.as_dict() for segment in self.segments],
             "retrieved": retrieved,
             "usage": self.usage.as_dict(),
@@ -241,8 +274,8 @@ def joint(before: str, segment: str) -> str:
 
 
 def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...]]:
-    """Text and segments of the hypothesis that ends at `node`. Blank segments are left out."""
-    if trace.abstained:
+    """Return text and segments of the hypothesis that ends at `node`, blank ones left out, or the abstention."""
+    if node is None and trace.abstained:
         return trace.decoding.abstention, ()
     decisions = trace.decisions_by_node()
     text = ""
@@ -256,9 +289,12 @@ def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...
             continue
         start = len(text) + len(joint(text, body))
         text += joint(text, body) + body
-        citation = None if step.branch == "none" else cited
+        says_nothing = refuses(body) or body == trace.decoding.abstention
+        citation = None if step.branch == "none" or says_nothing else cited
         judgments = {Role.RETRIEVE: decisions[step.parent].judgment, **step.judgments}
-        segments.append(Segment(body, start, len(text), citation, judgments, step.score, step.id, step.joined))
+        finish: FinishReason = "length" if step.cut else "stop"
+        span = body, start, len(text)
+        segments.append(Segment(*span, citation, judgments, step.score, step.id, step.joined, finish))
     return text, tuple(segments)
 
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.cascade import Admitted, admit, judge_candidates, route
-from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.reflectors import Asking, Critic, Guardrail, ScoreTerm
 from selfrag.decoding.requests import Result
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
@@ -111,22 +111,27 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Asking[list[Candidate]]:
         one.judged[:0] = judged
     found = {h.node: (result, one) for h, result, one in zip(wanted, results, admitted, strict=True)}
     candidates: list[Candidate] = []
+    abstaining = tree.policy.without_evidence == "abstain"
     for hypothesis, action, reason in plans:
         result, evidence = found.get(hypothesis.node, (Found(None, ()), Admitted(())))
         reason = "; ".join([reason, *evidence.reasons])
+        cause: AnswerReason | None = None
         if evidence.abstained:
-            action = "abstain"
+            action, cause = "abstain", AnswerReason.GUARDRAIL
         elif result.failure is not None:
             reason = f"{reason}; search failed: {result.failure}"
-        elif action == "retrieve" and not evidence.passages and not evidence.reasons:
-            reason = f"{reason}; nothing found"
+        elif action == "retrieve" and not evidence.passages and not evidence.writes:
+            cause = AnswerReason.NOTHING_LEFT if result.passages else AnswerReason.NOTHING_FOUND
+            reason = f"{reason}; {cause}"
+            if first and abstaining:
+                action = "abstain"
         if action == "continue" and hypothesis.evidence is not None:
             evidence = Admitted((hypothesis.evidence,))
         gates = (*asked.get(hypothesis.node, ()), *evidence.judged)
         at = hypothesis.node, action, reason, hypothesis.boundary
-        tree.decisions.append(Decision(*at, result.query, evidence.passages, gates, result.failure))
-        if action == "abstain" or result.failure is not None:
-            continue
+        tree.decisions.append(Decision(*at, result.query, evidence.passages, gates, result.failure, cause))
+        if result.failure is not None or (cause is not None and (action == "abstain" or abstaining)):
+            continue  # the answer ends at this boundary
         candidates += [candidate_of(tree, hypothesis, action, passage) for passage in evidence.passages]
         if not evidence.passages or (action == "retrieve" and tree.policy.no_retrieval_branch):
             candidates.append(candidate_of(tree, hypothesis, "write", None))
@@ -196,7 +201,7 @@ def _named(policy: Decoding, critics: Sequence[Critic]) -> dict[str, Critic]:
 
 
 def _answer(tree: Tree, best: Hypothesis | None) -> Answer:
-    """The best finished hypothesis, or an empty answer if no candidate was usable."""
+    """Return the best finished hypothesis, or an answer without segments if no candidate was usable."""
     check_generated(tree.nodes)
     trace = tree.trace(None if best is None else best.node)
     text, segments = segments_of(trace, trace.best)

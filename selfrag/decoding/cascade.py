@@ -136,6 +136,7 @@ class Admitted:
 
     passages: tuple[Passage, ...]  # evidence that is left
     abstained: bool = False  # whether the fixed abstention replaces the answer
+    writes: bool = False  # whether a guardrail has the segment written without evidence
     reasons: list[str] = field(default_factory=list)  # what each guardrail did
     judged: list[tuple[str, Judgment]] = field(default_factory=list)  # reflector and judgment, in the order asked
 
@@ -182,6 +183,7 @@ def admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -
             if one.note(gate, row[position], done):
                 one.passages = ()
                 one.abstained |= gate.effect == "abstain"
+                one.writes |= gate.effect == "write"
     return admitted
 
 

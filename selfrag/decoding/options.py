@@ -14,7 +14,7 @@ import numpy as np
 from retrieval.checks import choice
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.reflectors import Asking
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.decoding.rescore import replay, settle
@@ -145,7 +145,7 @@ def decode_options(
     below 0), summed over the passages; where no critique is above 0, passages count alike. With
     `policy.aggregate="sum"` the critique is added to p(o|d), as in Eq. 3. IsSup and IsUse of an option
     are read after it, whatever their weights, so that the trace is complete for other weights. Settings of segments and
-    beams do not matter.
+    beams do not matter. Where nothing was found, `policy.without_evidence` decides as in `decode`.
 
     Raises:
         UserError: options that are no options, an unknown `length`, a policy with reflectors, or nothing to score.
@@ -159,13 +159,21 @@ def decode_options(
     boundary = yield from start_boundary(tree, prompt)
     action, reason = policy.action(boundary, has_evidence=False)
     evidence, judged = Found(None, ()), tuple[tuple[str, Judgment], ...]()
+    cause: AnswerReason | None = None
     if action == "retrieve":
         (evidence,) = yield from find(tree, [""])
         ((passages, judged),) = yield from shortlisted(tree, [(prompt, evidence.passages)])
         evidence = replace(evidence, passages=passages)
         if not evidence.passages:
-            reason = f"{reason}; nothing found"
-    tree.decisions.append(Decision(ROOT, action, reason, boundary, evidence.query, evidence.passages, judged))
+            cause = AnswerReason.NOTHING_FOUND
+            reason = f"{reason}; {cause}"
+    abstains = cause is not None and policy.without_evidence == "abstain"
+    if abstains:
+        action = "abstain"
+    at = ROOT, action, reason, boundary
+    tree.decisions.append(Decision(*at, evidence.query, evidence.passages, judged, cause=cause))
+    if abstains:
+        return _answer(tree, tuple(options))
     contexts = _contexts(tree, prompt, evidence.passages)
     yield from _relevance(tree, contexts)
     usable = [context for context in contexts if context.failure is None]

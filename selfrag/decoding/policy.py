@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate as running
 from itertools import groupby
@@ -24,6 +25,16 @@ Action = Literal["retrieve", "continue", "write", "abstain"]
 Constraint = Mapping[Role, frozenset[str]]
 Likelihood = Literal["segment", "all", "product", "none"]
 SegmentEnd = Literal["retrieve", "retrieval", "completion"]
+WithoutEvidence = Literal["abstain", "write"]
+
+
+class AnswerReason(StrEnum):
+    """Why an answer is the abstention, or was written without the evidence that was looked for."""
+
+    NOTHING_FOUND = "nothing found"  # the search, or the evidence of the caller, held no passage
+    NOTHING_LEFT = "every passage left out"  # guardrails dropped all that were found
+    GUARDRAIL = "guardrail"  # a guardrail, or a stage of a flow, refused
+    CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the thresholds of reflectors
 
 
 def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
@@ -63,6 +74,9 @@ class Decoding:
         retrieve_test: the ratio: `yes_no` (appendix A.4), `all` (section 3.3) or `log_ratio` (the official code).
         retrieve_once: keep the first search's passages for every later segment.
         no_retrieval_branch: beside the passages, also try the segment without any.
+        without_evidence: where a search or the given evidence holds nothing: `abstain`, or `write` without evidence.
+            Answers that are written so have `Answer.without_evidence` set. Where the model or `mode` decides not to
+            search, this changes nothing.
         passages: passages per search that are written from, K.
         shortlist: passages per search that the model judges by IsRel, in one token each; the best `passages` of them
             are written from. None writes from the first `passages` that are found.
@@ -88,7 +102,7 @@ class Decoding:
         reflectors: other judges in the segment score; also as strings such as `citations` or `nli=issup`.
         survivors: candidates of a step that reflectors judge by one token, by a new prefill, and by written text.
         gates: guardrails before the writing; also as strings such as `answerability<0.5:abstain`.
-        abstention: the answer where a guardrail abstains.
+        abstention: the text in place of an answer; see `Answer.reason` for when.
         history: what later segments see of earlier ones: everything, as in training, or their text only.
 
     Raises:
@@ -100,6 +114,7 @@ class Decoding:
     retrieve_test: Literal["yes_no", "all", "log_ratio"] = "yes_no"
     retrieve_once: bool = False
     no_retrieval_branch: bool = False
+    without_evidence: WithoutEvidence = "abstain"
     passages: int = 5
     shortlist: int | None = None
 
@@ -157,7 +172,7 @@ class Decoding:
         form (`max_segments=1`) tests retrieval by the ratio of log-probabilities, weighs utility 1 and adds the
         likelihood over all generated tokens. The long form decides once whether to retrieve, cuts an evidence-based
         completion at its first `[Retrieval]`, continues from there with all passages, ignores the likelihood and reads
-        utility as 0.
+        utility as 0. It has no abstention, so `without_evidence` is `write`.
 
         Not reproduced: its crashes, lost finished answers and shifted citations; in the long form the search for the
         string `[Retrieval]` in the first 25 tokens beside the probability test, and the rule that turns a written
@@ -167,6 +182,7 @@ class Decoding:
         preset = cls(
             retrieve_test="log_ratio" if short else "yes_no",
             retrieve_once=True,
+            without_evidence="write",
             calibrated=False,
             undefined="zero",
             accumulate="product",

@@ -259,6 +259,12 @@ def _choose(recorded: _Recorded, likelihood: Floats, critique: Floats) -> Replay
     """
     trace = recorded.trace
     candidates, _, complete = recorded.after(ROOT)
+    if not candidates:
+        nothing = np.zeros_like(critique)
+        none = np.zeros(critique.shape, dtype=bool)
+        settings = critique.shape[1]
+        exact = np.full(settings, complete)
+        return Replay(np.full(settings, -1), exact, nothing, nothing, none, none, none)
     usable = np.zeros(critique.shape, dtype=bool)
     usable[[node.id for node in candidates]] = True
     if trace.decoding.aggregate == "sum":

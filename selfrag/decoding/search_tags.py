@@ -12,12 +12,12 @@ import tomllib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from retrieval.checks import choice, number, unknown_name, whole
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Usage, segments_of
-from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
 from selfrag.decoding.requests import Failed, Finish, Generate, Result, Retrieve, Retrieved
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
@@ -109,6 +109,7 @@ class Budget:
         seconds: wall time; no turn begins later. None for no limit.
         passages: passages of a query.
         passage_tokens: tokens of a passage's text.
+        without_evidence: as in `Decoding`, where the model searched and no search found anything.
 
     Raises:
         UserError: a value is out of range.
@@ -120,6 +121,7 @@ class Budget:
     seconds: float | None = None
     passages: int = 3
     passage_tokens: int = 256
+    without_evidence: WithoutEvidence = "abstain"
 
     def __post_init__(self) -> None:
         whole("searches", self.searches, 0)
@@ -127,6 +129,7 @@ class Budget:
             whole(name, getattr(self, name))
         if self.seconds is not None:
             number("seconds", self.seconds, above=True)
+        choice("without_evidence", self.without_evidence, get_args(WithoutEvidence))
 
     def changed(self, **fields_: Any) -> Budget:
         """The budget with other values.
@@ -213,6 +216,7 @@ class _State:
 
     question: str
     ids: list[int]
+    without_evidence: WithoutEvidence
     tokens: int = 0
     usage: Usage = field(default_factory=Usage)
     nodes: list[Node] = field(default_factory=list)
@@ -239,12 +243,20 @@ class _State:
 
     def decide(self, action: Action, reason: str, query: str | None = None) -> None:
         """Record what follows a turn. An answer rests on all that was found so far, not on the last search alone."""
-        self.decisions.append(Decision(self.last, action, reason, None, query, tuple(self.found.values())))
+        passages = tuple(self.found.values())
+        cause = AnswerReason.NOTHING_FOUND if action != "write" and not passages else None
+        self.decisions.append(Decision(self.last, action, reason, None, query, passages, cause=cause))
 
     def answer(self, error: str | None = None) -> Answer:
         """What there is so far, as an answer."""
-        policy = Decoding(beam=1, max_segments=max(1, len(self.nodes)), passages=max(1, len(self.found)))
-        trace = Trace(self.question, policy, tuple(self.nodes), tuple(self.decisions), self.last)
+        policy = Decoding(
+            beam=1,
+            max_segments=max(1, len(self.nodes)),
+            passages=max(1, len(self.found)),
+            without_evidence=self.without_evidence,
+        )
+        best = None if self.decisions[-1].action == "abstain" else self.last
+        trace = Trace(self.question, policy, tuple(self.nodes), tuple(self.decisions), best)
         text, segments = segments_of(trace, trace.best)
         return Answer(self.question, text, segments, self.usage, trace, error=error)
 
@@ -256,7 +268,7 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
     `Answer.retrieved` lists what the searches found.
     """
     budget, profile = searcher.budget, searcher.profile
-    state = _State(question, list(searcher.prompt(question)))
+    state = _State(question, list(searcher.prompt(question)), budget.without_evidence)
     until = None if budget.seconds is None else searcher.clock() + budget.seconds
     state.decide("write", "the model decides when to search")
     searches = 0
@@ -265,6 +277,10 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
         said, queries = profile.answered(turn.text), profile.queries(turn.text)
         if said is None and turn.finish is Finish.EOS and not queries:
             said = turn.text.strip()
+        if said is not None and searches and not state.found and budget.without_evidence == "abstain":
+            state.record(turn)
+            state.decide("abstain", "nothing was found")
+            return state.answer()
         state.record(turn, said or "")
         if said is not None:
             answer = state.answer()

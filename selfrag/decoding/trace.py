@@ -6,16 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from retrieval.passage import Passage
 from retrieval.reading import parse_json
-from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.policy import Action, AnswerReason, Decoding
+from selfrag.decoding.requests import Finish
 from selfrag.decoding.segments import Branch
 from selfrag.errors import UserError, generation_error
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 from selfrag.reflection.weights import Weights
+from selfrag.refusals import refuses
 
 if TYPE_CHECKING:
     from selfrag.decoding.trace_schema import DecisionRecord, JudgmentRecord, NodeRecord, TraceRecord
@@ -24,6 +26,8 @@ ROOT = -1
 """Parent of the first segments."""
 QUESTION = "question"
 """Site of judgments on the question alone, before anything is searched."""
+FinishReason = Literal["stop", "length"]
+"""How a text ended: by itself, or because the token budget or the context of the model was used up."""
 
 
 class Status(StrEnum):
@@ -55,10 +59,11 @@ class Decision:
         judgment: distribution over Retrieve; None in modes that do not read it.
         query: what was searched for, None if nothing was.
         passages: evidence for the next segment, one candidate each, duplicates removed; empty after `retrieve` if
-            nothing was found or a guardrail let nothing through; the segment is then written without evidence.
+            nothing was found or a guardrail let nothing through; see `Decoding.without_evidence`.
         gates: reflectors that were asked before writing, each with a judgment; undefined ones are left out. `isrel` are
             the judgments of a shortlist.
         failure: why the search failed; the answer then ends at this boundary.
+        cause: why there is no evidence although it was looked for, or why the answer is the abstention.
     """
 
     after: int
@@ -69,6 +74,7 @@ class Decision:
     passages: tuple[Passage, ...] = ()
     gates: tuple[tuple[str, Judgment], ...] = ()
     failure: str | None = None
+    cause: AnswerReason | None = None
 
     @property
     def routed(self) -> bool:
@@ -123,6 +129,11 @@ class Node:
     dropped_tokens: int = 0
     joined: dict[str, Judgment | None] = field(default_factory=dict)
     places: dict[str, tuple[Judgment, ...]] = field(default_factory=dict)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the token budget or the context ended the segment before the model did."""
+        return self.boundary is None and self.finish in (Finish.BUDGET, Finish.CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +197,58 @@ class Trace:
 
     @property
     def abstained(self) -> bool:
-        """Whether a guardrail gave a fixed text in place of an answer."""
-        return bool(self.decisions) and self.decisions[0].action == "abstain"
+        """Whether the fixed text stands in place of an answer."""
+        return self.best is None and self.reason is not None
+
+    @property
+    def reason(self) -> AnswerReason | None:
+        """Why the answer is the abstention, or was written without the evidence that was looked for; else None."""
+        for decision in self.decisions:
+            if decision.action == "abstain":
+                return decision.cause or AnswerReason.GUARDRAIL
+        if self.best is None:
+            forbidden = any(map(self._is_forbidden, self._after(ROOT)))
+            return AnswerReason.CONSTRAINTS if forbidden else None
+        decisions = self.decisions_by_node()
+        for step in self.path(self.best):
+            decision = decisions[step.parent]
+            if step.text.strip() and decision.cause is not None and self.action(decision) != "write":
+                return decision.cause
+        return None
+
+    def _is_forbidden(self, node: Node) -> bool:
+        """Return whether a constraint rules a candidate out, whatever else does: a blank one may have been given up."""
+        if node.status is Status.EMPTY:
+            return not self.decoding.allows(node.judgments, self.decoding.own)
+        return node.status is Status.FORBIDDEN
+
+    @property
+    def finish(self) -> FinishReason:
+        """`length` where the token budget or the context ended the answer, else `stop`."""
+        if self.best is not None:
+            end = self.nodes[self.best]
+            if end.cut or (end.ended and end.boundary is not None):  # or no token is left for what would follow
+                return "length"
+            if self.over(self.best):
+                return "stop"
+        following = self._after(ROOT if self.best is None else self.best)
+        empty = any(node.cut and node.status is Status.EMPTY for node in following)
+        return "length" if empty and not self.abstained else "stop"
+
+    def _after(self, node: int) -> Sequence[Node]:
+        """Return the candidates after a node that the settings ask for."""
+        decision = next((decision for decision in self.decisions if decision.after == node), None)
+        if decision is None:
+            return ()
+        children = [child for child in self.nodes if child.parent == node]
+        return self.following(decision, children)[0]
 
     @property
     def partial(self) -> str | None:
-        """Why the answer ends early, in one line: a search or a generation after it failed. None if it is complete."""
+        """Why the answer ends early, in one line: a search after it failed or found nothing, or a generation failed.
+
+        None if it is complete.
+        """
         end = ROOT if self.best is None else self.best
         decision = next((decision for decision in self.decisions if decision.after == end), None)
         if decision is None or self.over(end):
@@ -199,7 +256,9 @@ class Trace:
         place = f"segment {1 if end == ROOT else self.nodes[end].depth + 1}"
         if decision.failure is not None:
             return f"the search for {place} failed: {decision.failure}"
-        children, _ = self.following(decision, [node for node in self.nodes if node.parent == end])
+        children = self._after(end)
+        if end != ROOT and decision.cause is not None and not children:
+            return f"the search for {place}: {decision.cause}"
         reason = next((node.finish for node in children if node.status is Status.FAILED), None)
         return None if reason is None else f"{place} could not be written: {reason}"
 
@@ -211,6 +270,7 @@ class Trace:
             "decoding": decoding_dict(self.decoding),
             "best": self.best,
             **({"partial": self.partial} if self.partial else {}),
+            **({"reason": str(self.reason)} if self.reason else {}),
             "options": list(self.options),
             **({"costs": dict(self.costs)} if self.costs else {}),
             **({"narrow": True} if self.narrow else {}),
@@ -239,7 +299,10 @@ def check_generated(candidates: Sequence[Node]) -> None:
 
 
 def decoding_dict(decoding: Decoding) -> dict[str, Any]:
-    """Settings as plain values; those of reflectors only where there are any."""
+    """Return settings as plain values; those of reflectors only where there are any.
+
+    `without_evidence` is left out where it is `write`: records without it are of times when nothing else was done.
+    """
     values = {name: getattr(decoding, name) for name in decoding.__dataclass_fields__}
     for name in ("require", "forbid"):
         values[name] = {str(role): sorted(labels) for role, labels in values[name].items()}
@@ -250,13 +313,16 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
         ("shortlist", None),
         ("aggregate", "product"),
         ("calibrated", True),
+        ("without_evidence", "write"),
     ):
         if values[name] == usual:
             del values[name]
     if joined:
         values |= {"reflectors": joined, "survivors": survivors}
     if gates:
-        values |= {"gates": gates, "abstention": abstention}
+        values["gates"] = gates
+    if gates or abstention != Decoding.abstention:
+        values["abstention"] = abstention
     return values | {"weights": decoding.weights.as_dict()}
 
 
@@ -328,7 +394,7 @@ def _read_decoding(values: Mapping[str, Any]) -> Decoding:
     if not isinstance(weights, Mapping):
         raise UserError("decoding has no weights")
     try:
-        return Decoding(**{**values, "weights": Weights(**weights)})
+        return Decoding(**{"without_evidence": "write", **values, "weights": Weights(**weights)})
     except (TypeError, ValueError, ArithmeticError) as error:
         raise UserError(f"decoding: {error}") from error
 
@@ -344,7 +410,11 @@ def _decision_dict(decision: Decision) -> dict[str, Any]:
     }
     if decision.gates:
         values["gates"] = [[name, judgment_dict(judgment)] for name, judgment in decision.gates]
-    return values | ({} if decision.failure is None else {"failure": decision.failure})
+    if decision.failure is not None:
+        values["failure"] = decision.failure
+    if decision.cause is not None:
+        values["cause"] = str(decision.cause)
+    return values
 
 
 def _read_decision(record: DecisionRecord) -> Decision:
@@ -357,6 +427,7 @@ def _read_decision(record: DecisionRecord) -> Decision:
         passages=tuple([Passage(**passage) for passage in record["passages"]]),
         gates=tuple([(name, _read_known_judgment(judgment)) for name, judgment in record.get("gates", ())]),
         failure=record.get("failure"),
+        cause=record.get("cause"),
     )
 
 
@@ -400,6 +471,8 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
         position = evidence.position(node.passage)
         if position is not None:
             values["passage_at"] = position
+    if refuses(node.text):
+        values["refuses"] = True  # for the page, which shows no citation then
     if node.joined:
         values["joined"] = {name: _optional(judgment) for name, judgment in node.joined.items()}
     if node.places:

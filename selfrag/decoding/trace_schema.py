@@ -13,7 +13,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from selfrag.decoding.policy import Action
+from selfrag.decoding.policy import Action, AnswerReason
 from selfrag.decoding.segments import Branch
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Source
@@ -100,6 +100,7 @@ class DecisionRecord(TypedDict):
     passages: list[PassageRecord]
     gates: NotRequired[list[Annotated[tuple[str, JudgmentRecord], Lax]]]
     failure: NotRequired[str]
+    cause: NotRequired[Annotated[AnswerReason, Lax]]
 
 
 @_strict
@@ -126,16 +127,18 @@ class NodeRecord(TypedDict):
     dropped_tokens: Count
     joined: NotRequired[dict[str, JudgmentRecord | None]]
     places: NotRequired[dict[str, list[JudgmentRecord]]]
+    refuses: NotRequired[bool]
 
 
 @_strict
 class TraceRecord(TypedDict):
-    """A whole trace. `partial` is written for readers and follows from the rest."""
+    """A whole trace. `partial` and `reason` are written for readers and follow from the rest, as `refuses` of nodes."""
 
     question: str
     decoding: dict[str, Any]
     best: NodeId | None
     partial: NotRequired[str]
+    reason: NotRequired[str]
     options: list[str]
     costs: NotRequired[dict[str, Annotated[int, Field(ge=0, le=3)]]]
     narrow: NotRequired[bool]

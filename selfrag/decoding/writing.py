@@ -144,7 +144,7 @@ def grow(
         node.status, node.finish = Status.FAILED, result.reason if isinstance(result, Failed) else "failed"
         return node, None
     policy, parent = tree.policy, candidate.parent
-    node.text = tree.prompting.codec.decode(reading.text_ids)
+    node.text = tree.prompting.text(reading.ids, reading.text_ids)
     node.token_ids, node.text_ids, node.finish = reading.ids, reading.text_ids, str(result.finish)
     node.likelihood = reading.likelihood
     node.judgments = {role: found for role, found in reading.judgments.items() if role in policy.own}

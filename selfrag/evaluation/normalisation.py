@@ -1,4 +1,4 @@
-"""Text normalisation before matching: SQuAD, abstentions, and ALCE's first line and citation marks.
+"""Text normalisation before matching: SQuAD, and ALCE's first line and citation marks.
 
 Sources: `normalize_answer` of SQuAD 1.1; `eval.py` and `utils.py` of ALCE (arXiv 2305.14627). Beyond ALCE,
 `[1, 2]` is read as two citations.
@@ -12,11 +12,6 @@ from collections.abc import Iterable
 from retrieval.normalisation import fold_text, split_units, without_punctuation
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_ABSTENTION = re.compile(
-    r"\b(?:i|we) (?:do not|dont|did not|didnt|can not|cannot|cant) (?:know|answer|say|tell|find)\b"
-    r"|\bi am not sure\b|\bim not sure\b|\bnot enough information\b"
-    r"|\b(?:passage|paragraph|text|context) (?:does not|doesnt) (?:say|answer|mention|contain|provide|state)\b"
-)
 
 
 def normalise(text: str) -> str:
@@ -64,12 +59,6 @@ def contains_any(text: str, answers: Iterable[str]) -> bool:
         if spelled and f" {spelled} " in f" {' '.join(without_punctuation(text).split())} ":
             return True
     return False
-
-
-def abstains(answer: str) -> bool:
-    """Whether `answer` is empty or says that it does not know."""
-    said = normalise(answer.replace("\u2019", "'"))
-    return not said or _ABSTENTION.search(said) is not None
 
 
 _MARK = re.compile(r"(?<!\s)\s*+\[(\d{1,9}(?:\s*[,;]\s*\d{1,9})*)\]")

@@ -121,6 +121,7 @@ def _answer(
         max_segments=1,
         segment_tokens=max_tokens,
         beam=1,
+        without_evidence=PROTOCOL,
     )
     trace = Trace(prompt.question, policy, tuple(nodes), (decision,), best, options)
     text, segments = segments_of(trace, best)
@@ -400,6 +401,8 @@ ROLES: dict[str, Role] = {
     "selfrag-never": "selfrag",
 }
 """Name of a system to which of the trained models it needs."""
+PROTOCOL: Literal["write"] = "write"
+"""`without_evidence` of systems that are measured: published protocols have an answer for items without passages."""
 AS_PUBLISHED = "selfrag"
 """Ours under the policy that a published task was run with; on files of users the same as `selfrag-adaptive`."""
 BY_PROTOCOL: dict[str, Role] = {"rag": "base", "finetuned-rag": "finetuned"}
@@ -448,7 +451,8 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
         chat = Chat.of(tokenizer, codec, layout=layout)
         return Untuned(codec, chat, int(tokenizer.eos_token_id), passages, longest)
     if name in PROFILES:
-        return Searching(Searcher.of(tokenizer, name, Budget().changed(**given)), live)
+        budget = Budget(without_evidence=PROTOCOL).changed(**given)
+        return Searching(Searcher.of(tokenizer, name, budget), live)
     if name not in SYSTEMS:
         make = registered(GROUP, name)
         if make is None:
@@ -459,7 +463,8 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
     if name in _FINETUNED:
         return FineTuned(prompting, *_counts(given, _FINETUNED[name]))
     check_names(given)
-    return Reflective(prompting, runnable(replace(Decoding(mode=_MODES[name]), **given), given))
+    base = Decoding(mode=_MODES[name], without_evidence=PROTOCOL)
+    return Reflective(prompting, runnable(replace(base, **given), given))
 
 
 def system_of_task(

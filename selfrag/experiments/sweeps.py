@@ -30,7 +30,7 @@ from selfrag.evaluation.metrics.registry import Metric, Part, is_count, ratio, s
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
 from selfrag.evaluation.runner import Model, Source
-from selfrag.evaluation.systems import parse_value, runnable
+from selfrag.evaluation.systems import PROTOCOL, parse_value, runnable
 from selfrag.evaluation.tables import csv_text, escape, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
@@ -353,7 +353,8 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
     check_names(changes)
     marked = Given.marked(Path(), "" if task is None else task.preset)
     published = {} if marked.preset is None else marked.preset.settings(marked.protocol)
-    return runnable(replace(Decoding(), **{**published, **changes}), changes)
+    base = Decoding(without_evidence=PROTOCOL)
+    return runnable(replace(base, **{**published, **changes}), changes)
 
 
 def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False) -> Swept:
@@ -463,7 +464,7 @@ def model_name(about: Mapping[str, Any]) -> str:
 
 def described(decoding: Decoding) -> str:
     """What of a policy is not the paper's, in one line."""
-    usual, own = decoding_dict(Decoding()), decoding_dict(decoding)
+    usual, own = decoding_dict(Decoding(without_evidence=PROTOCOL)), decoding_dict(decoding)
     changed = [f"{name}={value}" for name, value in own.items() if name != "weights" and value != usual.get(name)]
     return ", ".join([f"weights {decoding.weights}", *changed])
 

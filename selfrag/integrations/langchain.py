@@ -124,6 +124,7 @@ def _about(answer: Answer, writer: Writer) -> dict[str, Any]:
         "response_metadata": {
             "model_name": "selfrag",
             "model_provider": "selfrag",
+            "finish_reason": answer.finish,
             "selfrag": selfrag_object(answer, writer, None),
         },
         "usage_metadata": UsageMetadata(

@@ -179,7 +179,11 @@ def selfrag_object(
         "usage": whole["usage"],
         "exact": answer.exact,
         "abstained": answer.abstained,
+        "reason": whole["reason"],
+        "without_evidence": answer.without_evidence,
+        "finish": answer.finish,
         "partial": answer.partial,
+        "note": answer.note,
         "steps": whole.get("steps", []),
         "index": index,
     }

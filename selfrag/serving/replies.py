@@ -44,7 +44,7 @@ class ChatReply(_Written):
     def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
         """What was not sent yet, the end with everything about the answer, the cost."""
         yield from self._pieces(self._writer.rest(answer))
-        yield self._chunk({}, "stop") | self._further(answer, name)
+        yield self._chunk({}, answer.finish) | self._further(answer, name)
         if self.include_usage:
             yield self._chunk({}) | {"choices": [], "usage": _usage(answer.usage)}
 
@@ -53,7 +53,7 @@ class ChatReply(_Written):
         self._writer.rest(answer)
         annotations = [nested(one) for one in self._writer.annotations]
         message = {"role": "assistant", "content": self._writer.text, "refusal": None, "annotations": annotations}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
         head = self._head("chat.completion") | {"choices": [choice], "usage": _usage(answer.usage)}
         return head | self._further(answer, name)
 
@@ -117,8 +117,9 @@ class ResponsesReply(_Written):
         yield from self._pieces(len(self._writer.annotations), self._writer.rest(answer))
         yield self._of_part("response.output_text.done", text=self._writer.text, logprobs=[])
         yield self._of_part("response.content_part.done", part=self._part())
-        yield self._event("response.output_item.done", output_index=0, item=self._message("completed"))
-        yield self._event("response.completed", response=self._finished(answer, name))
+        status = _status(answer)
+        yield self._event("response.output_item.done", output_index=0, item=self._message(status))
+        yield self._event(f"response.{status}", response=self._finished(answer, name))
 
     def whole(self, answer: Answer, name: str | None) -> dict[str, Any]:
         """The response."""
@@ -161,11 +162,19 @@ class ResponsesReply(_Written):
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": usage.prompt_tokens + usage.generated_tokens,
         }
-        return self._response("completed") | {
-            "output": [self._message("completed")],
+        status = _status(answer)
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        return self._response(status) | {
+            "incomplete_details": cut,
+            "output": [self._message(status)],
             "usage": counted,
             "selfrag": selfrag_object(answer, self._writer, name, self.index),
         }
+
+
+def _status(answer: Answer) -> str:
+    """Return the status of a response: `incomplete` where the token budget ended the answer."""
+    return "incomplete" if answer.finish == "length" else "completed"
 
 
 Reply: TypeAlias = ChatReply | ResponsesReply

@@ -144,6 +144,7 @@ BUDGET = {
     "passage_tokens": "passage_tokens",
     "answer_tokens": "tokens",
     "segment_tokens": "turn_tokens",
+    "without_evidence": "without_evidence",
 }
 """Fields of `Decoding` that such a model has, each with its name in `Budget`."""
 

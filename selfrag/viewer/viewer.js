@@ -91,7 +91,7 @@ function replay(trace, settings) {
     const decision = decisions.get(id)
     if (!decision) { exact = false; return [] }
     const all = children.get(id), now = action(trace, decision, settings, evidence.get(id))
-    if (now === decision.action) return all
+    if (now === decision.action || (now === "retrieve" && decision.action === "abstain")) return all
     const without = all.filter(node => node.branch === "none")
     if (now !== "write" || !without.length) { exact = false; return all }
     return without
@@ -125,7 +125,7 @@ function replay(trace, settings) {
     level = candidates
   }
   const winner = finished.reduce((a, b) => (a === null || path[b] > path[a] ? b : a), null)
-  return { best: winner, exact, score, path, fate }
+  return { best: winner, exact, score, path, fate, settings, first: decisions.has(ROOT) ? following(ROOT) : [] }
 }
 
 function pathTo(trace, id) {
@@ -153,9 +153,21 @@ function segments(trace, id) {
     if (!body.trim()) continue
     const gap = !text || /\s$/.test(text) || /^[\s.,;:!?)\]}%]/.test(body) ? "" : " "
     text += gap + body
-    found.push({ node, text: gap + body, citation: node.branch === "none" ? null : cited })
+    found.push({ node, text: gap + body, citation: node.branch === "none" || node.refuses ? null : cited })
   }
   return found
+}
+
+// Why the answer is the abstention, or was written without the evidence that was looked for; null for other answers.
+function reasonOf(trace, result) {
+  const abstained = trace.decisions.find(one => one.action === "abstain")
+  if (abstained) return abstained.cause || "guardrail"
+  if (result.best === null)
+    return (result.first || trace.nodes.filter(node => node.parent === ROOT)).some(node => node.status === "forbidden" && !result.first
+      || ["empty", "forbidden", "pruned"].includes(node.status) && !allowed(node, result.settings || trace.decoding)) ? "constraints not met" : null
+  const before = new Map(trace.decisions.map(one => [one.after, one]))
+  const bare = pathTo(trace, result.best).find(node => node.branch === "none" && node.text.trim() && before.get(node.parent)?.cause)
+  return bare ? before.get(bare.parent).cause : null
 }
 
 // ---- building blocks ----
@@ -221,7 +233,10 @@ function answerBox(which, tree, result, prefix) {
       onclick: () => { const target = at(`${prefix}${number}`); target.open = true; target.querySelector("summary").focus() },
     }, `[${number}]`))
   }
+  const reason = reasonOf(tree, result), abstained = result.best === null && reason !== null
+  if (abstained) parts.push(visible(tree.decoding.abstention || given.abstention))
   const box = make("div", { class: "answer" }, make("p", { class: "body" }, ...(parts.length ? parts : ["(no answer)"])))
+  if (reason) box.append(make("p", { class: "dim note" }, `${abstained ? "abstained" : "written without evidence"}: ${visible(reason, 100)}`))
   for (const [passage, number] of numbers)
     box.append(make("details", { class: "passage", id: `${prefix}${number}` },
       make("summary", {}, `[${number}] ${named(passage)}`),
@@ -345,7 +360,7 @@ async function ask(question, settings) {
     const body = { model: given.model, stream: true, messages: [{ role: "user", content: question }], selfrag: settings }
     const reply = await call("v1/chat/completions", body, asking.signal)
     const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader()
-    let rest = "", name = null
+    let rest = "", name = null, note = null
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
       const lines = (rest + piece.value).split("\n")
       rest = lines.pop()
@@ -354,13 +369,13 @@ async function ask(question, settings) {
         const chunk = JSON.parse(line.slice(6))
         if (chunk.error) throw new Error(chunk.error.message)
         arriving.append(visible(chunk.choices[0].delta.content || "", 100000))
-        if (chunk.selfrag && chunk.selfrag.id) name = chunk.selfrag.id
+        if (chunk.selfrag && chunk.selfrag.id) { name = chunk.selfrag.id; note = chunk.selfrag.note }
       }
     }
     if (name === null) throw new Error("the answer ended early")
     show((await (await call(`v1/answers/${name}`, null, asking.signal)).json()).trace)
     at("arriving").replaceChildren()
-    say("answered")
+    say(note ? `answered; ${visible(note, 200)}` : "answered")
   } catch (error) {
     say(error.name === "AbortError" ? "stopped" : visible(error.message, 500))
   } finally {

@@ -58,12 +58,13 @@ def answer_of(tiny_llama: Path, index: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.engine
 def test_json_has_exactly_the_promised_keys(answer_of) -> None:
     answer = answer_of("What is alpha?", "--mode", "always", "--segments", 2, "--passages", 3)
-    assert list(answer) == ["question", "text", "segments", "retrieved", "usage"]
+    told = ["finish", "abstained", "reason", "without_evidence"]
+    assert list(answer) == ["question", "text", *told, "segments", "retrieved", "usage"]
     assert list(answer["usage"]) == USAGE_KEYS
     assert answer["question"] == "What is alpha?"
     assert answer["segments"]
     for segment in answer["segments"]:
-        assert list(segment) == ["text", "start", "end", "citation", "reflections", "score"]
+        assert list(segment) == ["text", "start", "end", "citation", "reflections", "score", "finish"]
         assert answer["text"][segment["start"] : segment["end"]] == segment["text"]
         assert list(segment["reflections"]) == list(LABELS)
         for group, found in segment["reflections"].items():

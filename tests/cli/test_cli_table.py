@@ -260,7 +260,7 @@ REFUSED = {
     f"{_ASK} --conversation x.json": "one of the two",
     f"{_ASK} --flow qr+sing": "unknown flow 'qr+sing'; known: none, and qr, again, ad joined by +",
     f"{_ASK} --flow qr --policy search-r1": "--conversation and --flow are for models with reflection",
-    f"{_ASK} --policy search-r1 --threshold 0": "search-r1 takes --passages; threshold is for models with reflection",
+    f"{_ASK} --policy search-r1 --threshold 0": "--without-evidence; threshold is for models with reflection",
     f"{_ASK} --trace .": "is a folder; name a file",
     f"{_ASK} --trace nowhere/trace.json": "nowhere/trace.json",
     f"{_ASK} --index nowhere": "selfrag index build",

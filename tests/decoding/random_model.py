@@ -88,6 +88,7 @@ policies = st.builds(
     retrieve_test=st.sampled_from(["yes_no", "all", "log_ratio"]),
     retrieve_once=st.booleans(),
     no_retrieval_branch=st.booleans(),
+    without_evidence=st.sampled_from(["abstain", "write"]),
     passages=st.integers(1, 4),
     beam=st.integers(1, 3),
     max_segments=st.integers(1, 4),

@@ -123,6 +123,9 @@ def first_best(values: Sequence[float]) -> int:
     return max(range(len(values)), key=lambda i: (values[i], -i))
 
 
+ABSTENTION = "I don't know the answer"
+
+
 class Asked:
     """A generation: its ids, and the probability of each watched id at each position."""
 
@@ -149,6 +152,7 @@ class Reference:
         self.search, self.policy, self.evidence = search, policy, evidence
         self.kept: list[Passage] | None = None  # of the first search
         self.count, self.failed, self.close = 0, 0, False
+        self.forbidden, self.nothing = False, False  # of the first step
         self.reason = ""
 
     def ask(self, ids: tuple[int, ...], most: int = 1, *, stop: tuple[int, ...] = (), **options: Any) -> Asked:
@@ -218,6 +222,9 @@ class Reference:
             sources = [("passage", passage) for passage in self.find(question, step)]
         elif action == "continue":
             sources = [("continue", step.evidence)]
+        if action == "retrieve" and not sources and self.policy.without_evidence == "abstain":
+            self.nothing |= step.before is None
+            return []
         if not sources or (action == "retrieve" and self.policy.no_retrieval_branch):
             sources.append(("none", None))
         return [self.candidate(step, branch, passage) for branch, passage in sources]
@@ -290,11 +297,13 @@ class Reference:
         if step.branch == "failed":
             return False
         earlier = [one.written for one in step.path[:-1]]
+        allowed = self.allowed(step.critiques)
+        self.forbidden |= not allowed and not earlier
         if step.bare and not (step.ended_itself and earlier):
             return False
         if not step.bare and step.written in earlier:
             return False
-        return self.allowed(step.critiques)
+        return allowed
 
     # --- scores
 
@@ -358,6 +367,8 @@ class Reference:
             live.sort(key=lambda step: step.number)
             if not live:
                 break
+        if not finished and (self.nothing or self.forbidden):
+            return Said(ABSTENTION, [], None, self.close)
         if not finished and self.count == self.failed:
             raise Unanswerable(f"no candidate could be generated: {self.reason}")
         return self.said(self.ranked(finished)[0] if finished else None)
@@ -386,7 +397,10 @@ class Reference:
             Unanswerable: the question could not be read, or no option could be scored.
         """
         root = self.start(question)
-        passages: list[Passage | None] = [*self.find(question, root)] if self.action(root) == "retrieve" else []
+        retrieves = self.action(root) == "retrieve"
+        passages: list[Passage | None] = [*self.find(question, root)] if retrieves else []
+        if retrieves and not passages and self.policy.without_evidence == "abstain":
+            return Said(ABSTENTION, [], None, self.close)
         if not passages or self.policy.no_retrieval_branch:
             passages.append(None)
         found: list[Option] = []
@@ -405,7 +419,7 @@ class Reference:
             totals[one.text] = totals.get(one.text, 0.0) + one.part
         order = self.sorted_by(sorted(totals, key=options.index), lambda text: totals[text])
         if not order:
-            return Said("", [], None, self.close)
+            return Said(ABSTENTION, [], None, self.close)  # no option is allowed
         best = self.sorted_by([one for one in scored if one.text == order[0]], lambda one: one.part)[0]
         return Said(best.text.strip(" "), [(best.text, best.cited)], totals[best.text], self.close)
 

@@ -22,6 +22,7 @@ from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import EngineError, UserError
 from selfrag.reflection.weights import Weights
 
+ABSTENTION = Decoding.abstention
 CITING = {
     "": "{~retrieve .9 .1 0}x",
     "[Retrieval]<d1>": "[Relevant]Found.[Fully supported][Utility:5]</s>",
@@ -55,10 +56,11 @@ def test_an_unknown_option_is_refused_at_once_with_those_like_it(call: str) -> N
 
 def test_evidence_replaces_the_search() -> None:
     model = rag("a", "b", "c")
-    assert model.generate("a", evidence=[]).text == "Own words."
+    assert model.generate("a", evidence=[]).text == ABSTENTION
+    assert model.generate("a", evidence=[], without_evidence="write").text == "Own words."
     assert model.generate("a", evidence=iter(passages("d1"))).text == "Found."
     answers = model.generate(("a", "b", "c"), evidence=[passages("d1"), [], None])
-    assert [a.text for a in answers] == ["Found.", "Own words.", "Found."]
+    assert [a.text for a in answers] == ["Found.", ABSTENTION, "Found."]
     assert isinstance(model.retriever, Searches)
     assert model.retriever.queries == ["c"]
     assert model.generate([], evidence=[]) == []
@@ -110,7 +112,7 @@ def test_a_closed_engine_says_so() -> None:
 
 
 def test_stream_gives_segments_and_then_the_answer() -> None:
-    *segments, answer = rag("Q").stream("Q", evidence=[])
+    *segments, answer = rag("Q").stream("Q", evidence=[], without_evidence="write")
     assert isinstance(answer, selfrag.Answer)
     assert [s.text for s in segments] == [s.text for s in answer.segments] == ["Own words."]
 

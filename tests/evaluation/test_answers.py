@@ -43,7 +43,8 @@ from selfrag.evaluation.metrics.registry import (
     metrics,
     ratio,
 )
-from selfrag.evaluation.normalisation import abstains, contains_any
+from selfrag.evaluation.normalisation import contains_any
+from selfrag.refusals import abstains
 
 PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
 SHORT = Item("q", "who?", True, PASSAGES, gold=frozenset({"p1", "p2"}), answers=("Ann", "Anne"), references=("Ann",))

@@ -58,3 +58,13 @@ def test_a_pipeline_is_written_and_read(loaded: list[Any]) -> None:
     again = Pipeline.loads(pipeline.dumps(), allowed_modules=["selfrag.integrations.haystack"])
     assert again.get_component("answerer").settings == {"beam": 1}
     assert loaded == []
+
+
+@pytest.mark.parametrize("setting", ["abstain", "write"])
+def test_no_documents_are_said_and_nothing_is_invented(loaded: list[Any], setting: str) -> None:
+    settings = {"mode": "always", "without_evidence": setting}
+    [found] = SelfRAGAnswerer(settings=settings).run("question 1", documents=[])["answers"]
+    about = found.meta["selfrag"]
+    assert (about["abstained"], about["without_evidence"]) == (setting == "abstain", setting == "write")
+    assert (about["reason"], found.documents) == ("nothing found", [])
+    assert (found.data == "I don't know the answer") == (setting == "abstain")

@@ -196,7 +196,8 @@ def test_flows_compose() -> None:
     assert flow.name == "filtered+write"
     answer, _, queries = go(flow)
     assert (answer.citations, queries) == ((), [ASKED])  # nothing relevant, no second search
-    assert [step.outcome for step in answer.steps] == [f"1 for {ASKED}", "0 of 1 kept", "1 written"]
+    outcomes = [f"1 for {ASKED}", "0 of 1 kept", "abstained: nothing found"]
+    assert [step.outcome for step in answer.steps] == outcomes
     with pytest.raises(UserError, match="writes no answer"):
         go(first)
 

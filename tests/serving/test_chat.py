@@ -12,9 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from served import Running, Serve, random_rag
 from tagged import model, two_searches
-from written import PROMPTING
+from written import PROMPTING, passages, scripted
 
 from retrieval.passage import Passage
+from selfrag.api import SelfRAG
 from selfrag.intrinsics.state import read_state
 from selfrag.pages import named
 from selfrag.serving.citations import TITLE, url_of
@@ -283,3 +284,51 @@ def test_null_is_a_field_that_was_left_out(serve: Serve, route: str, body: dict[
     nulls = dict.fromkeys((*names, "temperature", "top_p", "user", "metadata", "seed"))
     reply = running.client.post(f"/v1/{route}", json={**nulls, "model": "selfrag", **question})
     assert reply.status_code == 200, reply.text
+
+
+CUT = {"": "{~retrieve .9 .1 0}x", "[Retrieval]<d1>": "[Relevant]They sleep for hours.[Fully supported][Utility:5]</s>"}
+
+
+def scripted_rag(tree: Any, *found: str) -> SelfRAG:
+    return SelfRAG(PROMPTING, scripted({"Q": tree}), lambda queries, k: [passages(*found)] * len(queries))
+
+
+@pytest.mark.parametrize(
+    ("most", "text", "reason"),
+    [(None, "They sleep for hours. [1]", "stop"), (5, "They [1]", "length"), (1, "", "length")],
+)
+def test_defect_8_a_cut_answer_has_the_finish_reason_length(
+    serve: Serve, most: int | None, text: str, reason: str
+) -> None:
+    running = serve(scripted_rag(CUT, "d1"))
+    ask = {"model": "selfrag", "messages": [{"role": "user", "content": "Q"}], "max_tokens": most}
+    (choice,) = client(running).chat.completions.create(**ask).choices
+    assert (choice.message.content, choice.finish_reason) == (text, reason)
+    chunks = list(client(running).chat.completions.create(**ask, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == text
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-2:] == [None, reason]
+    asked = {"model": "selfrag", "input": "Q", "max_output_tokens": most}
+    response = client(running).responses.create(**asked)
+    *_, last = client(running).responses.create(**asked, stream=True)
+    status = "completed" if reason == "stop" else "incomplete"
+    for found in (response, last.response):
+        assert (found.output_text, found.status, found.output[0].status) == (text, status, status)
+        details = found.incomplete_details
+        assert (None if details is None else details.reason) == (None if reason == "stop" else "max_output_tokens")
+    assert last.type == f"response.{status}"
+    about = running.chat("Q", max_tokens=most).json()["selfrag"]
+    assert (about["finish"], [one["finish"] for one in about["segments"]]) == (reason, [reason] * bool(text))
+
+
+@pytest.mark.parametrize("setting", ["abstain", "write"])
+def test_defect_7_nothing_found_is_told_to_clients(serve: Serve, setting: str) -> None:
+    tree = CUT | {"[No Retrieval]": "Own words.</s>"}
+    running = serve(scripted_rag(tree))
+    controls = {"evidence": [], "without_evidence": setting}
+    reply = running.chat("Q", selfrag=controls).json()
+    about = reply["selfrag"]
+    said = ("I don't know the answer", True, False) if setting == "abstain" else ("Own words.", False, True)
+    assert (reply["choices"][0]["message"]["content"], about["abstained"], about["without_evidence"]) == said
+    assert (about["reason"], about["citations"], about["usage"]["searches"]) == ("nothing found", [], 0)
+    again = running.client.post("/v1/rescore", json={"answer_id": about["id"], "weights": {"isrel": 2.0}}).json()
+    assert (again["content"], again["abstained"], again["reason"], again["exact"]) == (*said[:2], "nothing found", True)

@@ -46,7 +46,8 @@ def viewer(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 REPLAY = """([trace, settings]) => {
     const t = JSON.parse(trace), r = replay(t, settingsOf(JSON.parse(settings)))
-    return {...r, text: segments(t, r.best).map(one => one.text).join('')}
+    const abstained = r.best === null && reasonOf(t, r) !== null
+    return {...r, text: abstained ? given.abstention : segments(t, r.best).map(one => one.text).join('')}
 }"""
 
 

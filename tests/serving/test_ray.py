@@ -38,7 +38,7 @@ def test_replicas_share_the_work_and_a_file_of_answers(tmp_path: Path) -> None:
             # Whichever replica is asked, it finds what any of them has kept.
             assert [client.get(f"/v1/answers/{name}").status_code for name in names * 2] == [200] * 12
             *_, last, done = [line for line in ask(0, stream=True).text.splitlines() if line]
-            assert json.loads(last[6:])["choices"][0]["finish_reason"] == "stop"
+            assert json.loads(last[6:])["choices"][0]["finish_reason"] in ("stop", "length")
             assert done == "data: [DONE]"
     finally:
         process.send_signal(signal.SIGTERM)

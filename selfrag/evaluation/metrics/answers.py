@@ -22,7 +22,6 @@ from selfrag.errors import UserError, require
 from selfrag.evaluation.items import Item, Output, choices
 from selfrag.evaluation.metrics.registry import METRICS, Metric, Part, harmonic, metric
 from selfrag.evaluation.normalisation import (
-    abstains,
     contains_any,
     evaluated,
     normalise,
@@ -30,6 +29,7 @@ from selfrag.evaluation.normalisation import (
     without_marks,
 )
 from selfrag.intrinsics.sentences import rules
+from selfrag.refusals import abstains
 
 SELF_RAG, SQUAD, ALCE = "Self-RAG's code", "SQuAD 1.1 (arXiv 1606.05250)", "ALCE (arXiv 2305.14627)"
 ROUGE = "rouge-score (Lin 2004)"

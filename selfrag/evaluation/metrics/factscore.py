@@ -23,11 +23,12 @@ from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.citations import premise
 from selfrag.evaluation.metrics.entailment import Entailment, executor_of
 from selfrag.evaluation.metrics.registry import Part
-from selfrag.evaluation.normalisation import abstains, without_marks
+from selfrag.evaluation.normalisation import without_marks
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Executor, Message, Request, State
 from selfrag.intrinsics.layout import one_line
 from selfrag.intrinsics.sentences import rules
 from selfrag.jsonl import write_jsonl
+from selfrag.refusals import abstains
 
 GAMMA = 10
 NAMES = ("factscore", "factscore_unpenalised", "facts", "responds")

@@ -28,7 +28,6 @@ from selfrag.evaluation.metrics.classification import (
     joint_figures,
 )
 from selfrag.evaluation.metrics.grading import Grader
-from selfrag.evaluation.normalisation import abstains
 from selfrag.experiments.intrinsics.measures import published_table
 from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
 from selfrag.experiments.report_tables import Section, Table, percent, share
@@ -38,6 +37,7 @@ from selfrag.intrinsics.questions import Answerability, QueryRewrite
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.state import Message, State, same_question, search_query
 from selfrag.jsonl import read_jsonl
+from selfrag.refusals import abstains
 from selfrag.training.intrinsics.rows import Labelled
 
 PRONOUN = "it"

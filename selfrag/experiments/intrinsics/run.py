@@ -207,8 +207,9 @@ def _writer(settings: Settings, library: Library) -> Writer:
     try:
         prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
     except VocabularyError:
-        return ChatWriter(library.executor, max_tokens=ANSWER_TOKENS)
-    return SelfRAGWriter(prompting, Decoding(mode="always", max_segments=1, segment_tokens=ANSWER_TOKENS))
+        return ChatWriter(library.executor, max_tokens=ANSWER_TOKENS, without_evidence="write")
+    decoding = Decoding(mode="always", max_segments=1, segment_tokens=ANSWER_TOKENS, without_evidence="write")
+    return SelfRAGWriter(prompting, decoding)
 
 
 def _subjects(name: str, settings: Settings, library: Library, train: Sequence[Labelled]) -> list[Subject]:

@@ -148,7 +148,7 @@ class ReflectiveWriter(_EngineWriter):
     made, so there are no examples, nothing is asked about the answer, and the order of passages matters in ties only.
     """
 
-    decoding: Decoding = Decoding(mode="always", max_segments=3)  # noqa: RUF009 - frozen value
+    decoding: Decoding = Decoding(mode="always", max_segments=3, without_evidence="write")  # noqa: RUF009 - frozen value
 
     def write(self, trials: Sequence[Trial]) -> list[Written | Failed]:
         """One decode a trial; all share the engine's batches."""

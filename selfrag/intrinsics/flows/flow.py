@@ -10,10 +10,11 @@ from retrieval.checks import choice, whole
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.driver import Answered, Broken, Service, drive
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.decoding.sessions import Serving
+from selfrag.decoding.trace import FinishReason
 from selfrag.decoding.tree import Decoder, distinct
 from selfrag.errors import DecodingError, UserError
 from selfrag.intrinsics.contract import Finding, Message, Reflection, Reflector, State
@@ -37,6 +38,7 @@ from selfrag.intrinsics.state import Conversation, read_state, same_question, se
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
+from selfrag.refusals import refuses
 
 Sees = Literal["retrieval", "conversation", "alone"]
 
@@ -98,8 +100,9 @@ class Search(Stage):
 
         A search that fails after an answer was written finds nothing, and the answer stays.
         """
-        if progress.seen.passages:
-            return progress.noted("search", f"{len(progress.seen.passages)} given", passages=progress.seen.passages)
+        if progress.evidence_given or progress.seen.passages:
+            passages = progress.evidence if progress.evidence_given else progress.seen.passages
+            return progress.noted("search", f"{len(passages or ())} given", passages=passages)
         queries = list(dict.fromkeys(self._queries(progress)))
         results = yield [Retrieve(query, self.k) for query in queries]
         run.usage = replace(run.usage, searches=run.usage.searches + len(queries))
@@ -147,7 +150,8 @@ class AnswerabilityGate(ReflectorStage):
         """Go on, or end; without any passage there is nothing to answer from."""
         if not progress.evidence:
             why = "no passages"
-            return progress.noted("answerability", why, over=abstention(progress, self.text, why))
+            nothing = abstention(progress, self.text, why, AnswerReason.NOTHING_FOUND)
+            return progress.noted("answerability", why, over=nothing)
         (reflection,) = yield from run.reflect(self.reflector, [progress.state()])
         judgment = first_score(reflection)
         if judgment is None:
@@ -179,8 +183,9 @@ class SearchAgain(ReflectorStage):
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Keep the passages, or replace them."""
         best, judgments = yield from self._answerable(progress, run)
-        if best >= self.threshold:
-            return progress.noted("search again", "not needed", judgments)
+        if best >= self.threshold or progress.evidence_given:
+            outcome = "not needed" if best >= self.threshold else "not done: the evidence was given"
+            return progress.noted("search again", outcome, judgments)
         kept, asked = progress, list[str]()
         for query in (yield from self._other_words(progress, run)):
             asked.append(query)
@@ -235,6 +240,8 @@ class Write(Stage):
         if progress.seen.messages[-1].role != "user":
             raise UserError("the conversation must end with the user's turn; the last one is of another role")
         answers = yield from self.writer.write(progress, run, self.samples)
+        if answers[0].abstained:  # there is nothing for later stages to judge or to cite
+            return progress.noted("write", f"abstained: {answers[0].reason}", over=answers[0])
         return progress.noted("write", f"{len(answers)} written", answers=tuple(answers))
 
     def services(self, engine: Any) -> Mapping[str, Service]:
@@ -287,13 +294,13 @@ class Flow:
         name = "+".join(filter(None, (self.name, other.name)))
         return Flow((*self.stages, *other.stages), name)
 
-    def decoder(self, state: State, engine: Any) -> Decoder:
-        """The flow on one conversation, for a driver of `engine`.
+    def decoder(self, state: State, engine: Any, evidence: Sequence[Passage] | None = None) -> Decoder:
+        """Return the flow on one conversation, for a driver of `engine`; `evidence` stands in place of searches.
 
         Raises:
             UserError: the conversation has no question, or no stage wrote an answer.
         """
-        run, progress = Run(engine), begin(state)
+        run, progress = Run(engine), begin(state, evidence)
         for stage in self.stages:
             progress = yield from stage.run(progress, run)
             if progress.over is not None:
@@ -465,7 +472,10 @@ def _segment(answer: Answer, state: State, finding: Finding) -> Segment:
     first = next((one.site.passage for one in ranked if one.site.passage is not None), None)
     citation = None if first is None else state.passages[first]
     judgments = {**owner.judgments, Role.CITATION: finding.judgment}
-    return Segment(site.text, site.begin, site.end, citation, judgments, owner.score, owner.node)
+    if refuses(site.text):
+        citation = None
+    finish: FinishReason = owner.finish if site.end >= owner.end else "stop"
+    return Segment(site.text, site.begin, site.end, citation, judgments, owner.score, owner.node, finish=finish)
 
 
 def _lowest(reflection: Reflection) -> float | None:
@@ -506,7 +516,7 @@ class ConversationDecoders:
         flow = self._flow(state, given_passages=passages is not None)
         if passages is not None:
             state = read_state(state, list(passages))
-        return (yield from flow.decoder(state, self.engine))
+        return (yield from flow.decoder(state, self.engine, passages))
 
     def services(self) -> dict[str, Service]:
         """What a driver needs to serve reflectors that run beside the engine."""

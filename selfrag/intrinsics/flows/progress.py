@@ -11,7 +11,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Step, Usage, segments_of
 from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Service
-from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
 from selfrag.decoding.reflectors import Asking, Critic
 from selfrag.decoding.requests import Consult, Result
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
@@ -51,6 +51,7 @@ class Progress:
     query: str  # what is searched for
     # evidence; None where nothing was searched, so that a writer may search by itself
     passages: tuple[Passage, ...] | None = None
+    evidence_given: bool = False  # whether the caller gave the evidence, perhaps none, in place of searching
     answers: tuple[Answer, ...] = ()  # written so far, best first
     steps: tuple[Step, ...] = ()  # what was done
     over: Answer | None = None  # the answer that ends the flow before its last stage
@@ -120,12 +121,14 @@ class ReflectorStage(Stage):
         return services([self.reflector], engine)
 
 
-def begin(state: State) -> Progress:
-    """The start of a flow; refuses a conversation without a question."""
+def begin(state: State, evidence: Sequence[Passage] | None = None) -> Progress:
+    """Return the start of a flow, `evidence` in place of searches. Refuse a conversation without a question."""
     index = state.last("user")
     if index is None or not state.messages[index].content.strip():
         raise UserError("the conversation has no question; its last user turn must have text")
-    return Progress(state, state, state.messages[index].content)
+    given = None if evidence is None else tuple(evidence)
+    question = state.messages[index].content
+    return Progress(state, state, question, given, evidence_given=given is not None)
 
 
 def first_score(reflection: Reflection) -> Judgment | None:
@@ -184,9 +187,13 @@ class ChatWriter:
     temperature: float = 0.0  # for several samples above 0, which engines of this library refuse and servers take
     adapter: str | None = None  # LoRA adapter, if any
     name: str = "writer"  # of its service, where it runs beside the engine
+    without_evidence: WithoutEvidence = "abstain"  # as in `Decoding`, where the flow searched and found nothing
 
     def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
         """Distinct answers, in the order written."""
+        if progress.passages == () and self.without_evidence == "abstain":
+            cause = AnswerReason.NOTHING_FOUND
+            return [abstention(progress, ABSTENTION, str(cause), cause)]
         if samples > 1 and not self.temperature:
             raise UserError(f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say")
         request = self.request(progress)
@@ -254,9 +261,10 @@ def taken(question: str, text: str, passages: Sequence[Passage]) -> Answer:
     return Answer(question, plain, segments, Usage(), trace)
 
 
-def abstention(progress: Progress, text: str, reason: str) -> Answer:
-    """A fixed text in place of an answer."""
-    decision = Decision(ROOT, "abstain", reason, query=progress.query, passages=progress.evidence or ())
+def abstention(progress: Progress, text: str, reason: str, cause: AnswerReason = AnswerReason.GUARDRAIL) -> Answer:
+    """Return a fixed text in place of an answer."""
+    passages = progress.evidence or ()
+    decision = Decision(ROOT, "abstain", reason, query=progress.query, passages=passages, cause=cause)
     trace = Trace(progress.question, Decoding(abstention=text), (), (decision,), None)
     return Answer(progress.question, text, (), Usage(), trace)
 

@@ -1,0 +1,173 @@
+"""Whether a text as a whole says that it gives no answer: a rule about English, and short texts of other languages.
+
+A text refuses if each of its sentences does, apart from apologies, offers of help and what a passage holds instead. One
+sentence with an answer, or about something else, makes it no refusal: a biography may end with `The passage does not
+mention her birthplace.` The patterns are in `refusals.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+
+_LONGEST = 1_500
+"""Characters of a text that may be a refusal; a longer one says something."""
+_LONGEST_FOREIGN = 40
+"""Characters of a refusal in another language than English."""
+
+_CUE = re.compile(
+    r"n['\u2019]t\b|\b(?:no|not|none|nothing|nowhere|never|neither|cannot|insufficient|inconclusive|impossible|irrelevant|"
+    r"unable|unavailable|unsure|uncertain|unclear|unaware|unfamiliar|unknown|unrelated|unanswerable|undetermin(?:ed|able)|"
+    r"lacks?|lacking|fails?|failed|needed|need|required?|necessary|missing|silent|hard|difficult|please|"
+    r"could you|can you|beats|dunno|dont|cant|without|declin\w+|decline|abstain|refrain|pass|n/a)\b",
+    re.IGNORECASE,
+)
+"""Words of which each English refusal has one; most other texts are told by the lack of them."""
+_SPACE = re.compile(r"\s+")
+_QUOTE = re.compile(r'"[^"]*"')
+_ABBREVIATION = re.compile(r"\b(dr|mr|mrs|ms|st|prof|jr|sr|vs|no|e\.g|i\.e|u\.s)\.(?= )", re.IGNORECASE)
+_MARKS = re.compile(r" ?\[\d{1,3}(?:[,;] ?\d{1,3})*\]")
+_SENTENCE = re.compile(r"[.!?\u2026]+(?:\s|$)|\n+")
+_CLAUSE = re.compile(
+    r"[,;:]? (?:but|though|although|however|so)[ ,]|; | - | \u2013 | \u2014 |, (?:and|nor|therefore) ", re.IGNORECASE
+)
+_TITLE = re.compile(
+    r"(?:I|We) (?:Don't|Do|Can't|Cannot|Am|Can|Could|Couldn't|Have|Haven't) [A-Za-z]+ \w"
+    r"|(?:Don't|Can't|Do Not|Cannot) [A-Z]"
+)
+_CONTRACTIONS = {
+    "can't": "cannot",
+    "won't": "will not",
+    "n't": " not",
+    "i'm": "i am",
+    "we're": "we are",
+    "i've": "i have",
+    "we've": "we have",
+    "i'd": "i would",
+    "i'll": "i will",
+    "it's": "it is",
+    "there's": "there is",
+    "that's": "that is",
+    "dont ": "do not ",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """What `refusals.toml` holds, compiled. All but `content` match at the beginning of a clause."""
+
+    refusal: re.Pattern[str]
+    filler: re.Pattern[str]
+    instead: re.Pattern[str]
+    lead: re.Pattern[str]
+    content: re.Pattern[str]
+    foreign: frozenset[str]  # the usual refusals of other languages, as a whole text
+
+
+@cache
+def _patterns() -> _Patterns:
+    """Read and compile the patterns; a few hundredths of a second, once."""
+    given = tomllib.loads(files(__package__).joinpath("refusals.toml").read_text(encoding="utf-8"))
+    parts: dict[str, str] = given["parts"]
+
+    def compiled(pattern: str) -> re.Pattern[str]:
+        text = pattern.replace("\n", "")
+        while used := re.search(r"\{([A-Z_]+)\}", text):
+            text = text.replace(used[0], parts[used[1]].replace("\n", ""))
+        return re.compile(text)
+
+    return _Patterns(
+        refusal=compiled("|".join(f"(?:{pattern})" for pattern in given["refusals"])),
+        filler=compiled(given["filler"]),
+        instead=compiled(given["instead"]),
+        lead=compiled(given["lead"]),
+        content=compiled(given["content"]),
+        foreign=frozenset(given["foreign"]),
+    )
+
+
+def abstains(text: str) -> bool:
+    """Return whether a text gives no answer: it has no word, or it refuses."""
+    return not any(character.isalnum() for character in text) or refuses(text)
+
+
+@lru_cache(maxsize=4_096)
+def refuses(text: str) -> bool:
+    """Return whether all that a text says is that the answer is not known or not there.
+
+    Example:
+        >>> refuses("I'm sorry, but the passages do not mention it."), refuses("I cannot tell a lie.")
+        (True, False)
+    """
+    hinted = _CUE.search(text) is not None
+    if len(text) > (_LONGEST if hinted else _LONGEST_FOREIGN):
+        return False
+    plain = _SPACE.sub(" ", _MARKS.sub("", text).replace("\u2019", "'").replace("\u201c", '"').replace("\u201d", '"'))
+    plain = plain.strip(" *_`")
+    if not plain:
+        return False
+    if plain[0] == plain[-1] == '"' and plain.count('"') == 2:
+        if _TITLE.match(f"{plain[1:-1]} x"):
+            return False
+        plain = plain[1:-1]
+    if plain.lower().strip(" .!\u3002\uff01\u061f?\u0964") in _patterns().foreign:
+        return True
+    if not hinted:
+        return False
+    plain = _ABBREVIATION.sub(r"\1", _QUOTE.sub('"', plain))
+    refused = False
+    for sentence in _SENTENCE.split(plain):
+        if not any(character.isalnum() for character in sentence):
+            continue
+        clauses = _clauses(sentence.strip())
+        refused |= any(_is_refusal(clause) for clause in clauses)
+        if not all(_is_refusal(clause) or _is_filler(clause, beside_refusal=refused) for clause in clauses):
+            return False
+    return refused
+
+
+def _clauses(sentence: str) -> list[str]:
+    """Return the main clauses of a sentence, those that begin with `but` among them, without what leads to them."""
+    if not sentence.isupper() and _TITLE.match(sentence):
+        return [sentence]
+    low = _contracted(sentence.lower())
+    if _patterns().content.search(low):
+        return [low]
+    clauses = []
+    for part in _CLAUSE.split(_without_lead(low)):
+        clause = _without_lead(part.strip(" ,;:-"))
+        if clause:
+            clauses.append(clause)
+    return clauses
+
+
+def _without_lead(clause: str) -> str:
+    """Return a clause without apologies and grounds before it."""
+    for _ in range(4):
+        lead = _patterns().lead.match(clause)
+        if lead is None or lead.end() == len(clause):
+            break
+        clause = clause[lead.end() :].lstrip(" ,")
+    return clause
+
+
+def _is_refusal(clause: str) -> bool:
+    """Return whether a clause says that there is no answer."""
+    return _patterns().refusal.match(clause) is not None and _patterns().content.search(clause) is None
+
+
+def _is_filler(clause: str, *, beside_refusal: bool) -> bool:
+    """Return whether a clause says nothing of its own beside a refusal."""
+    return _patterns().filler.match(clause) is not None or (
+        beside_refusal and _patterns().instead.match(clause) is not None
+    )
+
+
+def _contracted(text: str) -> str:
+    """Return lower-case text with contractions written out."""
+    for short, long in _CONTRACTIONS.items():
+        text = text.replace(short, long)
+    return text
