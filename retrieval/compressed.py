@@ -91,6 +91,10 @@ def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: 
     return card
 
 
+def _damaged_index(why: object) -> UserError:
+    return UserError(f"the approximate index is damaged ({why!s:.200}); build the index again")
+
+
 def _lists(index: Any) -> Any:
     """The inverted lists of an index, or None."""
     import faiss
@@ -162,7 +166,7 @@ class CompressedIndex:
             fits = (index.ntotal, index.d) == (len(vectors), vectors.dim)
             if not fits or (card.nprobe > 0) != (_lists(index) is not None):
                 raise UserError(f"{file} is not the index of these vectors; build the index again")
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise UserError(f"{file} is not a readable faiss index; build the index again") from error
         return cls(index, vectors, card.nprobe, card.candidates)
 
@@ -182,8 +186,13 @@ class CompressedIndex:
         if wanted == count or (allowed is not None and count <= _EXACT_ROWS):
             return self._vectors.search(queries, k, allowed)
         queries = np.ascontiguousarray(queries, np.float32)
-        with faiss_threads(len(queries)):
-            rows = self._found(queries, wanted, allowed, count / len(self))
+        try:
+            with faiss_threads(len(queries)):
+                rows = self._found(queries, wanted, allowed, count / len(self))
+        except (RuntimeError, MemoryError, IndexError) as error:
+            raise _damaged_index(error) from error
+        if rows.min() < -1 or rows.max() >= len(self):
+            raise _damaged_index("it names rows that no passage has")
         return self._vectors.rescored(queries, np.sort(rows, axis=1), k)
 
     def _found(self, queries: Matrix, wanted: int, allowed: Mask | None, share: float) -> NDArray[np.int64]:
