@@ -226,6 +226,7 @@ def _candidates(file: SourceFile) -> Iterator[str]:
     stem = name.rsplit(".", 1)[0] or name
     yield f"{folder}/{stem}" if folder else stem
     yield inside
+    yield file.inside
     parts = Path(normalize("NFC", file.location)).parts
     for depth in range(len(Path(inside).parts) + 1, len(parts)):
         yield "/".join(parts[-depth:])

@@ -204,3 +204,31 @@ def test_a_killed_sync_leaves_the_old_or_the_new_state(tmp_path):
             assert {hit.id for hit in open_index(index, mode="words")(["round"], 999)[0]} <= set(found)
         assert held(index) == new
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "index"]
+
+
+def test_what_a_folder_may_hold_is_one_line_each_and_nothing_is_lost(tmp_path, docs, encoder):
+    """Pipes, links out and in circles, names that are no UTF-8, twins in two normal forms, and the index itself."""
+    write(docs, {"e\u0301.md": "decomposed", "\u00e9.md": "composed", "new\nline.md": "broken", "bad.jsonl": "{"})
+    write(docs, {".hidden.md": "secret", "~$lock.md": "lock", "x.md/in.md": "a folder named as a file"})
+    (docs / "circle").symlink_to(docs)
+    (docs / "out.md").symlink_to("/etc/hostname")
+    os.mkfifo(docs / "pipe.md")
+    Path(os.fsdecode(os.fsencode(docs) + b"/\xff.md")).write_text("no UTF-8")
+    with pytest.raises(UserError, match=r"pipe.md: cannot be read: it is a pipe"):
+        sync_index(docs / "index", [docs], encoder=encoder)
+    for _ in range(2):  # the second time the index lies in the folder
+        report = sync_index(docs / "index", [docs], encoder=encoder, skip_unreadable=True)
+        assert report.links == ["circle", "out.md"]
+        assert len(report.read.unreadable) == 3
+        assert all("\n" not in file.why for file in report.read.unreadable)
+        assert sorted(held(docs / "index")) == sorted(
+            [*HELD, "e\u0301.md-1", "\u00e9.md-1", "new\nline-1", "x.md/in-1"]
+        )
+    write(docs, {"c.jsonl": "{"})
+    sync_index(docs / "index", [docs], encoder=encoder, skip_unreadable=True)
+    assert held(docs / "index")["x"] == "one"
+    (tmp_path / "empty").mkdir()
+    for nothing in ("empty", "missing"):
+        with pytest.raises(UserError, match="no file"):
+            sync_index(docs / "index", [tmp_path / nothing], encoder=encoder, skip_unreadable=False)
+    assert len(held(docs / "index")) == 8
