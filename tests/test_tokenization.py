@@ -147,3 +147,26 @@ def test_decoding_leaves_control_ids_out_and_a_codec_in_another_process_gives_th
 @pytest.mark.parametrize("unit", ["[Relevant]", "[Relevant]".translate(WIDE), "<unk>", "[Rel", "\x00", "中", " "])
 def test_hostile_text_costs_linear_time(codec, growth, unit):
     assert growth(lambda size: unit * (size // len(unit)), codec.encode, 2**14) < 8
+
+
+@SETTINGS
+@given(before=control_tokens.texts, after=control_tokens.texts)
+@example(before="the metric system.", after="I don't know.")
+@example(before="\u7eff\u8336\u3002", after="\u7ea2\u8336\u3002")
+def test_a_control_id_between_two_texts_adds_a_space_at_most(codec, tokenizer, before, after):
+    """Audit A6: nothing else changes, and two sentences are never glued."""
+    control = tokenizer.convert_tokens_to_ids("[Utility:5]")
+    first, second = codec.encode(before), codec.encode(after)
+    glued, text = codec.decode([*first, *second]), codec.decode([*first, control, control, *second])
+    begin = codec.decode(first)
+    assert text in (glued, f"{begin} {glued[len(begin) :]}")
+    assert codec.decode([control, *first, *second, control]) == glued  # none beside the text
+    assert "system.i" not in text.lower() or "system.i" in before.lower()
+
+
+@pytest.mark.parametrize("word", ["temperature", "understanding", "Montgomery"])
+def test_no_space_is_added_inside_a_word(codec, word):
+    ids = codec.encode(f"the {word}")
+    for at in range(1, len(ids)):
+        pieces = codec.decode([*ids[:at], min(codec.control_ids), *ids[at:]])
+        assert len(pieces.split()) <= 3  # a piece that is a word by itself may stand apart
