@@ -102,8 +102,9 @@ function replay(trace, settings) {
       if (!kept.has(id)) continue
       let next = []
       if (!over(id)) {
-        const tried = following(id).filter(usable)
-        if (tried.some(node => fresh.some(group => !node.judgments[group]))) exact = false
+        const all = following(id), tried = all.filter(usable)
+        const read = all.filter(node => usable(node) || node.status === "empty")
+        if (read.some(node => fresh.some(group => !node.judgments[group]))) exact = false
         next = tried.filter(node => allowed(node, settings))
         for (const node of tried) if (!next.includes(node)) fate[node.id] = "forbidden"
       }
@@ -164,7 +165,7 @@ function reasonOf(trace, result) {
   if (abstained) return abstained.cause || "guardrail"
   if (result.best === null)
     return (result.first || trace.nodes.filter(node => node.parent === ROOT)).some(node => node.status === "forbidden" && !result.first
-      || ["empty", "forbidden", "pruned"].includes(node.status) && !allowed(node, result.settings || trace.decoding)) ? "constraints not met" : null
+      || !["failed", "bounded", "duplicate"].includes(node.status) && !allowed(node, result.settings || trace.decoding)) ? "constraints not met" : null
   const before = new Map(trace.decisions.map(one => [one.after, one]))
   const bare = pathTo(trace, result.best).find(node => node.branch === "none" && node.text.trim() && before.get(node.parent)?.cause)
   return bare ? before.get(bare.parent).cause : null
