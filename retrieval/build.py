@@ -84,7 +84,7 @@ def build_index(
         files: tables with id, title and text, documents, which are split into passages, and folders of such files.
         out: directory of the index.
         encoder: an encoder, or the directory or hub name of one.
-        splitting: word budget and overlap for documents.
+        splitting: how documents, and long rows of tables, are cut. Where there are `vectors`, no row is cut.
         template: how passages and queries become texts for the encoder.
         kind: kind of search; see `index_passages`.
         storage: number format of the vectors on disk; see `index_passages`.
@@ -103,8 +103,11 @@ def build_index(
     report = report or ReadReport()
     report.unreadable += listed.unreadable
     names = name_files(listed.files)
+    splitting = splitting or Splitting()
+    if vectors is not None:
+        splitting = replace(splitting, row_words=None)  # each row has its vector
     return index_passages(
-        FileRows(listed.files, names, splitting or Splitting(), report, skip_unreadable),
+        FileRows(listed.files, names, splitting, report, skip_unreadable),
         out,
         encoder=encoder,
         template=template,

@@ -115,10 +115,11 @@ def _cut_long_rows(rows: Iterator[Row], splitting: Splitting, report: ReadReport
 
     These have ids `ID-1`, `ID-2` and so on, and the id of the row in the column `row_id`.
     """
+    most = splitting.row_words
     find: SentenceFinder | None = None
     for row in rows:
         passage = row.passage
-        if len(passage.text) <= splitting.row_words or count_words(passage.text) <= splitting.row_words:
+        if most is None or len(passage.text) <= most or count_words(passage.text) <= most:
             yield row
             continue
         find = find or sentence_finder(splitting.sentences)

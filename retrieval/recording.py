@@ -118,7 +118,7 @@ def readers_version() -> str:
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
     modules = sorted((here / "documents").glob("*.py"))
-    modules += [here / name for name in ("tables.py", "splitting.py", "sentences.py")]
+    modules += [here / name for name in ("tables.py", "reading.py", "readers.py", "splitting.py", "sentences.py")]
     for file in modules:
         digest.update(file.read_bytes())
     for name in _LIBRARIES:

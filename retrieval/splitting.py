@@ -29,15 +29,16 @@ class Splitting:
 
     words: int = 100  # most words of a passage, >= 1. A longer sentence is cut between words.
     overlap: int = 1  # sentences that a passage repeats from the one before, >= 0, as far as the budget allows
-    # most words of a row of a table of passages, >= 1; a longer one becomes passages of at most `words`
-    row_words: int = 400
+    # most words of a row of a table of passages, >= 1; a longer one becomes passages of at most `words`. None: no bound
+    row_words: int | None = 400
     sentences: str = "rules"  # `rules` for all languages, or the name of an installed spaCy model
     ocr: str | None = None  # languages of tesseract, such as `eng+deu`, for scanned pages; None leaves these out
 
     def __post_init__(self) -> None:
         whole("words", self.words)
         whole("overlap", self.overlap, 0)
-        whole("row_words", self.row_words)
+        if self.row_words is not None:
+            whole("row_words", self.row_words)
 
 
 @dataclass(frozen=True, slots=True)

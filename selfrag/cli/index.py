@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -52,41 +52,48 @@ FilesArgument = Annotated[
 ]
 DirectoryArgument = Annotated[Path, typer.Argument(help="Directory of the index.")]
 IndexArgument = Annotated[Path, typer.Argument(help=f"Directory of the index, or {FORM}.")]
-WordsOption = Annotated[int, typer.Option(help="Most words of a passage cut from a document.")]
-OverlapOption = Annotated[int, typer.Option(help="Sentences that a passage repeats from the one before.")]
-SentencesOption = Annotated[str, typer.Option(help="'rules', or the name of an installed spaCy model.")]
+_AS_BEFORE = "add and sync: as the index has it"
+WordsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--words",
+        min=1,
+        help="Most words of a passage cut from a document.",
+        show_default=f"{_DEFAULT.words}; {_AS_BEFORE}",
+    ),
+]
+OverlapOption = Annotated[
+    int | None,
+    typer.Option(
+        "--overlap",
+        min=0,
+        help="Sentences that a passage repeats from the one before.",
+        show_default=f"{_DEFAULT.overlap}; {_AS_BEFORE}",
+    ),
+]
+RowWordsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--row-words",
+        min=1,
+        help="Words up to which a row of a table stays one passage; a longer one is cut. With --vectors none is cut.",
+        show_default=f"{_DEFAULT.row_words}; {_AS_BEFORE}",
+    ),
+]
+SentencesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sentences",
+        help="'rules', or the name of an installed spaCy model.",
+        show_default=f"{_DEFAULT.sentences}; {_AS_BEFORE}",
+    ),
+]
 OcrOption = Annotated[
     str | None,
     typer.Option(
         "--ocr",
         help="Languages of tesseract, such as eng or eng+deu: recognise the text of scanned PDF pages.",
-        show_default="off",
-    ),
-]
-ChangeOcrOption = Annotated[
-    str | None,
-    typer.Option(
-        "--ocr",
-        help="Languages of tesseract, such as eng or eng+deu: recognise the text of scanned PDF pages.",
-        show_default="as the index has it",
-    ),
-]
-ChangeWordsOption = Annotated[
-    int | None,
-    typer.Option("--words", help="Most words of a passage cut from a document.", show_default="as the index has it"),
-]
-ChangeOverlapOption = Annotated[
-    int | None,
-    typer.Option(
-        "--overlap",
-        help="Sentences that a passage repeats from the one before.",
-        show_default="as the index has it",
-    ),
-]
-ChangeSentencesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--sentences", help="'rules', or the name of an installed spaCy model.", show_default="as the index has it"
+        show_default=f"off; {_AS_BEFORE}",
     ),
 ]
 SkipOption = Annotated[
@@ -123,19 +130,17 @@ LanguageOption = Annotated[
 ]
 
 
-RowWordsOption = Annotated[
-    int, typer.Option(min=1, help="Words of a row up to which it stays one passage; a longer one is cut.")
-]
+def _splitting(before: Splitting, **options: Any) -> Splitting:
+    """Return how documents are read and cut: as before, but for the options that are given.
 
-
-def _splitting(
-    words: int, overlap: int, sentences: str, ocr: str | None, row_words: int = _DEFAULT.row_words
-) -> Splitting:
-    """Return how documents are read and cut; unknown names are refused also where no file is a document."""
-    sentence_finder(sentences)
-    if ocr is not None:
-        check_languages(ocr)
-    return Splitting(words=words, overlap=overlap, row_words=row_words, sentences=sentences, ocr=ocr)
+    Unknown names are refused also where no file is a document.
+    """
+    changes = {name: value for name, value in options.items() if value is not None}
+    if "sentences" in changes:
+        sentence_finder(changes["sentences"])
+    if "ocr" in changes:
+        check_languages(changes["ocr"])
+    return replace(before, **changes)
 
 
 @app.command()
@@ -143,10 +148,10 @@ def build(
     files: FilesArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the index.")],
     encoder: EncoderOption = None,
-    words: WordsOption = _DEFAULT.words,
-    overlap: OverlapOption = _DEFAULT.overlap,
-    sentences: SentencesOption = _DEFAULT.sentences,
-    row_words: RowWordsOption = _DEFAULT.row_words,
+    words: WordsOption = None,
+    overlap: OverlapOption = None,
+    row_words: RowWordsOption = None,
+    sentences: SentencesOption = None,
     ocr: OcrOption = None,
     vectors: Annotated[
         list[str] | None,
@@ -174,7 +179,8 @@ def build(
     With --skip-unreadable the exit code is 3 if a file was left out.
     """
     report = ReadReport()
-    splitting = _splitting(words, overlap, sentences, ocr, row_words)
+    cutting = {"words": words, "overlap": overlap, "row_words": row_words, "sentences": sentences, "ocr": ocr}
+    splitting = _splitting(_DEFAULT, **cutting)
     name = encoder or DEMO
     loaded = load_encoder(resolve_encoder(name), device=device if ray is None else "cpu", precision=precision)
     with ExitStack() as stack:
@@ -241,31 +247,17 @@ def export(
     typer.echo(f"{count} passages in {out}")
 
 
-def _changed_splitting(
-    before: Splitting, words: int | None, overlap: int | None, sentences: str | None, ocr: str | None
-) -> Splitting | None:
-    """Return how documents are cut, with what is given in the place of what was; None where nothing is given."""
-    if words is None and overlap is None and sentences is None and ocr is None:
-        return None
-    return _splitting(
-        before.words if words is None else words,
-        before.overlap if overlap is None else overlap,
-        before.sentences if sentences is None else sentences,
-        before.ocr if ocr is None else ocr,
-        before.row_words,
-    )
-
-
 @app.command()
 def add(
     directory: IndexArgument,
     files: FilesArgument,
     encoder: EncoderOption = None,
-    words: ChangeWordsOption = None,
-    overlap: ChangeOverlapOption = None,
-    sentences: ChangeSentencesOption = None,
+    words: WordsOption = None,
+    overlap: OverlapOption = None,
+    row_words: RowWordsOption = None,
+    sentences: SentencesOption = None,
+    ocr: OcrOption = None,
     skip_unreadable: SkipOption = False,
-    ocr: ChangeOcrOption = None,
     batch_size: BatchOption = 64,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
@@ -276,8 +268,9 @@ def add(
     Interrupted, it continues where it stopped when the same command is run again. With --skip-unreadable the exit code
     is 3 if a file was left out.
     """
+    cutting = {"words": words, "overlap": overlap, "row_words": row_words, "sentences": sentences, "ocr": ocr}
     if is_milvus(directory):
-        cut_as = _changed_splitting(_DEFAULT, words, overlap, sentences, ocr)
+        cut_as = _splitting(_DEFAULT, **cutting)
         source = index_encoder(directory, encoder)
         loaded = None if source is None else load_encoder(source, device=device, precision=precision)
         read = ReadReport()
@@ -290,7 +283,7 @@ def add(
             typer.echo(f"{added} passages added to {directory}")
         _exit_if_unreadable(read)
         return
-    splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences, ocr)
+    splitting = _splitting(index_splitting(directory), **cutting)
     opened = LazyEncoder(directory, encoder, device=device, precision=precision)
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
     report = add_files(directory, files, encoder=opened, splitting=splitting, **options)
@@ -308,10 +301,11 @@ def sync(
     directory: DirectoryArgument,
     files: FilesArgument,
     encoder: EncoderOption = None,
-    words: ChangeWordsOption = None,
-    overlap: ChangeOverlapOption = None,
-    sentences: ChangeSentencesOption = None,
-    ocr: ChangeOcrOption = None,
+    words: WordsOption = None,
+    overlap: OverlapOption = None,
+    row_words: RowWordsOption = None,
+    sentences: SentencesOption = None,
+    ocr: OcrOption = None,
     skip_unreadable: SkipOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and do it again whenever a file changes.")] = False,
     batch_size: BatchOption = 64,
@@ -326,7 +320,8 @@ def sync(
     """
     if is_milvus(directory):
         raise UserError("a collection of Milvus cannot be synced; sync the folder of an index and push it")
-    splitting = _changed_splitting(index_splitting(directory), words, overlap, sentences, ocr)
+    cutting = {"words": words, "overlap": overlap, "row_words": row_words, "sentences": sentences, "ocr": ocr}
+    splitting = _splitting(index_splitting(directory), **cutting)
     opened = LazyEncoder(directory, encoder, device=device, precision=precision)
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
     run = partial(sync_index, directory, files, encoder=opened, splitting=splitting, **options)

@@ -6,6 +6,7 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -95,3 +96,18 @@ def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(files, tiny_b
     time.sleep(2.1)  # until the times of the files tell of a change
     assert run(*build).exit_code == 0
     assert json.loads(said(*build, "--json"))["read"] is None
+
+
+def test_d20_rows_are_cut_as_the_index_was_built_and_never_beside_given_vectors(files, tiny_bert) -> None:
+    """`add` and `sync` take the bound of the index, or the one that is named; each given vector has a whole row."""
+    for name in ("long", "more"):
+        Path(f"{name}.jsonl").write_text(json.dumps({"id": name, "text": "word " * 600}))
+    np.save("vectors.npy", np.ones((2, 16), np.float32))
+    encoder = ["--encoder", tiny_bert]
+    said("build", "facts.jsonl", "long.jsonl", "-o", "whole", "--vectors", "vectors.npy", "--row-words", 9, *encoder)
+    assert said("add", "whole", "more.jsonl") == "1 passages added to whole\n"
+    said("build", "facts.jsonl", "-o", "index", "--row-words", 300, "--words", 200, *encoder)
+    assert said("add", "index", "long.jsonl") == "3 passages added to index\n"
+    assert said("add", "index", "more.jsonl", "--row-words", 700) == "1 passages added to index\n"
+    said("sync", "index", "facts.jsonl", "long.jsonl", "--row-words", 600)
+    assert json.loads(said("sync", "index", "facts.jsonl", "long.jsonl", "--json"))["passages"] == 2
