@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrieval import Corpus, Passage, UserError, build_index, open_index
-from retrieval.build import add_files, compact_index, remove_passages
+from retrieval import Corpus, Passage, UserError, add_files, build_index, open_index
+from retrieval.build import compact_index, remove_passages
 from retrieval.corpus import Condition, Place, Row, allowed_rows
 from retrieval.readers import read_files
 

@@ -165,7 +165,7 @@ def test_bad_files_are_named_before_any_row_is_read(tmp_path):
     good = write(tmp_path / "good.txt", "Some text.")
     assert "no files" in one_line(read_files, [])
     assert "no file" in one_line(read_files, [good, tmp_path / "missing.txt"])
-    assert "no reader for '.odt'; known: .jsonl" in one_line(read_files, [good, tmp_path / "x.odt"])
+    assert "no reader for '.odt'; known: .jsonl" in one_line(read_files, [good, write(tmp_path / "x.odt", "")])
     assert "unpack it first" in one_line(read_files, [write(tmp_path / "x.pdf.gz", "")])
     assert "given twice" in one_line(passages, good, tmp_path / "." / "good.txt")
 
