@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import check_prose
 
 
@@ -17,3 +19,11 @@ def test_what_the_check_finds() -> None:
 
 def test_the_words_come_from_the_style_page() -> None:
     assert {"closed set", "taken in"} <= set(check_prose.replaced_words())
+
+
+def test_the_tests_that_the_security_page_names_are_there() -> None:
+    page = (check_prose.ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    promises = page.partition("## How it is tested")[2]
+    named = re.findall(r"`(tests/[\w/]+\.py)`", promises)
+    assert len(named) > 20
+    assert [name for name in named if not (check_prose.ROOT / name).exists()] == []
