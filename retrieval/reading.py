@@ -5,6 +5,7 @@ The path, the kind of file, the bytes, the text and the JSON in it: each fault n
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import os
@@ -15,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -25,6 +27,8 @@ _UNPACKED, _RATIO = 1 << 24, 200  # a gzip file may always give so many bytes, a
 
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 """Of JSON; the group is half of a character without the other half."""
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
+"""A NUL, or half of a character, in decoded text."""
 
 
 def user_path(path: str | Path) -> Path:
@@ -75,21 +79,65 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """Lines with their ends, decoded one by one; a byte-order mark is skipped. At most one line is in memory."""
+    """Yield lines with their ends, decoded one by one. At most one line is in memory.
+
+    The text is UTF-8, or UTF-16 with a byte order mark, as spreadsheets save it; the mark is skipped.
+    """
     with opened(path) as file:
         most, offset, number = _most_bytes(file, path), 0, 0
+        if _is_utf16(file.read(4)):
+            yield from _utf16_lines(file, path, most)
+            return
+        file.seek(0)
         while line := file.readline(_MOST + 1):
             number += 1
             if len(line) > _MOST:
-                raise UserError(f"{path}:{number}: a line of more than {_MOST >> 20} MiB; cut it into several rows")
+                raise _long_line(path, number)
             if offset + len(line) > most:
                 raise UserError(f"{path}:{number}: {_bomb(most)}")
             yield _decode(line, path, number, offset)
             offset += len(line)
 
 
+def _is_utf16(head: bytes) -> bool:
+    """Return whether a file begins with the byte order mark of UTF-16, which that of UTF-32 begins with, too."""
+    return head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[:4] != codecs.BOM_UTF32_LE
+
+
+def _utf16_lines(file: BinaryIO, path: str | Path, most: int) -> Iterator[str]:
+    """Yield the lines of a file in UTF-16 with a byte order mark."""
+    file.seek(0)
+    longest = _MOST // 2  # characters, most of which have two bytes
+    number = 1
+    # Half characters pass the decoder, so that the line that holds one can be named.
+    with TextIOWrapper(file, "utf-16", errors="surrogatepass", newline="\n") as text:
+        try:
+            while line := text.readline(longest + 1):
+                if len(line) > longest:
+                    raise _long_line(path, number)
+                if file.tell() > most:
+                    raise UserError(f"{path}:{number}: {_bomb(most)}")
+                _check_characters(line, path, number)
+                yield line
+                number += 1
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}:{number}: not UTF-16 ({error.reason}); save it again as UTF-8") from error
+
+
+def _check_characters(text: str, path: str | Path, number: int) -> None:
+    """Raise UserError where text from UTF-16 holds half of a character or a NUL; it begins at line `number`."""
+    wrong = _NO_CHARACTER.search(text)
+    if wrong:
+        line = number + text.count("\n", 0, wrong.start())
+        raise UserError(f"{path}:{line}: not UTF-16 (U+{ord(wrong[0]):04X} is no character); save it again as UTF-8")
+
+
+def _long_line(path: str | Path, number: int) -> UserError:
+    return UserError(f"{path}:{number}: a line of more than {_MOST >> 20} MiB; cut it into several rows")
+
+
 def read_whole(path: str | Path) -> str:
-    """The whole text of a file with line ends of one kind."""
+    """Return the whole text of a file with line ends of one kind; for its encoding see `read_lines`."""
     with opened(path) as file:
         most = _most_bytes(file, path)
         data = file.read(min(_MOST, most) + 1)
@@ -97,7 +145,17 @@ def read_whole(path: str | Path) -> str:
         raise UserError(
             f"{path}: {f'more than {_MOST >> 20} MiB; cut it into several files' if most >= _MOST else _bomb(most)}"
         )
-    return _decode(data, path, 1, 0).replace("\r\n", "\n").replace("\r", "\n")
+    text = _decode_utf16(data, path) if _is_utf16(data[:4]) else _decode(data, path, 1, 0)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decode_utf16(data: bytes, path: str | Path) -> str:
+    try:
+        text = data.decode("utf-16", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-16 ({error.reason}); save it again as UTF-8") from error
+    _check_characters(text, path, 1)
+    return text
 
 
 def read_json(path: str | Path, *, nan: bool = False) -> Any:
@@ -178,7 +236,9 @@ def _decode(data: bytes, path: str | Path, line: int, offset: int) -> str:
     encoding = "latin1"
     if any(byte in data for byte in _WINDOWS):
         encoding = "cp1252"
-    if offset == 0 and (data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:2].find(b"\0") >= 0):
+    if offset == 0 and data[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
+        encoding = "utf-32"
+    elif offset == 0 and b"\0" in data[:2]:
         encoding = "utf-16"
     raise UserError(f"{path}:{line}: not UTF-8 (byte {byte}); convert it, for example: iconv -f {encoding} -t utf-8")
 

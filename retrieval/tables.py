@@ -56,6 +56,8 @@ def _check_columns(path: Path, columns: list[str]) -> None:
             raise UserError(
                 f"{path}: its fields are separated by semicolons; save it with commas, or with tabs as .tsv"
             )
+        if len(columns) == 1 and "\t" in columns[0]:
+            raise UserError(f"{path}: its fields are separated by tabs; name it .tsv, or save it with commas")
         found = ", ".join(column[:40] for column in columns[:20]) or "none"
         raise UserError(f"{path}: the header must name the columns id and text (title is optional); found: {found}")
     repeated = sorted(column for column, count in Counter(columns).items() if count > 1)

@@ -118,6 +118,32 @@ def test_rows_know_their_place_and_byte_order_marks_are_no_text(tmp_path):
     assert read_whole(write(tmp_path / "a.txt", b"\xef\xbb\xbfa\r\nb\r")) == "a\nb\n"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_d21_utf_16_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> None:
+    """Spreadsheets save "Unicode text" so. U+010A and U+0A0D hold the bytes of line ends."""
+    texts = {
+        "a.tsv": 'id\ttext\r\n1\t"Ċ \u0a0d 京 🐝\nno"\r\n2\tb\r\n',
+        "a.csv": 'id,text\n1,"Ċ \u0a0d 京 🐝\nno"\n2,b',
+        "a.jsonl": '{"id": 1, "text": "Ċ \u0a0d 京 🐝\\nno"}\n\n{"id": 2, "text": "b"}',
+    }
+    for name, text in texts.items():
+        data = ("\ufeff" + text).encode(encoding)
+        for file in (write(tmp_path / name, data), write(tmp_path / f"{name}.gz", gzip.compress(data))):
+            assert [passage.text for passage in passages(file)] == ["Ċ \u0a0d 京 🐝\nno", "b"]
+    for name in ("a.txt", "a.md"):
+        file = write(tmp_path / name, "\ufeffA Ċ.\r\n\rB 🐝.".encode(encoding))
+        assert (read_whole(file), len(passages(file))) == ("A Ċ.\n\nB 🐝.", 1)
+
+
+def test_a_file_of_nothing_but_a_byte_order_mark_is_empty(tmp_path: Path) -> None:
+    for data in (b"", b"\xff\xfe", b"\xef\xbb\xbf"):
+        assert read_whole(write(tmp_path / "a", data)) == "".join(read_lines(tmp_path / "a")) == ""
+
+
+def utf16(text: str) -> bytes:
+    return ("\ufeff" + text).encode("utf-16-le", "surrogatepass")
+
+
 HEAD = '{"id": "0", "text": "fine"}\n'
 BAD_FILES = [
     *(
@@ -144,6 +170,13 @@ BAD_FILES = [
     ("a.jsonl", HEAD.encode() + b"caf\xe9", f":2: not UTF-8 (byte 0xe9 at offset {len(HEAD) + 3})"),
     # UTF-16 of plain letters is valid UTF-8 with NUL bytes: it would be indexed as words with holes.
     *((name, "id,text\n1,words\n".encode("utf-16-le"), "iconv -f utf-16") for name in ("a.txt", "a.csv", "a.jsonl")),
+    *((name, utf16("id,text\n1,b\nc,\udc00\n"), ":3: not UTF-16 (U+DC00 is no") for name in ("a.csv", "a.txt")),
+    *((name, utf16("id,text\n1,b\nc,\0\n"), ":3: not UTF-16 (U+0000 is no") for name in ("a.csv", "a.md")),
+    *((name, utf16("id,text\n1,b") + b"x", "not UTF-16 (truncated data)") for name in ("a.csv", "a.txt")),
+    *((name, utf16("id,text\n1,b\ud800"), ":2: not UTF-16 (U+D800 is no") for name in ("a.csv", "a.txt")),
+    *((name, "\ufeffid,text".encode("utf-32-le"), "iconv -f utf-32") for name in ("a.csv", "a.txt")),
+    ("a.csv", utf16("id\ttext\n1\tb\n"), "separated by tabs; name it .tsv"),
+    ("a.csv.gz", gzip.compress(utf16("x" * (10 << 20)), mtime=0), "unpacks to more than 16 MiB"),
     ("a.txt.gz", gzip.compress(b"text" * 999, mtime=0)[:-9], "damaged gzip"),
     ("a.parquet", b"no parquet", "not a readable Parquet"),
     ("a.txt", " \n", "the file is empty"),
@@ -206,6 +239,10 @@ def test_a_line_without_end_is_refused_before_memory_is(tmp_path, monkeypatch):
     assert "a line of more than 4 MiB" in one_line(lambda: list(read_lines(tmp_path / "a.jsonl")))
     (tmp_path / "a.jsonl").rename(tmp_path / "a.txt")
     assert "more than 4 MiB" in one_line(read_whole, tmp_path / "a.txt")
+    with (tmp_path / "a.tsv").open("wb") as file:
+        file.write(utf16("x"))
+        file.truncate(1 << 40)
+    assert "a line of more than 4 MiB" in one_line(lambda: list(read_lines(tmp_path / "a.tsv")))
 
 
 LINEAR = 8  # of 4 for linear and 16 for quadratic work
@@ -224,6 +261,8 @@ def test_the_time_of_markdown_grows_as_the_text(growth, piece):
     [
         *(("a.txt", lambda size, piece=piece: (piece * size)[:size], 40_000) for piece in ("A b c. ", "x", "a\n \n")),
         ("a.jsonl", lambda size: "".join(f'{{"id": "p{n}", "text": "passage {n}"}}\n' for n in range(size)), 10_000),
+        ("a.tsv", lambda size: utf16("id\ttext\n" + "".join(f"p{n}\tpassage {n}\n" for n in range(size))), 10_000),
+        ("a.txt", lambda size: utf16("A Ċ. " * size), 10_000),
         ("a.csv", lambda size: f"{','.join(f'column {n}' for n in range(size))},id,text\n1\n", 30_000),
     ],
 )
