@@ -64,7 +64,7 @@ def check_base(path: Path) -> None:
     if kind is not None:
         raise UserError(
             f"{path} is quantised ({kind}), and such weights cannot be trained or merged into; give the unquantised"
-            " base that it was made from, which `train adapter --set training.quantize=nf4` packs into 4 bits"
+            " base that it was made from, which `selfrag train adapter --recipe gpu-24gb` packs into 4 bits itself"
         )
 
 

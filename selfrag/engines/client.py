@@ -225,7 +225,7 @@ class Client:
             said = " ".join(str(error).split()) or type(error).__name__
             return Reply(reason=self.hidden(f"no answer: {said}"), connected=False)
         except ValueError as error:
-            return Reply(answer.status_code, reason=str(error), whole=False)
+            return Reply(answer.status_code, reason=self.hidden(str(error)), whole=False)
         found = bytes(unfolded)
         reply: Reply[T] = Reply(answer.status_code, found[: self.most_bytes])
         if len(found) > self.most_bytes:
@@ -234,13 +234,13 @@ class Client:
             try:
                 return replace(reply, value=parse(reply.content))
             except BadReplyError as error:
-                return replace(reply, reason=str(error))
+                return replace(reply, reason=self.hidden(str(error)))
         message = self.hidden(server_message(reply.content))
         reply = replace(
             reply,
             reason=f"status {reply.status}: {message}",
             pause=retry_after(answer.headers) if reply.status in self.passing else 0.0,
-            location=printable(answer.headers.get("Location", "")),
+            location=printable(self.hidden(answer.headers.get("Location", ""))),
         )
         self.give_up(reply, message)
         return reply

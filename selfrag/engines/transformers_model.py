@@ -269,13 +269,22 @@ def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
     naming = [module.generation_config, module.config.get_text_config()]
     with suppress(Exception):  # a checkpoint without a tokenizer still generates; its own configuration names EOS
         naming.append(pretrained.load("AutoTokenizer", name, trust_remote_code=trust_remote_code))
-    found: set[int] = set()
-    for one in naming:
-        value = getattr(one, "eos_token_id", None)
-        found.update(value if isinstance(value, list | tuple) else () if value is None else (value,))
-    if not found and len(naming) == 2:
+    ids: set[int] = set()
+    for source in naming:
+        value = getattr(source, "eos_token_id", None)
+        values = value if isinstance(value, list | tuple) else [value]
+        for token_id in values:
+            if token_id is None:
+                continue
+            if not isinstance(token_id, int) or isinstance(token_id, bool):
+                raise EngineError(
+                    f"model {name!r}: eos_token_id={value!r:.60} in config.json or generation_config.json; a token id"
+                    " or a list of them is needed"
+                )
+            ids.add(token_id)
+    if not ids and len(naming) == 2:
         raise EngineError(f"model {name!r} names no EOS token, and its tokenizer cannot be read")
-    return frozenset(found)
+    return frozenset(ids)
 
 
 def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:

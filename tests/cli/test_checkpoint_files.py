@@ -79,6 +79,50 @@ def test_a_quantised_base_is_refused_before_anything_loads(
         check_base(checkpoint)
 
 
+def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merges_into_the_plain_one(
+    tiny_llama_plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    import transformers
+
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text(ROW)
+    Path("nf4.toml").write_text('extends = "cpus"\n[training]\nquantize = "nf4"\n')
+    four_bits = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tiny_llama_plain, quantization_config=four_bits, device_map="cpu"
+    )
+    shutil.copytree(tiny_llama_plain, "saved")
+    model.save_pretrained("saved")
+    plain = ["--base", str(tiny_llama_plain)]
+    assert (
+        main(["train", "adapter", "rows.jsonl", *plain, "-o", "run", "--recipe", "nf4.toml", "--max-steps", "1"]) == 0
+    )
+    capsys.readouterr()
+    for command in (["adapter", "rows.jsonl"], ["generator", "rows.jsonl"], ["merge", "run/adapter"]):
+        assert main(["train", *command, "--base", "saved", "-o", "out"]) == 2
+        err = capsys.readouterr().err
+        assert "saved is quantised (bitsandbytes)" in err
+        assert err.count("\n") == 1
+    assert main(["train", "merge", "run/adapter", *plain, "-o", "merged"]) == 0
+    assert "quantization_config" not in json.loads(Path("merged/config.json").read_text())
+
+
+@pytest.mark.parametrize("source", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("value", ["two", {"type": "x"}, [1, {}], True, 1.5, [[1]]], ids=str)
+def test_an_end_token_that_is_no_id_is_one_line(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], source: str, value: Any
+) -> None:
+    file = checkpoint / source
+    fields = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(fields | {"eos_token_id": value}))
+    ask = ["ask", "Q?", "--model", str(checkpoint), "--engine", "transformers", "--mode", "never", "--segments", "1"]
+    assert main(ask) in (0, 2)  # another file may name it too
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert err.count("\n") <= 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,32 @@ def test_every_intrinsic_answers(kind, chat_model, tmp_path, capsys):
         assert all(0 < one["judgment"]["coverage"] <= 1 for one in result["sentences"])
     assert run(kind.name, *given) == 0
     assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("kind", "template"),
+    [
+        *((kind, None) for kind in catalog()),
+        *((find("query_rewrite"), text) for text in ("", "{% if", "{{ raise_exception('no') }}", "nothing")),
+    ],
+)
+def test_a_model_without_a_usable_chat_template_is_one_line(kind, template, chat_model, tmp_path, capsys):
+    model = shutil.copytree(chat_model, tmp_path / "model")
+    (model / "chat_template.jinja").unlink()
+    if template is not None:
+        (model / "chat_template.jinja").write_text(template)
+    talk = turns("Who wrote Faust?", *[RESPONSE] * ("assistant" in kind.needs.ends_with))
+    (tmp_path / "talk.json").write_text(json.dumps({"messages": talk, "documents": [FAUST]}), encoding="utf-8")
+    given = ["--conversation", tmp_path / "talk.json", "--model", model, "--engine", "transformers"]
+    for argument in (*kind.needs.arguments, *kind.needs.optional):
+        given += ["--argument", f"{argument}=be short"]
+    for extra in ([], ["--json"]):
+        assert run(f"{kind.name}.prompt", *given, *extra) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1
+        assert "chat template" in err
 
 
 def test_without_a_name_they_are_listed(capsys):

@@ -10,17 +10,27 @@ import socket
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import httpcore
 import httpx
 import pytest
 from loopback import Answering, Loopback, loopback
 
+from critic.cases import Case
+from critic.teacher.endpoint import EndpointConfig as TeacherConfig
+from critic.teacher.endpoint import EndpointTeacher
 from retrieval.content import Content
 from retrieval.errors import UserError
 from retrieval.fetching import BoundedTransport, is_public_address
 from retrieval.web import RemoteRetriever, WebRetriever
 from selfrag.engines.client import Client, ServerConfig, json_of
+from selfrag.engines.http import HTTPConfig, HTTPEngine
+from selfrag.evaluation.metrics.entailment import executor_of
+from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.model_library import Library
+from selfrag.intrinsics.state import Message, State
 
 BOMB = gzip.compress(bytes(64 << 20), 1)
 
@@ -193,3 +203,62 @@ def test_no_client_logs_its_key(
     logged = "\n".join([caplog.text, *(repr(record.args) for record in caplog.records)])
     assert marker not in logged
     assert basic not in logged
+
+
+MARKER = "marker-key-8d1f"
+ECHOES: dict[str, tuple[int, Any, dict[str, str]]] = {
+    "refused": (401, {"error": {"message": f"no such key: {MARKER}"}}, {}),
+    "failed": (500, {"error": {"message": f"Bearer {MARKER}"}}, {}),
+    "no JSON": (200, MARKER.encode(), {}),
+    "elsewhere": (302, b"", {"Location": f"https://elsewhere.example/?key={MARKER}"}),
+    "packed": (200, b"x", {"Content_Encoding": MARKER}),
+}
+
+
+def ask_teacher(url: str) -> object:
+    teacher = EndpointTeacher(TeacherConfig(url, "m", retries=0))
+    return list(teacher.label([Case("Retrieve", "Q?", "", "A.")]))
+
+
+def ask_judge(url: str) -> object:
+    with Library.at_endpoint(url, "m", retries=0, adapters={}) as library:
+        return library.get(find("query_rewrite"))(State((Message("user", "Who?"),)))
+
+
+def ask_grader(url: str) -> object:
+    executor, *rest = executor_of(f"m@{url}")
+    library = Library(executor, {})
+    return [library.get(find("query_rewrite"))(State((Message("user", "Who?"),))), repr(executor), rest]
+
+
+def ask_engine(url: str) -> object:
+    with closing(HTTPEngine.load(HTTPConfig(url, model_dir=".", retries=0))):
+        return None
+
+
+@pytest.mark.parametrize("ask", [ask_teacher, ask_judge, ask_grader, ask_engine])
+@pytest.mark.parametrize("echo", ECHOES)
+def test_a_key_that_a_server_repeats_stands_in_no_log_and_no_result(
+    server: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ask: Any, echo: str
+) -> None:
+    def answer(self: Handler) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.headers.append(dict(self.headers))
+        status, content, headers = ECHOES[echo]
+        self.answer(status, content, **headers)
+
+    monkeypatch.setattr(Handler, "do_POST", answer)
+    monkeypatch.setattr(Handler, "do_GET", answer)
+    for name in ("OPENAI_API_KEY", "VLLM_API_KEY"):
+        monkeypatch.setenv(name, MARKER)
+    caplog.set_level(logging.DEBUG)
+    try:
+        said = repr(ask(server.url))
+    except UserError as error:
+        said = str(error)
+    assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {MARKER}"}
+    assert caplog.records
+    # What httpcore logs of the headers of a reply is the server's own.
+    own = [record for record in caplog.records if "receive_response_headers" not in record.getMessage()]
+    logged = "\n".join(f"{record.getMessage()} {record.args!r} {record.exc_text}" for record in own)
+    assert MARKER not in said + logged

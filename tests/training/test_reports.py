@@ -135,7 +135,11 @@ def test_tensorboard_reads_what_was_sent(log, capsys):
 
 
 def test_wandb_without_a_network(log, monkeypatch):
+    """What is sent holds no key of the environment."""
     pytest.importorskip("wandb", reason="wandb is not installed")
+    key = "0123456789abcdef0123456789abcdef01234567"
+    for name in ("WANDB_API_KEY", "OPENAI_API_KEY", "HF_TOKEN"):
+        monkeypatch.setenv(name, key)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     log.write_text(lines(record(1, 2.0)))
@@ -145,6 +149,8 @@ def test_wandb_without_a_network(log, monkeypatch):
     while b"train/loss/isrel" not in file.read_bytes():
         assert time.monotonic() < until
         time.sleep(0.1)
+    sent = [path for path in log.with_name("wandb").rglob("*") if path.is_file()]
+    assert [path for path in sent if key.encode() in path.read_bytes()] == []
 
 
 def test_a_live_run_is_followed_over_a_restart(log):
