@@ -23,7 +23,10 @@ from typing import Any, BinaryIO, TypeVar, cast, get_args, get_origin, get_type_
 from retrieval.errors import UserError
 
 _MOST = 1 << 28  # bytes of a line, or of a text that is read whole
-_UNPACKED, _RATIO = 1 << 24, 200  # a gzip file may always give so many bytes, and beyond them so many a packed byte
+_UNPACKED, _RATIO = (
+    1 << 24,
+    200,
+)  # a compressed file may always give so many bytes, and beyond them so many a packed byte
 
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 """Of JSON; the group is half of a character without the other half."""
@@ -210,9 +213,15 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON value")
 
 
+def unpacked_limit(packed: int) -> int:
+    """Return to how many bytes a compressed file of a size may unpack."""
+    return max(_UNPACKED, _RATIO * packed)
+
+
 def _most_bytes(file: BinaryIO, path: str | Path) -> int:
-    packed = os.fstat(file.fileno()).st_size
-    return max(_UNPACKED, _RATIO * packed) if Path(path).suffix == ".gz" else sys.maxsize
+    if Path(path).suffix != ".gz":
+        return sys.maxsize
+    return unpacked_limit(os.fstat(file.fileno()).st_size)
 
 
 def _bomb(most: int) -> str:
