@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from retrieval.checks import number, whole
 from retrieval.errors import UserError, require
+from retrieval.faiss_files import empty_index, read_faiss, reason
 from retrieval.progress import Progress
 from retrieval.vectors import FlatIndex, Hits, Mask, Matrix, faiss_threads
 
@@ -64,13 +64,8 @@ def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: 
     """Train an index on a sample of the vectors, add all of them, choose its settings and write it to `file`."""
     faiss = require("faiss", extra="cpu")
     random = np.random.default_rng(0)
-    most = max(len(vectors), 1 << 16)
-    if any(int(digits) > most for digits in re.findall(r"\d+", factory)):  # faiss would take all memory first
-        raise UserError(
-            f"kind={factory!r:.80}: a number in it is above {most}, more than {len(vectors)} vectors can use"
-        )
+    index = empty_index(factory, vectors.dim, len(vectors))
     try:
-        index = faiss.index_factory(vectors.dim, factory, faiss.METRIC_INNER_PRODUCT)
         lists = _lists(index)
         wanted = _PER_LIST * lists.nlist if lists is not None else 0
         sample = min(len(vectors), max(wanted, _TRAINING_BYTES // (4 * vectors.dim)))
@@ -83,16 +78,18 @@ def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: 
                 bar.advance(min(_BLOCK, len(vectors) - start))
     except (RuntimeError, AssertionError) as error:
         raise UserError(
-            f"kind={factory!r:.80}: faiss cannot build it of {len(vectors)} vectors of {vectors.dim}: "
-            f"{str(error).splitlines()[0].rpartition('Error: ')[2]:.200}"
+            f"kind={factory!r:.80}: faiss cannot build it of {len(vectors)} vectors of {vectors.dim}: {reason(error)}"
         ) from error
     card = _calibrated(index, vectors, factory, random)
     faiss.write_index(index, str(file))
     return card
 
 
-def _damaged_index(why: object) -> UserError:
-    return UserError(f"the approximate index is damaged ({why!s:.200}); build the index again")
+def _unsearchable(why: str) -> UserError:
+    return UserError(
+        f"the approximate index is damaged, or of a kind that cannot be searched here ({why}); build the index again, "
+        "such as with kind rabitq"
+    )
 
 
 def _lists(index: Any) -> Any:
@@ -160,14 +157,9 @@ class CompressedIndex:
     @classmethod
     def open(cls, file: Path, vectors: FlatIndex, card: DenseCard) -> CompressedIndex:
         """Read an index that `build_compressed` wrote; a damaged file, or one of other vectors, is refused."""
-        faiss = require("faiss", extra="cpu")
-        try:
-            index = faiss.read_index(str(file))
-            fits = (index.ntotal, index.d) == (len(vectors), vectors.dim)
-            if not fits or (card.nprobe > 0) != (_lists(index) is not None):
-                raise UserError(f"{file} is not the index of these vectors; build the index again")
-        except (RuntimeError, MemoryError) as error:
-            raise UserError(f"{file} is not a readable faiss index; build the index again") from error
+        index = read_faiss(file, card.factory, vectors.dim, len(vectors))
+        if (card.nprobe > 0) != (_lists(index) is not None):
+            raise UserError(f"{file} is not the index of these vectors; build the index again")
         return cls(index, vectors, card.nprobe, card.candidates)
 
     def __len__(self) -> int:
@@ -190,9 +182,9 @@ class CompressedIndex:
             with faiss_threads(len(queries)):
                 rows = self._found(queries, wanted, allowed, count / len(self))
         except (RuntimeError, MemoryError, IndexError) as error:
-            raise _damaged_index(error) from error
+            raise _unsearchable(reason(error)) from error
         if rows.min() < -1 or rows.max() >= len(self):
-            raise _damaged_index("it names rows that no passage has")
+            raise _unsearchable("it names rows that no passage has")
         return self._vectors.rescored(queries, np.sort(rows, axis=1), k)
 
     def _found(self, queries: Matrix, wanted: int, allowed: Mask | None, share: float) -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ from retrieval.file_table import FileRecord, move_records, read_file_table, writ
 from retrieval.languages import detect_language, language_name, sample
 from retrieval.reading import user_path
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
-from retrieval.vectors import FlatIndex, GrowingMatrix, Mask, SegmentedIndex, VectorIndex, live_blocks
+from retrieval.vectors import NPY_ERRORS, FlatIndex, GrowingMatrix, Mask, SegmentedIndex, VectorIndex, live_blocks
 from retrieval.words import ANALYZER, WordIndex, add_words
 
 FORMAT = "selfrag-index-2"
@@ -309,8 +309,8 @@ def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
     try:
         packed = np.load(path / str(name), allow_pickle=False)
         removed = np.unpackbits(packed, count=manifest.rows).astype(bool)
-    except (OSError, ValueError, TypeError, EOFError) as error:
-        raise damaged("index", path, f"{name} cannot be read ({error})") from error
+    except NPY_ERRORS as error:
+        raise damaged("index", path, f"{name} cannot be read ({error!s:.200})") from error
     if np.count_nonzero(removed) != manifest.removed:
         raise damaged("index", path, f"{name} does not hold {manifest.removed} rows")
     return ~removed

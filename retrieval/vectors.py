@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -25,6 +26,11 @@ Backend: TypeAlias = Literal["auto", "faiss", "numpy"]
 _SLACK = 16  # candidates beyond k: near-ties that a backend's rounding may have put in another order
 _QUERIES, _BLOCK = 256, 8_192  # queries and rows that are multiplied at once
 _BLAS_QUERIES = 4  # from this many on BLAS is faster than faiss's own scan (measured at 100,000 x 384)
+# What numpy raises for a damaged or crafted `.npy` file, whose header it reads as Python source.
+NPY_ERRORS = (
+    *(OSError, EOFError, ValueError, TypeError, OverflowError, MemoryError),
+    *(SyntaxError, TokenError, RecursionError),
+)
 
 
 class Hits(NamedTuple):
@@ -78,8 +84,8 @@ class FlatIndex:
         """Memory-map a `.npy` file."""
         try:
             vectors = np.lib.format.open_memmap(file, mode="r")  # type: ignore[no-untyped-call]
-        except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"{file} is not a readable vector file ({error}); build the index again") from error
+        except NPY_ERRORS as error:
+            raise UserError(f"{file} is not a readable vector file ({error!s:.200}); build the index again") from error
         known = vectors.dtype in (np.float32, np.float16) if vectors.ndim == 2 else _width(vectors) > 0
         if not vectors.flags.c_contiguous or not known:
             raise UserError(
