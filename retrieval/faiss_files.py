@@ -84,6 +84,8 @@ def read_faiss(file: Path, factory: str, dim: int, rows: int) -> Any:
         UserError: the file does not hold such an index, or contradicts itself.
     """
     faiss = require("faiss", extra="cpu")
+    if not hasattr(faiss, "set_deserialization_loop_limit"):
+        raise UserError(f"faiss {faiss.__version__} cannot read files safely; install faiss-cpu 1.15 or later")
     expected = empty_index(factory, dim, rows)
     try:
         with _bounded_reading(max(file.stat().st_size, _table_bytes(expected))):

@@ -22,7 +22,7 @@ from retrieval.corpus import Corpus
 from retrieval.errors import UserError
 from retrieval.index import open_parts
 from retrieval.reading import regular_file, user_path
-from retrieval.vectors import Matrix, as_float32, live_blocks
+from retrieval.vectors import NPY_ERRORS, Matrix, as_float32, live_blocks
 
 BLOCK = 1_024
 """Vectors in memory at once."""
@@ -160,8 +160,8 @@ def _cut(ids: Ids | None, matrix: NDArray[Any], start: int) -> Iterator[tuple[Id
 def _npy(path: Path) -> _Source:
     try:
         matrix = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]
-    except (OSError, ValueError, EOFError, MemoryError) as error:
-        raise UserError(f"{path}: no readable .npy file: {error}") from error
+    except NPY_ERRORS as error:
+        raise UserError(f"{path}: no readable .npy file: {error!s:.200}") from error
     if matrix.ndim != 2 or matrix.dtype.kind != "f":
         raise UserError(f"{path}: holds {matrix.dtype} {matrix.shape}, not a matrix of floats")
     return _Source(path, matrix.shape[0], matrix.shape[1], lambda start: _cut(None, matrix, start))

