@@ -104,7 +104,10 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
         err = capsys.readouterr().err
         assert "saved is quantised (bitsandbytes)" in err
         assert err.count("\n") == 1
+    transformers.utils.logging.enable_progress_bar()
+    capsys.readouterr()
     assert main(["train", "merge", "run/adapter", *plain, "-o", "merged"]) == 0
+    assert capsys.readouterr().err == ""
     assert "quantization_config" not in json.loads(Path("merged/config.json").read_text())
 
 
