@@ -106,8 +106,10 @@ def read_separated(path: Path, delimiter: str) -> Iterator[Row]:
 
 _MAX_COLUMNS = 1000  # of a Parquet file; each takes memory of its own
 _BATCH_ROWS = 1024
-_DELTA = "DELTA_BYTE_ARRAY"  # states a value by what it shares with the one before; cannot be read as a dictionary
-_DELTA_ROWS = 16  # of a batch, where long values can take a few bytes each
+_LARGE_ROWS = 64  # of a batch, where a column is too large for a dictionary
+_DELTA_ROWS = 8  # of a batch, where long values can take a few bytes each
+_DELTA = "DELTA_BYTE_ARRAY"  # states a value by what it shares with the one before; Arrow makes no dictionary of it
+_DICTIONARY_BYTES = 1 << 24  # of a column in a group of rows; a dictionary of a larger one would take much memory
 _BATCH_BYTES = 1 << 26  # text that is taken out of a batch at once; no row may have more
 _NUMBER_BYTES = 8
 
@@ -115,8 +117,8 @@ _NUMBER_BYTES = 8
 def read_parquet(path: Path) -> Iterator[Row]:
     """Yield the rows of a Parquet file, a batch in memory at a time.
 
-    A value that is repeated takes next to no room in the file. So text is read as dictionaries, and the size of each
-    row is known before its text is made.
+    A value that is repeated takes next to no room in the file. So text is read as dictionaries or a few rows at a
+    time, and the size of each row is known before its text is made.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -129,11 +131,18 @@ def read_parquet(path: Path) -> Iterator[Row]:
     _check_columns(path, list(schema.names))
     wanted = _wanted_columns(path, schema)
     most = unpacked_limit(path.stat().st_size)
-    if sum(column.total_uncompressed_size for _, column in _chunks(metadata, wanted)) > most:
+    if sum(column.total_uncompressed_size for column in _chunks(metadata, wanted)) > most:
         raise UserError(f"{path}: {_bomb(most)}")
-    batch_rows = _batch_rows(metadata, wanted)
-    delta = {column.path_in_schema for _, column in _chunks(metadata, wanted) if _DELTA in column.encodings}
-    texts = [name for name in wanted if _is_text(schema.field(name).type) and name not in delta]
+    batch_rows = _BATCH_ROWS
+    plain = set[str]()  # columns that are not read as dictionaries
+    for column in _chunks(metadata, wanted):
+        if _DELTA in column.encodings:
+            batch_rows = _DELTA_ROWS
+            plain.add(column.path_in_schema)
+        elif column.total_uncompressed_size > _DICTIONARY_BYTES:
+            batch_rows = min(batch_rows, _LARGE_ROWS)
+            plain.add(column.path_in_schema)
+    texts = [name for name in wanted if _is_text(schema.field(name).type) and name not in plain]
     number, total = 0, 0
     try:
         # With a small buffer, a column is read page by page; without one, as a whole.
@@ -192,26 +201,15 @@ def _is_column(kind: Any) -> bool:
     return _is_text(kind) or any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean))
 
 
-def _chunks(metadata: Any, wanted: Sequence[str]) -> Iterator[tuple[Any, Any]]:
-    """Yield what a file states of the wanted columns: each group of rows, with each column in it."""
+def _chunks(metadata: Any, wanted: Sequence[str]) -> Iterator[Any]:
+    """Yield what a file states of the wanted columns, in each of its groups of rows."""
     columns = set(wanted)
     for group_number in range(metadata.num_row_groups):
         group = metadata.row_group(group_number)
         for column_number in range(group.num_columns):
             column = group.column(column_number)
             if column.path_in_schema in columns:
-                yield group, column
-
-
-def _batch_rows(metadata: Any, wanted: Sequence[str]) -> int:
-    """Return how many rows to read at once, by the sizes that the file states."""
-    rows = _BATCH_ROWS
-    for group, column in _chunks(metadata, wanted):
-        if _DELTA in column.encodings:
-            return _DELTA_ROWS
-        if column.total_uncompressed_size > _BATCH_BYTES:
-            rows = min(rows, max(_DELTA_ROWS, _BATCH_BYTES * group.num_rows // column.total_uncompressed_size))
-    return rows
+                yield column
 
 
 def _row_bytes(batch: Any) -> NDArray[np.int64]:
