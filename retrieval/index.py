@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,12 +27,14 @@ from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.errors import UserError
-from retrieval.file_table import FileRecord, move_records, read_file_table, write_file_table
 from retrieval.languages import detect_language, language_name, sample
 from retrieval.reading import user_path
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
 from retrieval.vectors import NPY_ERRORS, FlatIndex, GrowingMatrix, Mask, SegmentedIndex, VectorIndex, live_blocks
 from retrieval.words import ANALYZER, WordIndex, add_words
+
+if TYPE_CHECKING:
+    from retrieval.file_table import FileRecord
 
 FORMAT = "selfrag-index-2"
 FORMATS = (FORMAT, "selfrag-index-1")  # the older one has a single segment and flat search
@@ -318,6 +320,8 @@ def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
 
 def file_records(path: Path, manifest: IndexManifest) -> list[FileRecord] | None:
     """Return the records of the files that the passages of an index came from; None where the index has no table."""
+    from retrieval.file_table import read_file_table  # a search needs no table of files
+
     name = manifest.part(FILES)
     return None if name is None else read_file_table(path / name, manifest.rows)
 
@@ -390,6 +394,8 @@ def publish_index(
         if plan.language:
             add_words(draft / PARTS / f"{plan.generation}-{WORDS}", Corpus.open(draft / CORPUS), 0, plan.language)
         if records is not None:
+            from retrieval.file_table import write_file_table
+
             write_file_table(draft / PARTS / f"{plan.generation}-{FILES}", records)
         write_json(draft / MANIFEST, _sealed(replace(plan, dense=dense, checksums={}), draft, sizes(draft)).as_dict())
         publish(draft, target)
@@ -433,6 +439,8 @@ def restructure(
             inputs=manifest.inputs if corpus.digest == manifest.corpus else "",
         )
         records = file_records(target, manifest)
+        from retrieval.file_table import move_records
+
         moved = None if records is None else move_records(records, parts.corpus.kept)
         publish_index(plan, draft, target, progress, moved)
         return
