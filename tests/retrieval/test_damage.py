@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
 
@@ -179,3 +181,13 @@ def test_crafted_vector_files_end_in_one_line(tmp_path, header):
 def test_a_factory_string_of_a_crafted_manifest_takes_no_memory(factory):
     with pytest.raises(UserError, match="kind="):
         empty_index(factory, 32, 600)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no modes")
+def test_files_of_an_index_have_the_modes_that_the_umask_gives(whole):
+    """Nobody else may write them, and others may read them: temporary files begin with the mode 0600."""
+    umask = os.umask(0o022)
+    os.umask(umask)
+    for path in (whole[0], *whole[0].rglob("*")):
+        usual = 0o777 if path.is_dir() else 0o666
+        assert stat.S_IMODE(path.stat().st_mode) == usual & ~umask, path
