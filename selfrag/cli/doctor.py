@@ -177,6 +177,7 @@ def check_engine() -> Iterator[Finding]:
 
 
 _GB = 2**30
+_ANOTHER_CACHE = "set SELFRAG_CACHE to another folder"
 _FIRST_RUN_BYTES = int(1.5 * _GB)  # downloads, their unpacked files, the merged checkpoint, the index
 
 
@@ -194,14 +195,21 @@ def check_machine() -> Iterator[Finding]:
     yield _disk()
 
 
+def _existing_cache() -> Path:
+    """Return the folder of the cache, or the nearest one above it that exists."""
+    home = cache_home()
+    return next(folder for folder in (home, *home.parents) if folder.exists())
+
+
 def _disk() -> Finding:
     home = cache_home()
     missing = [asset.requirement for asset in ASSETS if not asset_path(asset).exists()]
-    existing = next(folder for folder in (home, *home.parents) if folder.exists())
+    existing = _existing_cache()
     free = shutil.disk_usage(existing).free
     detail = f"{home}, {free / _GB:.1f} GB free, " + (f"not yet there: {', '.join(missing)}" if missing else "complete")
-    if not os.access(existing, os.W_OK):
-        return Finding("cache", f"{existing} cannot be written", "broken", "set SELFRAG_CACHE to another folder")
+    if missing and not os.access(existing, os.W_OK):  # only the demo writes there
+        detail = f"{existing} cannot be written, so the demo cannot be downloaded"
+        return Finding("cache", detail, "note", _ANOTHER_CACHE)
     if missing and free < _FIRST_RUN_BYTES:
         return Finding("cache", detail, "broken", "free 1.5 GB, or set SELFRAG_CACHE to a folder on another disk")
     if missing:
@@ -217,7 +225,10 @@ def check_model(name: str) -> Iterator[Finding]:
         yield Finding("model", str(error), "broken")
         return
     if folder is None and name == "demo":
-        yield Finding("model", "not there yet", "note", "`selfrag demo` downloads and prepares it once")
+        if os.access(_existing_cache(), os.W_OK):
+            yield Finding("model", "not there yet", "note", "`selfrag demo` downloads and prepares it once")
+        else:
+            yield Finding("model", "not there, and the cache cannot be written", "broken", _ANOTHER_CACHE)
         return
     if folder is not None and (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
         yield from _check_adapter(folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from selfrag.cli import doctor as packages
-from selfrag.cli.doctor import Finding, check_checkpoint, check_model
+from selfrag.cli.doctor import Finding, check_checkpoint, check_machine, check_model
 from selfrag.cli.main import main
 from selfrag.reflection.labels import TOKENS
 
@@ -116,3 +116,14 @@ def test_the_exit_code_tells(tiny_llama_plain: Path, capsys: pytest.CaptureFixtu
     (fault,) = broken(check_model(str(tiny_llama_plain)))
     assert all(token in fault.detail for token in TOKENS)
     assert "selfrag.training" in fault.fix
+
+
+def test_a_cache_that_cannot_be_written_is_in_the_way_of_the_demo_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """os.access is replaced, since root may write anywhere."""
+    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(packages.os, "access", lambda *_: False)
+    cache = next(finding for finding in check_machine() if finding.name == "cache")
+    assert (cache.status, "cannot be written" in cache.detail) == ("note", True)
+    assert "cache cannot be written" in broken(check_model("demo"))[0].detail
