@@ -124,6 +124,6 @@ def test_a_cache_that_cannot_be_written_is_in_the_way_of_the_demo_only(
     """os.access is replaced, since root may write anywhere."""
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(packages.os, "access", lambda *_: False)
-    cache = next(finding for finding in check_machine() if finding.name == "cache")
+    cache = next(finding for finding in check_machine() if finding.subject == "cache")
     assert (cache.status, "cannot be written" in cache.detail) == ("note", True)
     assert "cache cannot be written" in broken(check_model("demo"))[0].detail
