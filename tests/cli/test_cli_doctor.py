@@ -94,7 +94,7 @@ def test_rows_that_were_not_trained(checkpoint: Path, change: str, said: str) ->
         ("model.safetensors", b"\x10\x00\x00\x00\x00\x00\x00\x00{", "cannot be read"),
         ("model.safetensors", None, "no weights"),
         ("config.json", b'{"model_type": "unheard-of"}', "unheard-of"),
-        ("config.json", b"[]", "must be a mapping"),
+        ("config.json", b"[]", "holds no object"),
     ],
 )
 def test_damaged_files_are_findings(checkpoint: Path, file: str, content: bytes, said: str) -> None:
