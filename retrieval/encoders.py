@@ -277,7 +277,7 @@ class TransformerEncoder:
         device: str = "cpu",
         precision: str = "float32",
     ) -> None:
-        device, precision = _device_and_precision(device, precision)
+        device, precision = resolve_device(device, precision)
         directory = encoder_directory(source)
         settings = settings or stated_settings(directory)
         place = canonical_source(source)
@@ -340,8 +340,12 @@ class TransformerEncoder:
         return result
 
 
-def _device_and_precision(device: str, precision: str) -> tuple[str, str]:
-    """Both with `auto` replaced by what this machine has."""
+def resolve_device(device: str, precision: str) -> tuple[str, str]:
+    """Return a device and a precision, with `auto` replaced by what this machine has.
+
+    Raises:
+        UserError: there is no such device or precision.
+    """
     import torch
 
     choice("precision", precision, ["float32", "bfloat16", "auto"])
@@ -397,7 +401,7 @@ class SentenceTransformerEncoder:
     def __init__(
         self, source: str | Path, *, name: str | None = None, device: str = "cpu", precision: str = "float32"
     ) -> None:
-        device, precision = _device_and_precision(device, precision)
+        device, precision = resolve_device(device, precision)
         library = require("sentence_transformers", extra="encoders")
         if int(library.__version__.split(".")[0]) < _SAFE_VERSION:
             found = library.__version__

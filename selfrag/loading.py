@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval import pretrained
-from retrieval.encoders import Encoder, EncoderCard, load_encoder
+from retrieval.encoders import Encoder, EncoderCard, load_encoder, resolve_device
 from retrieval.index import load_manifest, open_index
 from retrieval.milvus import Collection, is_milvus, open_milvus
 from retrieval.passage import Retriever
@@ -231,12 +231,23 @@ class LazyEncoder:
     Args:
         index: folder of the index.
         name: directory, hub name or registered name; None takes that of the index, for a new one the packaged encoder.
-        options: see `retrieval.encoders.load_encoder`.
+        device: see `retrieval.encoders.load_encoder`; checked at once.
+        precision: likewise.
+
+    Raises:
+        UserError: there is no such device, or another encoder than that of the index is named and cannot be loaded.
     """
 
-    def __init__(self, index: Path, name: str | None = None, **options: Any) -> None:
-        self._index, self._name, self._options = index, name, options
+    def __init__(
+        self, index: Path, name: str | None = None, *, device: str = "cpu", precision: str = "float32"
+    ) -> None:
+        self._index, self._name = index, name
+        self._options = {"device": device, "precision": precision}
         self._loaded: Encoder | None = None
+        if (device, precision) != ("cpu", "float32"):  # else there is nothing to check, and torch need not be loaded
+            resolve_device(device, precision)
+        if name is not None and index.exists() and index_encoder(index, name) != index_encoder(index, None):
+            self._open()
 
     def _open(self) -> Encoder:
         if self._loaded is None:

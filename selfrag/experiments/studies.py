@@ -117,7 +117,7 @@ def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
 
 
 def _answers(recorded: Trace, usage: Mapping[str, int], trace: Trace, weights: Sequence[Weights]) -> list[Rescored]:
-    if trace.options and not trace.nodes:  # the passages that are left could not be scored
+    if trace.options and recorded.nodes and not trace.nodes:  # the passages that are left could not be scored
         return [Rescored(None, False, 0.0)] * len(weights)
     chosen = replay(trace, weights)
     known: dict[tuple[int, bytes], Rescored] = {}

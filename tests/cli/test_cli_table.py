@@ -268,7 +268,7 @@ REFUSED = {
     f"{_ASK} --mode always": "--index DIR",
     f"ask '{'why ' * 25_000}' --engine transformers --model {{w}}/tiny --mode never": "tokens",
     "ask hi --engine transformers --model {w}/plain": "lacks 15 of 15 reflection tokens",
-    "ask hi --engine transformers --model {w}/damaged": "no usable tokenizer",
+    "ask hi --engine transformers --model {w}/damaged": "config.json holds no object",
     "intrinsic answers Q?": "unknown intrinsic 'answers'; known: query_rewrite",
     "intrinsic answerability": "give a question or --conversation FILE",
     "intrinsic answerability Q? --conversation x.json": "give a question or --conversation FILE",
