@@ -37,7 +37,7 @@ def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], s
     from selfrag.decoding.answer import Answer
     from selfrag.decoding.policy import Decoding
     from selfrag.serving.app import create_app
-    from selfrag.serving.connections import ConnectionLimits, limited_connections
+    from selfrag.serving.connections import KEEP_ALIVE, ConnectionLimits, limited_connections
     from selfrag.serving.service import Service
 
     rag = SelfRAG.from_pretrained(model, engine=engine, dtype="float32")
@@ -58,7 +58,9 @@ def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], s
     listener = socket.create_server(("127.0.0.1", 0))
     pipe.send((listener.getsockname()[1], alone, first, seconds, same))
     protocol = limited_connections(ConnectionLimits())
-    config = uvicorn.Config(create_app(Service(rag)), http=protocol, log_level="critical")
+    config = uvicorn.Config(
+        create_app(Service(rag)), http=protocol, log_level="critical", timeout_keep_alive=KEEP_ALIVE
+    )
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -86,7 +86,7 @@ def serve(
         require(module, extra="serve")
     uvicorn = require("uvicorn", extra="serve")
     from selfrag.serving.app import Replicas, Served, run_on_ray
-    from selfrag.serving.connections import ConnectionLimits, limited_connections
+    from selfrag.serving.connections import KEEP_ALIVE, ConnectionLimits, limited_connections
     from selfrag.serving.service import Capacity
 
     index_watch = _watch(index, watch, skip_unreadable, ray)
@@ -133,6 +133,7 @@ def serve(
             app,
             http=limited_connections(ConnectionLimits(connections, _raise_open_files())),
             ws="none",
+            timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=drain,
             log_level="warning",
             server_header=False,

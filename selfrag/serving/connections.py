@@ -12,6 +12,9 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+KEEP_ALIVE = 15
+"""Seconds that an idle connection is kept. Clients on httpx give theirs up after 5; a server that closes then, too,
+breaks requests that are on their way."""
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
