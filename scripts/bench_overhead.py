@@ -17,13 +17,13 @@ from typing import NamedTuple
 from command import command
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.prompting import Prompting
+from selfrag.runtime.driver import Answered, drive
 from speed.decoding import memory_gib
 from speed.long_segments import EOS, FIRST, RELEVANCE, VOCABULARY, Characters, model, search
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from selfrag import SelfRAG
-from selfrag.pages import svg
+from selfrag.viewer.trees import svg
 
 
 def main(question: str, out: Path) -> None:

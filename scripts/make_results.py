@@ -31,7 +31,7 @@ from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.report import draw, file_origin, run_origin
 from selfrag.evaluation.tables import compact, escape, markdown
 from selfrag.jsonl import json_line
-from selfrag.pages import save
+from selfrag.render.figures import save
 from selfrag.untrusted import printable
 
 PLAIN = tuple(field.name for field in fields(FileResult) if field.name != "scores")

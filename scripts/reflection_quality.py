@@ -17,9 +17,7 @@ from retrieval.checks import whole
 from retrieval.reading import filled
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.sessions import Serving
 from selfrag.decoding.trace import UNUSABLE, decoding_dict
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, mean, pooled_auc, win_matrix
@@ -31,6 +29,8 @@ from selfrag.prompting import Prompting
 from selfrag.provenance import commit, sha256
 from selfrag.reflection.labels import Role
 from selfrag.refusals import abstains
+from selfrag.runtime.driver import Answered, Broken, drive
+from selfrag.runtime.sessions import Serving
 from selfrag.training.rows import Token, parse_row
 
 SHORT_FORM = Decoding(threshold=0.0, max_segments=1, segment_tokens=50, without_evidence="write")

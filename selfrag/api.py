@@ -1,37 +1,35 @@
-"""`SelfRAG` and `SearchTagModel`: a model, an engine and a retriever behind `generate`. Holds no decoding logic."""
+"""`SelfRAG`: a model, an engine and a retriever behind `generate`. Holds no decoding logic."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeGuard, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, overload
 
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, Committed, Event, Service, SharedRetriever, adrive, drive
-from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding, check_names
-from selfrag.decoding.search_tags import Budget, Profile, Searcher, decode_tags
-from selfrag.decoding.sessions import close as close_engine
 from selfrag.decoding.tree import Decoder
-from selfrag.engines import select
 from selfrag.engines.base import Engine, check_process
-from selfrag.errors import DecodingError, UserError
+from selfrag.engines.select import is_remote, ready_engine
+from selfrag.errors import UserError
 from selfrag.languages import foreign_language
-from selfrag.loading import DEMO, load_retriever, load_tokenizer, resolve_model
-from selfrag.plugins import part, plugin
+from selfrag.loading import DEMO, load_checkpoint, load_retriever
+from selfrag.plugins import plugin
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.runtime.calls import Call, OwnsEngine
+from selfrag.runtime.driver import Service, SharedRetriever
 from selfrag.tokenization import HFTextCodec
 from selfrag.untrusted import whole
 
 if TYPE_CHECKING:
+    from selfrag.decoding.options import Length
     from selfrag.intrinsics.contract import Reflector
     from selfrag.intrinsics.flows.flow import Flow
     from selfrag.intrinsics.state import Message
@@ -44,25 +42,8 @@ REFLECTORS = "selfrag.reflectors"
 Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
 
 
-class _Closing:
-    """What holds an engine, which is freed at the end of a `with` block."""
-
-    __slots__ = ()
-    engine: Engine
-
-    def close(self) -> None:
-        """Free the engine."""
-        close_engine(self.engine)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 @dataclass(slots=True)
-class SelfRAG(_Closing):
+class SelfRAG(OwnsEngine):
     """Answers questions with retrieval on demand, citations and self-criticism.
 
     Any number of threads and event loops may ask at the same time; their questions share the engine's batches. The
@@ -120,16 +101,19 @@ class SelfRAG(_Closing):
         Raises:
             UserError: the model or index cannot be used; the message says what to do.
         """
-        named = part("reflectors") if intrinsics else None
-        if named is not None:
-            folders = named.adapters_of(intrinsics, name_or_path)
-            if folders and (engine is None or isinstance(engine, str)) and not select.is_remote(engine):
+        if intrinsics:
+            from selfrag.intrinsics.reflectors import adapters_of, on_engine
+
+            folders = adapters_of(intrinsics, name_or_path)
+            if folders and (engine is None or isinstance(engine, str)) and not is_remote(engine):
                 engine_options["adapters"] = {**engine_options.get("adapters", {}), **folders}
-        path, tokenizer = _checkpoint(name_or_path, engine_options)
+        path, tokenizer = load_checkpoint(
+            name_or_path, trust_remote_code=engine_options.get("trust_remote_code", False)
+        )
         prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout)
         found = load_retriever(retriever, demo=name_or_path == DEMO)
-        ready = _engine(engine, path, engine_options)
-        own = named.on_engine(ready, tokenizer, intrinsics, name_or_path, prompting) if named is not None else ()
+        ready = ready_engine(engine, path, engine_options)
+        own = on_engine(ready, tokenizer, intrinsics, name_or_path, prompting) if intrinsics else ()
         given = [plugin(REFLECTORS, one)(prompting) if isinstance(one, str) else one for one in reflectors]
         return cls(prompting, ready, found, reflectors=(*own, *given), english_only=name_or_path == DEMO)
 
@@ -213,11 +197,13 @@ class SelfRAG(_Closing):
                 character, for texts of different lengths.
             options: fields of `Decoding`.
         """
+        from selfrag.decoding.options import decode_options
+
         policy = self._policy(options)
         how: dict[str, Any] = {"length": length, "most_watched": self.engine.limits.max_watch}
         given = _evidence(evidence)
         decoder = decode_options(question, choices, self.prompting, policy, passages=given, **how)
-        asked = _Asked([decoder], self.engine, self._search, notes=[self._note(str(question))])
+        asked = Call([decoder], self.engine, self._search, notes=[self._note(str(question))])
         return cast(Answer, asked.answers())
 
     def stream(
@@ -268,7 +254,7 @@ class SelfRAG(_Closing):
 
     def _asked(
         self, question: Any, evidence: Any, flow: Flow | str | None, scope: Scope, options: dict[str, Any]
-    ) -> _Asked:
+    ) -> Call:
         """One question or conversation, or many, as decoders."""
         policy = self._policy(options)
         single = isinstance(question, str) or _is_conversation(question)
@@ -278,21 +264,22 @@ class SelfRAG(_Closing):
         given = [_evidence(evidence)] if single else _evidence_lists(evidence, len(question))
         how = None
         if self.reflectors or flow is not None or any(map(_is_conversation, questions)):
-            how = part("conversation")(self.prompting, policy, self.engine, self.reflectors, flow, scope)
+            from selfrag.intrinsics.flows.flow import ConversationDecoders
+
+            how = ConversationDecoders(self.prompting, policy, self.engine, self.reflectors, flow, scope)
         services = {} if how is None else self._alone(how.services())
         critics = () if how is None else how.critics
 
         def decoder(one: Any, passages: Sequence[Passage] | None) -> Decoder:
             if how is not None and (flow is not None or _is_conversation(one)):
-                found: Decoder = how.decoder(one, passages)
-                return found
+                return how.decoder(one, passages)
             text = whole(one) if isinstance(one, str) else one
             return decode(text, self.prompting, policy, passages=passages, critics=critics)
 
         decoders = [decoder(one, passages) for one, passages in zip(questions, given, strict=True)]
         texts = tuple(map(_last_question, questions))
         notes = [self._note(text) for text in texts]
-        return _Asked(decoders, self.engine, self._search, services, policy, None if single else texts, notes)
+        return Call(decoders, self.engine, self._search, services, policy, None if single else texts, notes)
 
     def _note(self, question: str) -> str | None:
         """Return what a reader should know of an answer to a question in this language."""
@@ -318,182 +305,6 @@ class SelfRAG(_Closing):
                 return service(payloads)
 
         return {name: partial(alone, service) for name, service in services.items()}
-
-
-@dataclass(slots=True)
-class SearchTagModel(_Closing):
-    """A model that searches by writing tags: answers questions by turns and searches, as Search-R1 and its relatives.
-
-    Any number of threads and event loops may ask at the same time; their questions share the engine's batches. Options
-    of each call are fields of `selfrag.decoding.search_tags.Budget`.
-
-    Attributes:
-        searcher: format, tokenizer and budget.
-        engine: where tokens come from.
-        retriever: any callable `queries, k -> passages`, called by one thread at a time; None if evidence is always
-            given.
-    """
-
-    searcher: Searcher
-    engine: Engine
-    retriever: Retriever | None = None
-
-    def __post_init__(self) -> None:
-        if self.retriever is not None:
-            self.retriever = SharedRetriever(self.retriever)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name_or_path: str | Path,
-        *,
-        profile: str | Profile = "search-r1",
-        retriever: Retriever | str | Path | None = None,
-        engine: Engine | str | None = None,
-        budget: Budget | None = None,
-        **engine_options: Any,
-    ) -> SearchTagModel:
-        """Load a checkpoint.
-
-        Args:
-            name_or_path: a directory, or a name on the Hugging Face hub.
-            profile: its format: `search-r1`, `autorefine`, `r1-searcher`, `simpledeepsearcher`, `o2-searcher`, or one
-                of your own.
-            retriever: a callable `queries, k -> passages`, the directory of an index, or the address of a search
-                server such as `http://127.0.0.1:8000/retrieve`.
-            engine: `vllm`, `transformers`, a ready engine, or None for the best one installed.
-            budget: of each answer.
-            engine_options: fields of the engine's configuration.
-
-        Raises:
-            UserError: the model, the index or the profile cannot be used; the message says what to do.
-        """
-        path, tokenizer = _checkpoint(name_or_path, engine_options)
-        searcher = Searcher.of(tokenizer, profile, budget)
-        return cls(searcher, _engine(engine, path, engine_options), load_retriever(retriever, demo=False))
-
-    @overload
-    def generate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer: ...
-
-    @overload
-    def generate(
-        self, question: Sequence[str], *, evidence: Sequence[Passage] | None = None, **options: Any
-    ) -> list[Answer]: ...
-
-    def generate(
-        self, question: str | Sequence[str], *, evidence: Sequence[Passage] | None = None, **options: Any
-    ) -> Answer | list[Answer]:
-        """Answer one question, or many in one batch.
-
-        Args:
-            question: a question, or a list of them.
-            evidence: passages to use in place of every search.
-            options: fields of `Budget`.
-
-        Returns:
-            An answer, or a list in the order of the questions. In a list a question without an answer has
-            `answer.error` set.
-
-        Raises:
-            UserError: a wrong option, or the one question was not answered.
-        """
-        return self._asked(question, evidence, options).answers()
-
-    async def agenerate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer:
-        """`generate` of one question for an event loop, which is free meanwhile."""
-        return cast(Answer, await self._asked(question, evidence, options).answers_async())
-
-    def stream(
-        self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
-    ) -> Iterator[Segment | Answer]:
-        """The answer's segment as soon as it is final, then the answer."""
-        return self._asked(question, evidence, options).pieces()
-
-    def astream(
-        self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
-    ) -> AsyncGenerator[Segment | Answer, None]:
-        """`stream` for an event loop. Leaving early aborts what is still running."""
-        return self._asked(question, evidence, options).pieces_async()
-
-    def _asked(
-        self, question: str | Sequence[str], evidence: Sequence[Passage] | None, options: Mapping[str, Any]
-    ) -> _Asked:
-        searcher = replace(self.searcher, budget=self.searcher.budget.changed(**options))
-        questions = [question] if isinstance(question, str) else question
-        decoders = [decode_tags(one, searcher, evidence) for one in questions]
-        listed = None if isinstance(question, str) else questions
-        return _Asked(decoders, self.engine, self.retriever, questions=listed)
-
-
-def _checkpoint(name_or_path: str | Path, options: Mapping[str, Any]) -> tuple[Path, Any]:
-    """Directory and tokenizer of a checkpoint."""
-    path = resolve_model(name_or_path)
-    return path, load_tokenizer(path, trust_remote_code=options.get("trust_remote_code", False))
-
-
-def _engine(given: Engine | str | None, path: Path, options: Mapping[str, Any]) -> Engine:
-    """A ready engine as it is; else one that is loaded by name."""
-    return select.load_engine(given, path, **options) if given is None or isinstance(given, str) else given
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """One call: one question or many."""
-
-    decoders: Sequence[Decoder]  # of its questions
-    engine: Engine
-    retriever: Retriever | None
-    services: Mapping[str, Service] = field(default_factory=dict)  # that the decoders need
-    policy: Decoding = Decoding()  # noqa: RUF009 - frozen value
-    # of a list, for reports; None for a single question, whose failure is raised
-    questions: Sequence[str] | None = None
-    notes: Sequence[str | None] = ()  # of each question; none where no answer has one
-
-    def answers(self) -> Answer | list[Answer]:
-        """What the caller gets when all is done."""
-        return self._collected(drive(self.decoders, self.engine, self.retriever, services=self.services))
-
-    async def answers_async(self) -> Answer | list[Answer]:
-        """`answers` for an event loop."""
-        events = adrive(self.decoders, self.engine, self.retriever, services=self.services)
-        return self._collected([event async for event in events])
-
-    def pieces(self) -> Iterator[Segment | Answer]:
-        """Segments as they come, then the answer."""
-        for event in drive(self.decoders, self.engine, self.retriever, services=self.services):
-            yield event.segment if isinstance(event, Committed) else self._noted(_answer(event), 0)
-
-    async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
-        """`pieces` for an event loop."""
-        async with aclosing(adrive(self.decoders, self.engine, self.retriever, services=self.services)) as events:
-            async for event in events:
-                yield event.segment if isinstance(event, Committed) else self._noted(_answer(event), 0)
-
-    def _collected(self, events: Iterable[Event]) -> Answer | list[Answer]:
-        ends = {event.index: event for event in events if not isinstance(event, Committed)}
-        if self.questions is None:
-            return self._noted(_answer(ends[0]), 0)
-        listed = [ends[index] for index in range(len(self.questions))]
-        return [
-            self._noted(end.answer, number)
-            if isinstance(end, Answered)
-            else Answer.failed(question, self.policy, end.error)
-            for number, (end, question) in enumerate(zip(listed, self.questions, strict=True))
-        ]
-
-    def _noted(self, answer: Answer, number: int) -> Answer:
-        """Return an answer with the note on its question, if there is one."""
-        note = self.notes[number] if self.notes else None
-        return answer if note is None else replace(answer, note=note)
-
-
-def _answer(end: Answered | Broken) -> Answer:
-    """The answer to a single question; where there is none, why is raised."""
-    if isinstance(end, Broken):
-        raise end.error
-    if end.answer.error is not None:
-        raise DecodingError(end.answer.error)
-    return end.answer
 
 
 def _is_conversation(given: object) -> TypeGuard[Turns]:

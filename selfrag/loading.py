@@ -152,6 +152,12 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
         raise UserError(f"{path} has no usable tokenizer: {error}") from error
 
 
+def load_checkpoint(name_or_path: str | Path, *, trust_remote_code: bool = False) -> tuple[Path, Any]:
+    """Return the directory and the tokenizer of a checkpoint."""
+    path = resolve_model(name_or_path)
+    return path, load_tokenizer(path, trust_remote_code=trust_remote_code)
+
+
 def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> Retriever | None:
     """A callable as it is, an index directory opened, a search server by its address, or the demo index.
 

@@ -1,25 +1,14 @@
-"""Objects found by name: of other packages by an entry point or as `module:name`, and optional parts of this one."""
+"""Objects found by name: an entry point that a package registers, or `module:name`."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError
-
-PARTS = {
-    "conversation": "selfrag.intrinsics.flows.flow:ConversationDecoders",
-    "reflectors": "selfrag.intrinsics.reflectors",
-}
-"""What takes part in an answer only where reflectors, flows or conversations of several turns are asked for."""
-
-
-def part(name: str) -> Any:
-    """An optional part of this package, which is imported now."""
-    return EntryPoint(name, PARTS[name], "selfrag.parts").load()
 
 
 def registered(group: str, name: object) -> Any:

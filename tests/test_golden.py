@@ -29,8 +29,9 @@ from written import run
 from selfrag.cli.main import app, main
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
-from selfrag.pages import html, plain, svg
 from selfrag.reflection.weights import Weights
+from selfrag.render.answers import html, plain
+from selfrag.viewer.trees import svg
 
 FILE = Path(__file__).with_name("golden.json")
 RECORD = os.environ.get("SELFRAG_RECORD_GOLDEN") == "1"

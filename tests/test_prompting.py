@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, drive
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.base import Limits
@@ -18,6 +17,7 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.prompting import SELFRAG, Chat, Prompting, Turn
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.runtime.driver import Answered, drive
 from selfrag.tokenization import HFTextCodec
 
 

@@ -37,10 +37,10 @@ from retrieval.progress import Progress, duration
 from retrieval.reading import parse_json, read_json
 from retrieval.sentences import SentenceFinder, Span, sentence_finder
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
-from selfrag.decoding.driver import search
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.provenance import commit, sha256, versions
 from selfrag.reflection.judgment import Judgment
+from selfrag.runtime.driver import search
 
 FORMAT = "selfrag-dgen-1"
 SHARD = 128

@@ -18,10 +18,12 @@ from typing import Any
 from critic.mixture import Sample
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
-from selfrag.pages import COLOURS, NAMES, document, picked_out, slug, visible
-from selfrag.pages import style_sheet as style
 from selfrag.provenance import sha256
 from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
+from selfrag.render.colours import COLOURS, NAMES, slug
+from selfrag.render.documents import document, picked_out
+from selfrag.render.documents import style_sheet as style
+from selfrag.render.text import visible
 from selfrag.training.rows import Evidence, Part, Row, Text, Token, read_rows
 
 WORDS = (0, 1, 6, 11, 21, 51, 101, 201, 501)

@@ -10,7 +10,6 @@ import numpy as np
 
 from retrieval.passage import Passage
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Generate
 from selfrag.engines.base import Limits
@@ -18,6 +17,7 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.runtime.driver import Answered, drive
 
 EOS, BOS, FIRST = 0, 40, 100
 VOCABULARY = Vocabulary({token: i for i, token in enumerate(TOKENS, start=1)}, EOS)

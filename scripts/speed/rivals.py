@@ -12,10 +12,10 @@ import numpy as np
 
 from retrieval.passage import Passage
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
-from selfrag.decoding.sessions import Serving
 from selfrag.engines.vllm import finish
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet
+from selfrag.runtime.sessions import Serving
 from speed.timing import Run, Work
 from speed.workload import Form, Item
 

@@ -13,15 +13,12 @@ from typing import Any
 
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.sessions import Serving
-from selfrag.engines.base import common_length
+from selfrag.engines.base import check_model, common_length
 from selfrag.engines.vllm import (
     VLLMConfig,
     VLLMEngine,
     build_environment,
-    check_model,
     engine_arguments,
     environment,
     quiet_import,
@@ -31,6 +28,8 @@ from selfrag.errors import DecodingError, require
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.runtime.driver import Answered, Broken, drive
+from selfrag.runtime.sessions import Serving
 from selfrag.tokenization import HFTextCodec
 from speed.workload import Item
 

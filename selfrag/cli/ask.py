@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -23,10 +23,14 @@ from selfrag.cli import options
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
-from selfrag.intrinsics.state import Message, read_conversation
-from selfrag.pages import NAME, cut, judged, named, notes, spoken
+from selfrag.plugins import names
 from selfrag.reflection.labels import GROUPS
+from selfrag.render.answers import judged, named, notes, spoken
+from selfrag.render.text import NAME, cut
 from selfrag.untrusted import printable, whole
+
+if TYPE_CHECKING:
+    from selfrag.intrinsics.state import Message
 
 
 def ask(
@@ -80,9 +84,9 @@ def ask(
         "gates": gate,
     }
     weights = {"isrel": w_rel, "issup": w_sup, "isuse": w_use, "joined": options.joined(w_join)}
-    tags = policy in options.search_tags()
-    decoding = Decoding() if tags else options.decoding(policy, changes, weights)
-    if tags and (flow is not None or not isinstance(asked, str)):
+    other_format = policy in names(options.FORMATS)
+    decoding = Decoding() if other_format else options.decoding(policy, changes, weights)
+    if other_format and (flow is not None or not isinstance(asked, str)):
         raise UserError(f"--policy {policy} takes a question; --conversation and --flow are for models with reflection")
     if trace is not None:
         trace = trace.resolve()  # a link keeps leading to what is written
@@ -91,12 +95,12 @@ def ask(
         if not trace.parent.is_dir():
             raise UserError(f"--trace {trace}: there is no folder {trace.parent}; make it first")
 
-    if tags and isinstance(asked, str):
-        with options.load_search_tags(model, index, engine, policy, changes | weights) as searcher:
-            answer = searcher.generate(asked)
+    if other_format:
+        with options.load_format(model, index, engine, policy, changes | weights) as answering:
+            answer = answering.generate(asked)
     else:
-        names = tuple(dict.fromkeys((*judges, *options.intrinsics(decoding))))
-        with options.load(model, index, engine or "transformers", names) as rag:
+        intrinsics = tuple(dict.fromkeys((*judges, *options.intrinsics(decoding))))
+        with options.load(model, index, engine or "transformers", intrinsics) as rag:
             answer = rag.generate(asked, evidence=evidence, flow=flow, decoding=decoding)
     _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
     if trace is not None:
@@ -110,6 +114,8 @@ def _given(
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
     if conversation is not None:
+        from selfrag.intrinsics.state import read_conversation
+
         messages, passages = read_conversation(conversation)
         return messages, passages or None
     try:
@@ -204,19 +210,19 @@ def chat(
         "max_segments": segments,
     }
     decoding = options.decoding(policy, changes, {})
-    names = options.flow_intrinsics(flow)
+    intrinsics = options.flow_intrinsics(flow)
     console = Console()
-    said: tuple[Message, ...] = ()
-    with options.load(model, index, engine or "transformers", names) as rag:
+    said: list[dict[str, str]] = []
+    with options.load(model, index, engine or "transformers", intrinsics) as rag:
         for line in _lines():
-            asked = (*said, Message("user", line))
+            asked = [*said, {"role": "user", "content": line}]
             try:
                 answer = rag.generate(asked, flow=flow, decoding=decoding)
             except UserError as error:  # such as a conversation that has become too long; the next line may do better
                 console.print(plain(f"no answer: {error}", "red"))
                 continue
             console.print(render(answer))
-            said = (*asked, Message("assistant", answer.text.strip() or spoken(answer)))
+            said = [*asked, {"role": "assistant", "content": answer.text.strip() or spoken(answer)}]
 
 
 def _lines() -> Iterator[str]:
@@ -281,7 +287,7 @@ def show(
 ) -> None:
     """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
     from selfrag.decoding.trace import Trace
-    from selfrag.pages import traces_page
+    from selfrag.viewer.traces import traces_page
 
     found = out or file.with_suffix(".html")
     if found.is_dir() or found.resolve() == file.resolve():

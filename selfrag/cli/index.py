@@ -31,7 +31,7 @@ from selfrag.cli.running import UNREADABLE, Commands
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.errors import UserError
 from selfrag.loading import DEMO, LazyEncoder, index_directory, index_encoder, load_index, resolve_encoder
-from selfrag.pages import NAME, cut
+from selfrag.render.text import NAME, cut
 from selfrag.untrusted import printable, whole
 
 app = Commands(name="index", help="Build and search an index of your own documents.", no_args_is_help=True)

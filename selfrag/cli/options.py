@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -71,6 +71,12 @@ Policy = Annotated[
     ),
 ]
 PRESETS: dict[str, Callable[..., Decoding]] = {"paper": Decoding, "official": Decoding.official}
+FORMATS = "selfrag.formats"
+"""Entry points of models that answer in another format than reflection tokens.
+
+Each names a function of a model, an index, an engine and settings that gives a `selfrag.serving.service.Answering`
+which also has `generate`, and is freed at the end of a `with` block.
+"""
 POLICIES = "selfrag.policies"
 """Entry points of other packages' presets: a function of fields of `Decoding` gives a `Decoding`."""
 RelevanceWeight = Annotated[float | None, SCORE("--w-rel", help="weight of IsRel")]
@@ -99,18 +105,11 @@ def decoding(policy: str, changes: Mapping[str, Any], weights: Mapping[str, Any]
     given = {name: value for name, value in changes.items() if value is not None}
     make = PRESETS.get(policy) or registered(POLICIES, policy)
     if make is None:
-        known = ", ".join(map(repr, (*PRESETS, *names(POLICIES), *search_tags())))
+        known = ", ".join(map(repr, (*PRESETS, *names(POLICIES), *names(FORMATS))))
         raise UserError(f"Invalid value for '--policy': {policy!r} is not one of {known}.")
     preset: Decoding = make(**given)
     changed: dict[str, Any] = {name: value for name, value in weights.items() if value is not None}
     return replace(preset, weights=replace(preset.weights, **changed)) if changed else preset
-
-
-def search_tags() -> Collection[str]:
-    """Policies that are formats of models that search by tags."""
-    from selfrag.decoding.search_tags import PROFILES
-
-    return PROFILES
 
 
 def joined(pairs: Sequence[str] | None) -> dict[str, float] | None:
@@ -162,7 +161,7 @@ def flow_intrinsics(flow: str | None) -> tuple[str, ...]:
 
 
 if TYPE_CHECKING:
-    from selfrag.api import SearchTagModel, SelfRAG
+    from selfrag.api import SelfRAG
 
 
 def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:
@@ -173,25 +172,10 @@ def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence
     return SelfRAG.from_pretrained(model, retriever=index, engine=engine, intrinsics=intrinsics)
 
 
-def load_search_tags(
-    model: str, index: str | None, engine: str | None, profile: str, given: Mapping[str, Any]
-) -> SearchTagModel:
-    """A loaded model that searches by tags, in the format `profile`; refuses what was given for other models."""
-    budgeted: dict[str, Any] = {
-        name: given.get(name) for name in ("passages", "without_evidence") if given.get(name) is not None
-    }
-    foreign = next((name for name, value in given.items() if value is not None and name not in budgeted), None)
-    if foreign is not None:
-        raise UserError(
-            f"--policy {profile} takes --passages and --without-evidence; "
-            f"{foreign} is for models with reflection tokens"
-        )
+def load_format(model: str, index: str | None, engine: str | None, name: str, given: Mapping[str, Any]) -> Any:
+    """Load a model of another format by the name of its entry point; it refuses settings that it does not have."""
     quiet()
-    from selfrag.api import SearchTagModel
-    from selfrag.decoding.search_tags import Budget
-
-    budget = Budget(**budgeted)
-    return SearchTagModel.from_pretrained(model, profile=profile, retriever=index, engine=engine, budget=budget)
+    return registered(FORMATS, name)(model, index, engine, given)
 
 
 def quiet() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
@@ -20,12 +20,13 @@ from selfrag.cli import options
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError, require
 from selfrag.loading import DEMO, LazyEncoder, is_address
+from selfrag.plugins import names
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
     from selfrag.serving.guard import Access
     from selfrag.serving.index_watch import IndexWatch
-    from selfrag.serving.service import Answering, ServedSearchTags
+    from selfrag.serving.service import Answering
 
 _SHORTEST = 16
 _MOST_FILES, _OTHER_FILES = 8_192, 256  # open files of the process, and those that are no connections
@@ -100,8 +101,8 @@ def serve(
     }
     where = (_here(model), _here(index), engine)
     load: Callable[[], Answering]
-    if policy in options.search_tags():
-        load = partial(_load_search_tags, *where, policy, changes | {"intrinsic": intrinsics or None})
+    if policy in names(options.FORMATS):
+        load = partial(options.load_format, *where, policy, changes | {"intrinsic": intrinsics or None})
     else:
         load = partial(_load, *where, tuple(intrinsics or ()), options.decoding(policy, changes, {}))
     served = Served(
@@ -169,14 +170,6 @@ def _load(
     rag = options.load(model, index, engine, intrinsics)
     rag.defaults = decoding
     return rag
-
-
-def _load_search_tags(
-    model: str, index: str | None, engine: str | None, profile: str, given: Mapping[str, Any]
-) -> ServedSearchTags:
-    from selfrag.serving.service import ServedSearchTags
-
-    return ServedSearchTags.of(options.load_search_tags(model, index, engine, profile, given))
 
 
 def _here(name: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 from selfrag.reflection.weights import Weights
 from selfrag.refusals import refuses
+from selfrag.render.answers import html, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,10 +231,10 @@ class Answer:
         return not any(step.after for step in self.steps)
 
     def _repr_html_(self) -> str:
-        return str(import_module("selfrag.pages").html(self))  # by name: what renders stands above
+        return html(self)
 
     def __str__(self) -> str:
-        return str(import_module("selfrag.pages").plain(self))
+        return plain(self)
 
     def with_seconds(self, seconds: float) -> Answer:
         """The same answer with its wall time filled in."""

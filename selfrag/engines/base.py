@@ -12,10 +12,11 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.reading import user_path
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.decoding.sessions import Serving, session
-from selfrag.decoding.sessions import Ticket as Ticket
 from selfrag.errors import TOO_LONG, EngineError
+from selfrag.runtime.sessions import Serving, session
+from selfrag.runtime.sessions import Ticket as Ticket
 
 Tokens: TypeAlias = Sequence[int] | NDArray[np.int64]
 
@@ -41,7 +42,7 @@ class Limits:
 class Engine(Serving, Protocol):
     """A source of next tokens with continuous batching.
 
-    Methods are called by one thread at a time; `selfrag.decoding.sessions` lets any number of threads share an engine.
+    Methods are called by one thread at a time; `selfrag.runtime.sessions` lets any number of threads share an engine.
     Tickets are the engine's own, unique for its lifetime. After `abort` nothing comes back for the ticket. An engine
     that dies raises `EngineError` from `submit` or `step`; a request that it cannot serve comes back as `Failed` from
     `step`.
@@ -161,3 +162,13 @@ def pump(engine: Engine, steps: Generator[list[Generate], list[Generated | Faile
     except StopIteration as stop:
         found: T = stop.value
         return found
+
+
+def check_model(model: str) -> None:
+    """Refuse what is neither a checkpoint directory nor a plausible name on the hub."""
+    path = user_path(model)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise EngineError(f"{model} holds no config.json; give a checkpoint directory that transformers saved")
+    elif path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or path.exists():
+        raise EngineError(f"model {model} is not a directory; give a checkpoint directory or a name on the hub")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,8 @@ from selfrag.plugins import names, registered
 if TYPE_CHECKING:
     from selfrag.engines.base import Engine
 
-ENGINES = {"vllm": "VLLM", "transformers": "Transformers", "http": "HTTP"}
-"""The engines of this package: modules, and how the names of their classes begin."""
+ENGINES = ("vllm", "transformers", "http")
+"""The engines of this package."""
 GROUP = "selfrag.engines"
 """Entry points of other packages' engines: a function of the model's directory and of options gives an `Engine`."""
 
@@ -74,15 +75,31 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
     if chosen == "http" and "url" not in options:
         raise EngineError("the http engine needs url=, such as http://127.0.0.1:8000")
     if chosen in ENGINES:
-        module = importlib.import_module(f"selfrag.engines.{chosen}")
-        model = {"model_dir" if chosen == "http" else "model": str(model_dir)}
-        config = _config(getattr(module, f"{ENGINES[chosen]}Config"), chosen, options, model)
-        loaded: Engine = getattr(module, f"{ENGINES[chosen]}Engine").load(config)
-        return loaded
+        return _load(chosen, str(model_dir), options)
     if (make := registered(GROUP, chosen)) is not None:
         engine: Engine = make(str(model_dir), **options)
         return engine
     raise UserError(f"unknown engine {chosen!r}; known: {', '.join((*ENGINES, *names(GROUP)))}")
+
+
+def ready_engine(engine: Engine | str | None, model_dir: Path, options: Mapping[str, Any]) -> Engine:
+    """Return an engine as it is, or load one by its name."""
+    return load_engine(engine, model_dir, **options) if engine is None or isinstance(engine, str) else engine
+
+
+def _load(name: str, model_dir: str, options: dict[str, Any]) -> Engine:
+    """Load one of this package's engines; its module is imported now."""
+    if name == "vllm":
+        from selfrag.engines.vllm import VLLMConfig, VLLMEngine
+
+        return VLLMEngine.load(_config(VLLMConfig, name, options, {"model": model_dir}))
+    if name == "transformers":
+        from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+
+        return TransformersEngine.load(_config(TransformersConfig, name, options, {"model": model_dir}))
+    from selfrag.engines.http import HTTPConfig, HTTPEngine
+
+    return HTTPEngine.load(_config(HTTPConfig, name, options, {"model_dir": model_dir}))
 
 
 def _config(kind: Any, engine: str, options: dict[str, Any], model: dict[str, str]) -> Any:

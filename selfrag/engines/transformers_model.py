@@ -20,7 +20,7 @@ from retrieval.checks import choice, whole
 from retrieval.reading import read_json
 from selfrag.decoding.requests import Constraint, Form, Generate
 from selfrag.engines.adapters import read_config
-from selfrag.engines.vllm import check_model
+from selfrag.engines.base import check_model
 from selfrag.errors import EngineError, UserError, require
 
 

@@ -23,7 +23,7 @@ from retrieval.pretrained import number_format, own_code_refused, wants_own_code
 from retrieval.reading import user_path
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.adapters import Adapter, max_lora_rank, read_adapter
-from selfrag.engines.base import BaseEngine, Limits, Ticket
+from selfrag.engines.base import BaseEngine, Limits, Ticket, check_model
 from selfrag.errors import EngineError, require
 
 
@@ -140,16 +140,6 @@ class VLLMConfig:
                 whole(name, value)
         whole("tensor_parallel_size", self.tensor_parallel_size)
         number("gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True)
-
-
-def check_model(model: str) -> None:
-    """Refuse what is neither a checkpoint directory nor a plausible name on the hub."""
-    path = user_path(model)
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise EngineError(f"{model} holds no config.json; give a checkpoint directory that transformers saved")
-    elif path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or path.exists():
-        raise EngineError(f"model {model} is not a directory; give a checkpoint directory or a name on the hub")
 
 
 def engine_arguments(config: VLLMConfig, adapters: Sequence[Adapter], *, cpu: bool) -> dict[str, Any]:

@@ -29,8 +29,9 @@ from selfrag.evaluation.comparison import read_runs
 from selfrag.evaluation.intervals import Estimate, kappa, mean
 from selfrag.evaluation.records import item_id
 from selfrag.jsonl import read_jsonl
-from selfrag.pages import style_sheet, visible
 from selfrag.reflection.labels import Role
+from selfrag.render.documents import style_sheet
+from selfrag.render.text import visible
 
 FORMAT = "selfrag-annotation-1"
 QUESTIONS = {

@@ -25,25 +25,17 @@ from selfrag.evaluation.comparison import Comparison, Row, SystemRun, Table, com
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
+from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
 from selfrag.jsonl import read_jsonl
-from selfrag.pages import (
-    COLOURS,
-    FORMATS,
-    Point,
-    document,
-    encoded,
-    front,
-    picked_out,
-    save,
-    slug,
-    style_sheet,
-    svg,
-    traces_page,
-    visible,
-)
 from selfrag.reflection.labels import CRITIQUES, Role
+from selfrag.render.colours import COLOURS, slug
+from selfrag.render.documents import document, picked_out, style_sheet
+from selfrag.render.figures import FORMATS, encoded, save
+from selfrag.render.text import visible
+from selfrag.viewer.traces import traces_page
+from selfrag.viewer.trees import svg
 
 ITEMS = 50
 """Items of each file that are shown, unless the caller says otherwise."""

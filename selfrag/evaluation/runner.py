@@ -20,8 +20,6 @@ from retrieval.milvus import Collection, is_milvus
 from retrieval.passage import Passage, Retriever
 from retrieval.progress import Progress
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
-from selfrag.decoding.driver import Answered, Broken, drive
-from selfrag.decoding.sessions import Serving
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
 from selfrag.evaluation.items import Item, Output, output_of
@@ -35,6 +33,8 @@ from selfrag.evaluation.task_files import TaskFile, read_tasks, searched
 from selfrag.loading import index_directory, is_address, load_retriever, load_tokenizer, resolve_model, retriever_parts
 from selfrag.plugins import plugin
 from selfrag.provenance import model_files, sha256
+from selfrag.runtime.driver import Answered, Broken, drive
+from selfrag.runtime.sessions import Serving
 
 
 class Closeable(Protocol):

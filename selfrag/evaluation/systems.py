@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from retrieval.checks import choice, whole
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Service
 from selfrag.decoding.options import Ids, decode_options, normalised, option_logprobs, option_requests
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
-from selfrag.decoding.search_tags import PROFILES, Budget, Searcher, decode_tags
 from selfrag.decoding.segments import geometric_mean
-from selfrag.decoding.sessions import Finished, Ticket
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding_dict
 from selfrag.decoding.tree import Batch, Decoder, ask
 from selfrag.errors import DecodingError, UserError
@@ -38,6 +35,8 @@ from selfrag.plugins import names, registered
 from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting, passage_ids
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
+from selfrag.runtime.driver import Service
+from selfrag.runtime.sessions import Finished, Ticket
 from selfrag.tokenization import HFTextCodec, TextCodec
 
 
@@ -352,31 +351,12 @@ class Reflective:
         return {"kind": "reflective", "decoding": settings, "layout": self.prompting.layout.name}
 
 
-@dataclass(frozen=True, slots=True)
-class Searching:
-    """A model that searches by writing tags. Its budget is its own: thoughts and queries are tokens too."""
+@runtime_checkable
+class SearchesItself(Protocol):
+    """A system that can search by itself where a run has a retriever."""
 
-    searcher: Searcher  # format, tokenizer and budget
-    live: bool = False  # whether it searches by itself; else every search gets the item's passages
-    cites_all: bool = False
-
-    def decoder(self, item: Item, task: Task) -> Decoder:
-        """Turns and searches until it answers the bare question."""
-        if item.options and not task.written:
-            raise DecodingError("a model that searches by tags answers in words; it has no multiple choice")
-        question = item.query or item.instruction
-        return (yield from decode_tags(question, self.searcher, None if self.live else item.passages))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Format and budget."""
-        chat = self.searcher.chat
-        return {
-            "kind": "search tags",
-            "profile": asdict(self.searcher.profile),
-            "budget": asdict(self.searcher.budget),
-            "chat": chat and chat.source,
-            "searches": "by itself" if self.live else "the item's passages",
-        }
+    def searching(self) -> System:
+        """The same system, which searches and does not read the items' passages."""
 
 
 def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
@@ -427,7 +407,6 @@ def known_systems() -> dict[str, str]:
         **{f"selfrag-{mode}": f"segment beam search, retrieval {mode}" for mode in ("adaptive", "always", "never")},
         **{name: f"the chat template with {count} passages" for name, count in UNTUNED.items()},
         **{name: f"the training layout with {count} passages, no reflection" for name, count in _FINETUNED.items()},
-        **dict.fromkeys(PROFILES, "a model that searches by tags, with a budget of its own"),
     }
     own |= {name: f"{own[name]}; a published task under its protocol's number" for name in BY_PROTOCOL}
     return {**own, **{name: "of another package" for name in names(GROUP) if name not in own}}
@@ -436,9 +415,9 @@ def known_systems() -> dict[str, str]:
 def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None, *, live: bool = False) -> System:
     """A system by its name.
 
-    `settings` are fields to change: of `Decoding` for ours, of `Budget` for models that search by tags, else `passages`
-    and `passage_tokens`; for untuned models also `layout`, one of `INSTRUCTION_LAYOUTS` in place of the chat template.
-    `live` as `Searching.live`.
+    `settings` are fields to change: of `Decoding` for ours, those of their own for systems of entry points, else
+    `passages` and `passage_tokens`; for untuned models also `layout`, one of `INSTRUCTION_LAYOUTS` in place of the chat
+    template. With `live` a system that can search does.
     """
     given = dict(settings or {})
     codec = HFTextCodec(tokenizer)
@@ -450,15 +429,12 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
         passages, longest = _counts(given, UNTUNED[name])
         chat = Chat.of(tokenizer, codec, layout=layout)
         return Untuned(codec, chat, int(tokenizer.eos_token_id), passages, longest)
-    if name in PROFILES:
-        budget = Budget(without_evidence=PROTOCOL).changed(**given)
-        return Searching(Searcher.of(tokenizer, name, budget), live)
     if name not in SYSTEMS:
         make = registered(GROUP, name)
         if make is None:
             raise UserError(f"unknown system {name!r}; known: {', '.join(known_systems())}")
         other: System = make(tokenizer, given)
-        return other
+        return other.searching() if live and isinstance(other, SearchesItself) else other
     prompting = Prompting(codec, Vocabulary.from_tokenizer(tokenizer))
     if name in _FINETUNED:
         return FineTuned(prompting, *_counts(given, _FINETUNED[name]))

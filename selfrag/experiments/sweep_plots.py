@@ -13,7 +13,8 @@ from selfrag.errors import require
 from selfrag.evaluation.comparison import Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import is_count
-from selfrag.pages import Point, front, save
+from selfrag.evaluation.pareto import Point, front
+from selfrag.render.figures import save
 from selfrag.untrusted import printable
 
 Curve = Sequence[tuple[float, Estimate]]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from selfrag.decoding.answer import joint
-from selfrag.decoding.driver import Service
 from selfrag.decoding.reflectors import Asking, Critic, Moment, Verdict
 from selfrag.decoding.requests import Consult, Consulted, Failed, Result
 from selfrag.engines.base import Engine
@@ -40,6 +39,7 @@ from selfrag.loading import shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import LabelSet, Role
+from selfrag.runtime.driver import Service
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
@@ -31,7 +32,6 @@ from selfrag.decoding.answer import Answer, Segment, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import trace_of
 from selfrag.errors import UserError, require
-from selfrag.pages import served_page
 from selfrag.serving.citations import CitationStyle, Writer, selfrag_object
 from selfrag.serving.guard import Access, Guard, RequestLimits, as_fault, refusal
 from selfrag.serving.index_watch import IndexWatch
@@ -46,9 +46,16 @@ from selfrag.serving.requests import (
     SearchRequest,
 )
 from selfrag.serving.service import Answering, AnswerStore, Capacity, Service
+from selfrag.viewer.traces import served_page
 
 PING = 15.0
 """Seconds of silence after which a stream sends a comment, so that proxies keep it open."""
+SWITCH_SECONDS = 0.0005
+"""Seconds after which the event loop gets the interpreter from the engine's thread, in place of Python's 0.005.
+
+The loop gives the interpreter away with every message that it sends. With 50 streams beside a busy thread on two cores
+(AMD EPYC), 0.0005 makes the median of `/health` 29 ms in place of 72, and answers 1.4 times as many requests.
+"""
 LAGS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Bounds of the histogram of the event loop's lag, in seconds."""
 T = TypeVar("T")
@@ -360,7 +367,10 @@ def create_app(service: Service, access: Access | None = None, watch: IndexWatch
         if watch is not None:
             watch.start(service)
         watching = asyncio.create_task(metrics.watch_loop())
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
         yield
+        sys.setswitchinterval(interval)
         watching.cancel()
         if watch is not None:
             await asyncio.to_thread(watch.stop)

@@ -10,7 +10,8 @@ from urllib.parse import quote, urlsplit
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.pages import cut, named
+from selfrag.render.answers import named
+from selfrag.render.text import cut
 
 CitationStyle = Literal["brackets", "markdown", "none"]
 TITLE, SNIPPET = 300, 500

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from selfrag.errors import ContextLengthError, SearchError, UserError
-from selfrag.pages import cut
+from selfrag.render.text import cut
 from selfrag.serving.requests import Fault
 from selfrag.untrusted import printable
 

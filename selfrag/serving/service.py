@@ -11,26 +11,23 @@ import logging
 import sqlite3
 import threading
 import zlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol
 
 from retrieval.passage import Passage, Retriever
 from retrieval.reading import user_path
 from retrieval.search import LocalRetriever
-from selfrag.api import SearchTagModel
+from selfrag.api import SelfRAG
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.driver import SharedRetriever
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import ContextLengthError, EngineError, UserError
+from selfrag.runtime.driver import SharedRetriever
 from selfrag.serving.citations import CitationStyle
 from selfrag.serving.requests import LONGEST, Asked, Fault
-
-if TYPE_CHECKING:
-    from selfrag.api import SelfRAG
 
 MOST = 1_000
 """Answers that are kept, unless told otherwise; the oldest go first."""
@@ -139,72 +136,31 @@ class Capacity:
     kept_bytes: int = MOST_BYTES
 
 
-BUDGET = {
-    "passages": "passages",
-    "passage_tokens": "passage_tokens",
-    "answer_tokens": "tokens",
-    "segment_tokens": "turn_tokens",
-    "without_evidence": "without_evidence",
-}
-"""Fields of `Decoding` that such a model has, each with its name in `Budget`."""
+class Answering(Protocol):
+    """What answers: a `SelfRAG`, or a model of another format that an entry point of `selfrag.formats` loads."""
 
-
-@dataclass(slots=True)
-class ServedSearchTags:
-    """What `Service` asks, of a `SearchTagModel`."""
-
-    model: SearchTagModel  # answers
-    defaults: Decoding  # settings of its budget, as requests name them
-
-    @classmethod
-    def of(cls, model: SearchTagModel) -> ServedSearchTags:
-        """A model with its own budget as the default."""
-        budget = model.searcher.budget
-        return cls(model, Decoding(**{name: getattr(budget, own) for name, own in BUDGET.items()}))
+    retriever: Retriever | None
 
     @property
-    def retriever(self) -> Retriever | None:
-        """What it searches."""
-        return self.model.retriever
-
-    @retriever.setter
-    def retriever(self, retriever: Retriever) -> None:
-        self.model.retriever = SharedRetriever(retriever)
+    def defaults(self) -> Decoding:
+        """Settings of a request that names none."""
 
     def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
         """Up to `k` passages for each query, best first."""
-        if self.retriever is None:
-            raise UserError("no retriever: pass retriever=..")
-        return self.retriever(queries, k)
 
     def astream(
         self,
-        question: str | Sequence[Mapping[str, str]],
+        question: Any,
         *,
-        evidence: Sequence[Passage] | None,
+        evidence: Sequence[Passage] | None = None,
         decoding: Decoding,
-        flow: str | None,
-        rewrite_scope: Any,
+        flow: str | None = None,
+        rewrite_scope: Any = "retrieval",
     ) -> AsyncGenerator[Segment | Answer, None]:
-        """The pieces of an answer to the last turn; such a model knows no conversations."""
-        changed = [
-            name for name in Decoding.__dataclass_fields__ if getattr(decoding, name) != getattr(self.defaults, name)
-        ]
-        foreign = "flow" if flow is not None else next((name for name in changed if name not in BUDGET), None)
-        if foreign:
-            raise UserError(f"selfrag.{foreign}: this model searches by tags; it has {', '.join(BUDGET)} and evidence")
-        text = question if isinstance(question, str) else question[-1]["content"]
-        return self.model.astream(
-            text, evidence=evidence, **{BUDGET[name]: getattr(decoding, name) for name in changed}
-        )
+        """The pieces of an answer."""
 
     def close(self) -> None:
         """Free the engine."""
-        self.model.close()
-
-
-Answering: TypeAlias = "SelfRAG | ServedSearchTags"
-"""What answers."""
 
 
 @dataclass(slots=True)
@@ -278,7 +234,7 @@ class Service:
         A long one is tokenised in a thread, since that takes a second for a megabyte.
         """
         rag = self.rag
-        if isinstance(asked.question, str) or isinstance(rag, ServedSearchTags):
+        if isinstance(asked.question, str) or not isinstance(rag, SelfRAG):
             return
         contents = [turn["content"] for turn in asked.question]
         if sum(map(len, contents)) <= LONGEST:

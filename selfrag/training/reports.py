@@ -17,7 +17,7 @@ from retrieval.atomic import write_text, writing
 from retrieval.reading import read_json
 from selfrag.errors import UserError, require
 from selfrag.jsonl import read_jsonl
-from selfrag.pages import save
+from selfrag.render.figures import save
 from selfrag.untrusted import printable
 
 REFLECTION = ("retrieve", "isrel", "issup", "isuse")

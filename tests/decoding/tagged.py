@@ -8,10 +8,10 @@ from typing import Any
 from written import EOS, FIRST_CHARACTER, LIMITS, Characters, passages
 
 from retrieval.passage import Passage
-from selfrag.api import SearchTagModel
 from selfrag.decoding.requests import Failed, Generate
-from selfrag.decoding.search_tags import PROFILES, Budget, Searcher
 from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.extensions.search_tags.decoder import PROFILES, Budget, Searcher
+from selfrag.extensions.search_tags.model import SearchTagModel
 
 
 class Surface(Characters):

@@ -17,16 +17,16 @@ from written import EOS, LIMITS, PROMPTING, Searches, Tree, model, passages, scr
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
-from selfrag.decoding import sessions
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, Event, SharedRetriever, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Generated
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import EngineError, UserError
+from selfrag.runtime import sessions
+from selfrag.runtime.driver import Answered, Broken, Event, SharedRetriever, drive
 
 NEVER, ALWAYS = Decoding(mode="never"), Decoding(mode="always")
 MORE = "{retrieve 0 1 0}"

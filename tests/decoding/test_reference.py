@@ -27,7 +27,6 @@ from retrieval.passage import Passage
 from selfrag.decoding import writing
 from selfrag.decoding.answer import Answer, Segment, sweep
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Committed, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.trace import UNUSABLE, Status, Trace
@@ -37,6 +36,7 @@ from selfrag.evaluation.items import USAGE
 from selfrag.experiments.studies import recording, rescored
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.weights import Weights
+from selfrag.runtime.driver import Answered, Committed, drive
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -14,10 +14,10 @@ from tagged import CODEC, FOUND, model, two_searches
 from written import EOS
 
 from retrieval.passage import Passage
-from selfrag.api import SearchTagModel
-from selfrag.decoding.search_tags import NO_MORE, PROFILES, Profile, Searcher
 from selfrag.decoding.trace import Trace
 from selfrag.errors import DecodingError, UserError
+from selfrag.extensions.search_tags.decoder import NO_MORE, PROFILES, Profile, Searcher
+from selfrag.extensions.search_tags.model import SearchTagModel
 
 
 def test_turns_searches_and_the_answer() -> None:

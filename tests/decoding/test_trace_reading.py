@@ -23,8 +23,10 @@ from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, trace_of
 from selfrag.errors import DecodingError, UserError
-from selfrag.pages import html, plain, svg, traces_page
 from selfrag.reflection.weights import Weights
+from selfrag.render.answers import html, plain
+from selfrag.viewer.traces import traces_page
+from selfrag.viewer.trees import svg
 
 MUTATIONS = int(os.environ.get("SELFRAG_MUTATED_TRACES", "300"))
 ODD = [

@@ -26,9 +26,9 @@ from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits
 from selfrag.errors import DecodingError, UserError
 from selfrag.intrinsics.labels import ANSWERABLE
-from selfrag.pages import html
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.weights import Weights
+from selfrag.render.answers import html
 
 TREE: dict[str, Any] = {
     "": "{~retrieve .5 .5 0}x",

@@ -25,7 +25,6 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, Committed, drive
 from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
@@ -35,6 +34,7 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS, group
 from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.runtime.driver import Answered, Broken, Committed, drive
 
 EOS, BOS, FIRST_CHARACTER = 0, 40, 100
 LIMITS = Limits(max_model_len=4096, vocab_size=FIRST_CHARACTER + 0x110000)

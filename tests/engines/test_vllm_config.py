@@ -16,7 +16,8 @@ from retrieval.pretrained import cpu_instructions
 from selfrag.decoding.requests import Finish, Generate
 from selfrag.engines import vllm
 from selfrag.engines.adapters import Adapter, read_adapter, unsupported
-from selfrag.engines.vllm import VLLMConfig, build_environment, check_model, engine_arguments, multiply_by_groups
+from selfrag.engines.base import check_model
+from selfrag.engines.vllm import VLLMConfig, build_environment, engine_arguments, multiply_by_groups
 from selfrag.errors import EngineError, UserError
 
 OWN = {"block_size": 128, "quantization": "x"}

@@ -40,7 +40,7 @@ from selfrag.evaluation.report import (
     write,
 )
 from selfrag.evaluation.tables import markdown
-from selfrag.pages import encoded, save
+from selfrag.render.figures import encoded, save
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "reports.md").read_text(encoding="utf-8")

@@ -18,10 +18,8 @@ from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.decoding.answer import Answer
-from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
-from selfrag.decoding.search_tags import PROFILES
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.items import Item, output_of
 from selfrag.evaluation.presets import preset
@@ -33,7 +31,6 @@ from selfrag.evaluation.systems import (
     FineTuned,
     Prompted,
     Reflective,
-    Searching,
     System,
     Untuned,
     endpoint_system,
@@ -43,7 +40,10 @@ from selfrag.evaluation.systems import (
 )
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
+from selfrag.extensions.search_tags.decoder import PROFILES
+from selfrag.extensions.search_tags.system import Searching
 from selfrag.reflection.weights import Weights
+from selfrag.runtime.driver import Answered, Broken, drive
 
 PASSAGES = tuple(Passage(f"d{i}", f"Text of d{i}.", f"Title of d{i}") for i in (1, 2, 3))
 ITEM = Item(

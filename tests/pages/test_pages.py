@@ -5,7 +5,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.pages import COLOURS, DARK, LIGHT, document, inert, picked_out, style_sheet, visible
+from selfrag.render.colours import COLOURS, DARK, LIGHT
+from selfrag.render.documents import document, picked_out, style_sheet
+from selfrag.render.text import inert, visible
 
 
 @given(text=st.text(max_size=60))

@@ -27,8 +27,8 @@ from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, decoding_dict
-from selfrag.pages import traces_page
 from selfrag.reflection.weights import Weights
+from selfrag.viewer.traces import traces_page
 
 
 def decoded(seed: int, policy: Decoding) -> Answer:

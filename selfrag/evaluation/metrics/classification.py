@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from selfrag.errors import UserError, require
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, effective_items, mean, plain, share
-from selfrag.pages import save
+from selfrag.render.figures import save
 
 
 @dataclass(frozen=True, slots=True)

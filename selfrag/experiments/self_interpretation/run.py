@@ -19,7 +19,6 @@ from typing import Any
 from retrieval.progress import Progress
 from selfrag.decoding.answer import Answer, joint
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine, serve
@@ -42,6 +41,7 @@ from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
 from selfrag.provenance import model_files
 from selfrag.reflection.labels import TOKENS
+from selfrag.runtime.driver import Answered, Broken, drive
 from selfrag.untrusted import printable, whole
 
 BATCH = 64

@@ -13,11 +13,11 @@ from typing import Any
 
 from selfrag.decoding.options import option_logprobs, option_requests
 from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
-from selfrag.decoding.sessions import close
 from selfrag.engines.base import Engine, common_length, pump
 from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics.contract import Completion, Request, Slot, Steps, TokenLogprob, logsumexp
 from selfrag.intrinsics.rendering import Renderer
+from selfrag.runtime.sessions import close
 from selfrag.tokenization import TextCodec
 
 LONGEST = 4

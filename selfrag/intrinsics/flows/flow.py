@@ -9,11 +9,9 @@ from typing import Any, Literal
 from retrieval.checks import choice, whole
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.driver import Answered, Broken, Service, drive
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
-from selfrag.decoding.sessions import Serving
 from selfrag.decoding.trace import FinishReason
 from selfrag.decoding.tree import Decoder, distinct
 from selfrag.errors import DecodingError, UserError
@@ -39,6 +37,8 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.refusals import refuses
+from selfrag.runtime.driver import Answered, Broken, Service, drive
+from selfrag.runtime.sessions import Serving
 
 Sees = Literal["retrieval", "conversation", "alone"]
 

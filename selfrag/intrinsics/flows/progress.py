@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Step, Usage, segments_of
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Service
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
 from selfrag.decoding.reflectors import Asking, Critic
 from selfrag.decoding.requests import Consult, Result
@@ -33,6 +32,7 @@ from selfrag.intrinsics.reflectors import among, consulted, is_beside, reflectio
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
+from selfrag.runtime.driver import Service
 from selfrag.untrusted import printable
 
 T = TypeVar("T")

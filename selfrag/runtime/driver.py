@@ -1,7 +1,7 @@
 """The driver: runs any number of decoders on one engine and one retriever; no question waits for another.
 
 Requests of all live questions, of this and of other calls in any thread, share the engine's batches
-(`selfrag.decoding.sessions`); searches and services of reflectors run beside it.
+(`selfrag.runtime.sessions`); searches and services of reflectors run beside it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from selfrag.decoding.requests import (
     Retrieved,
     has_ended,
 )
-from selfrag.decoding.sessions import Serving, Session, Ticket, open_session, session
 from selfrag.decoding.tree import Abort, Commit, Decoder, Race
+from selfrag.runtime.sessions import Serving, Session, Ticket, open_session, session
 
 Service: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 """Payloads in, one value or `Failed` each out. Where it raises, each payload is served alone."""

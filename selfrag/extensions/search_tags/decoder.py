@@ -85,7 +85,7 @@ class Profile:
 
 
 def _profiles() -> dict[str, Profile]:
-    found = tomllib.loads(files(__package__).joinpath("search_tags.toml").read_text(encoding="utf-8"))
+    found = tomllib.loads(files(__package__).joinpath("profiles.toml").read_text(encoding="utf-8"))
 
     def profile(name: str, given: dict[str, Any]) -> Profile:
         pairs = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
@@ -139,7 +139,9 @@ class Budget:
         """
         known = type(self).__dataclass_fields__
         if unknown := next((name for name in fields_ if name not in known), None):
-            raise unknown_name("setting", unknown, known, "`python -m pydoc selfrag.decoding.search_tags.Budget`")
+            raise unknown_name(
+                "setting", unknown, known, "`python -m pydoc selfrag.extensions.search_tags.decoder.Budget`"
+            )
         return replace(self, **fields_)
 
 

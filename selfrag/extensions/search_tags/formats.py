@@ -1,0 +1,48 @@
+"""The published formats as entry points name them: how each is loaded to answer, and to be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from selfrag.errors import UserError
+from selfrag.evaluation.systems import PROTOCOL
+from selfrag.extensions.search_tags.decoder import Budget, Searcher
+from selfrag.extensions.search_tags.model import SearchTagModel
+from selfrag.extensions.search_tags.served import ServedSearchTags
+from selfrag.extensions.search_tags.system import Searching
+
+
+@dataclass(frozen=True, slots=True)
+class TagFormat:
+    """A format of `PROFILES`, by its name."""
+
+    profile: str
+
+    def load(self, model: str, index: str | None, engine: str | None, settings: Mapping[str, Any]) -> ServedSearchTags:
+        """Load a model of this format for `ask` and `serve`; refuses settings of models with reflection tokens."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        foreign = next((name for name in given if name not in ("passages", "without_evidence")), None)
+        if foreign is not None:
+            raise UserError(
+                f"--policy {self.profile} takes --passages and --without-evidence; "
+                f"{foreign} is for models with reflection tokens"
+            )
+        budget = Budget(**given)
+        loaded = SearchTagModel.from_pretrained(
+            model, profile=self.profile, retriever=index, engine=engine, budget=budget
+        )
+        return ServedSearchTags.of(loaded)
+
+    def system(self, tokenizer: Any, settings: Mapping[str, Any]) -> Searching:
+        """The system of `selfrag eval`; settings are fields of `Budget`."""
+        budget = Budget(without_evidence=PROTOCOL).changed(**settings)
+        return Searching(Searcher.of(tokenizer, self.profile, budget))
+
+
+SEARCH_R1 = TagFormat("search-r1")
+AUTOREFINE = TagFormat("autorefine")
+R1_SEARCHER = TagFormat("r1-searcher")
+SIMPLE_DEEP_SEARCHER = TagFormat("simpledeepsearcher")
+O2_SEARCHER = TagFormat("o2-searcher")
