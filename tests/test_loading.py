@@ -100,8 +100,3 @@ def test_a_policy_of_an_installed_package_is_a_preset(installed: Path, capsys: p
     assert main(["ask", "Q", "--policy", "careless"]) == 2
     line = "selfrag: Invalid value for '--policy': 'careless' is not one of 'paper', 'official', 'careful', "
     assert capsys.readouterr().err.startswith(line)
-
-
-@pytest.mark.parametrize("name", plugins.PARTS)
-def test_every_optional_part_of_this_package_is_there(name: str) -> None:
-    assert plugins.part(name) is not None
