@@ -17,7 +17,15 @@ from retrieval.atomic import MANIFEST, damaged, locked_directory, write_json, wr
 from retrieval.checks import choice, whole
 from retrieval.compressed import factory_of
 from retrieval.corpus import Corpus, Row, check_replaceable
-from retrieval.encoders import BLOCK_ROWS, BlockEncoder, Encoder, Template, checked_encode, load_encoder
+from retrieval.encoders import (
+    BLOCK_ROWS,
+    BlockEncoder,
+    CountingEncoder,
+    Encoder,
+    Template,
+    checked_encode,
+    load_encoder,
+)
 from retrieval.errors import UserError
 from retrieval.file_table import FileRecord, read_file_table, write_file_table
 from retrieval.index import (
@@ -52,7 +60,7 @@ from retrieval.progress import Progress
 from retrieval.published import PublishedVectors
 from retrieval.reading import read_json
 from retrieval.recording import FileRows
-from retrieval.reports import ReadReport
+from retrieval.reports import LongPassages, ReadReport
 from retrieval.search import LocalRetriever
 from retrieval.sources import list_files, name_files
 from retrieval.splitting import Splitting
@@ -190,9 +198,11 @@ def index_passages(
                 found = None
         if found is None:
             dtype = dtype_of(storage or "auto", len(corpus))
-            encode_draft(
+            long_passages = encode_draft(
                 corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress, published=published
             )
+            if files is not None:
+                files.report.long_passages = long_passages
             publish_index(plan, draft, target, progress, records)
         else:
             if records is not None:
@@ -244,8 +254,12 @@ def encode_draft(
     batch_size: int,
     progress: bool | None,
     published: PublishedVectors | None = None,
-) -> None:
-    """The vectors of a build or of an addition; what an interrupted one of the same passages encoded is kept."""
+) -> LongPassages | None:
+    """Make the vectors of a build or of an addition; what an interrupted one of the same passages encoded is kept.
+
+    Returns:
+        How many of the passages that were encoded now are longer than the encoder reads; None where it does not tell.
+    """
     if published is not None:
         published.check(corpus, encoder.card.dim)
     _keep_vectors_of(plan, building, "" if published is None else published.fingerprint)
@@ -260,10 +274,15 @@ def encode_draft(
         encoded = encoder.encode_blocks(blocks, batch_size)
     else:
         encoded = (checked_encode(encoder, texts, batch_size) for texts in blocks)
+    before = encoder.long_texts if isinstance(encoder, CountingEncoder) else 0
     with Progress("encoding", "passage", len(corpus), matrix.done, show=progress) as bar:
         for vectors in encoded:
             matrix.append(vectors)
             bar.advance(len(vectors))
+    most = encoder.card.max_tokens
+    if published is not None or most is None or not isinstance(encoder, CountingEncoder):
+        return None
+    return LongPassages(encoder.long_texts - before, most)
 
 
 def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) -> IndexManifest | None:

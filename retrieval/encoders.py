@@ -65,6 +65,15 @@ class BlockEncoder(Encoder, Protocol):
         """The vectors of each block of texts, in the order of the blocks, as `checked_encode` gives them."""
 
 
+@runtime_checkable
+class CountingEncoder(Encoder, Protocol):
+    """An encoder that counts the texts of which it does not read the end."""
+
+    @property
+    def long_texts(self) -> int:
+        """Texts so far that were longer than `card.max_tokens`."""
+
+
 def checked_encode(encoder: Encoder, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
     """`encoder.encode` with its result checked, since an encoder may be the user's own."""
     vectors = np.asarray(encoder.encode(texts, batch_size), dtype=np.float32)
@@ -266,6 +275,10 @@ class TransformerEncoder:
 
     Raises:
         UserError: the source cannot be loaded, lacks weights, or cannot tell two texts apart.
+
+    Attributes:
+        card: see `Encoder`.
+        long_texts: see `CountingEncoder`.
     """
 
     def __init__(
@@ -282,6 +295,7 @@ class TransformerEncoder:
         settings = settings or stated_settings(directory)
         place = canonical_source(source)
         self._lock = Lock()
+        self.long_texts = 0
         with loading(source):
             self._tokenizer, self._model = _load(directory, source)
             positions = getattr(self._model.config, "max_position_embeddings", None) or 512
@@ -317,8 +331,13 @@ class TransformerEncoder:
         # Lone surrogates (possible after a lenient decode elsewhere) are refused by the tokenizer and mean nothing.
         clean = [text[: longest * _CHARACTERS_PER_TOKEN].encode("utf-8", "replace").decode("utf-8") for text in texts]
         with self._lock:  # setting the truncation of a fast tokenizer is not thread-safe
-            encoded: list[list[int]] = self._tokenizer(clean, truncation=True, max_length=longest)["input_ids"]
-        return encoded
+            encoded = self._tokenizer(clean, truncation=True, max_length=longest)
+            ids: list[list[int]] = encoded["input_ids"]
+            full = [row for row, tokens in enumerate(ids) if len(tokens) >= longest]
+            if encoded.encodings is not None:  # a slow tokenizer does not tell what it cut off
+                full = [row for row in full if encoded.encodings[row].overflowing or len(clean[row]) < len(texts[row])]
+            self.long_texts += len(full)
+        return ids
 
     def _forward(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         import torch

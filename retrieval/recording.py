@@ -34,6 +34,10 @@ class FileRows:
         report: is filled while the rows are taken.
         skip_unreadable: leave out files that cannot be read, and list them in the report.
         all_may_fail: do not refuse where none of the files can be read.
+
+    Attributes:
+        report: what was read.
+        counts: passages by the path of their file.
     """
 
     def __init__(
@@ -47,10 +51,10 @@ class FileRows:
         all_may_fail: bool = False,
     ) -> None:
         self._files, self._names, self._splitting = files, names, splitting
-        self._report, self._skip_unreadable = report, skip_unreadable
+        self.report, self._skip_unreadable = report, skip_unreadable
         self._all_may_fail = all_may_fail
         self._states: dict[str, FileState] = {}  # by location, of the files that were read
-        self.counts: dict[str, int] = {}  # passages by the path of their file
+        self.counts: dict[str, int] = {}
 
     @property
     def fingerprint(self) -> str:
@@ -67,7 +71,7 @@ class FileRows:
     @property
     def is_complete(self) -> bool:
         """Whether nothing in the files had to be left out, once the rows were taken."""
-        return not self._report.unreadable and not self._report.skipped
+        return not self.report.unreadable and not self.report.skipped
 
     def __iter__(self) -> Iterator[Row]:
         files = []
@@ -78,13 +82,13 @@ class FileRows:
             except UserError as error:
                 if not self._skip_unreadable:
                     raise
-                self._report.unreadable.append(UnreadableFile(str(file.path), str(error)))
-        rows = read_sources(files, self._names, self._splitting, self._report, self._skip_unreadable)
+                self.report.unreadable.append(UnreadableFile(str(file.path), str(error)))
+        rows = read_sources(files, self._names, self._splitting, self.report, self._skip_unreadable)
         for row in rows:
             self.counts[row.place.source] = self.counts.get(row.place.source, 0) + 1
             yield row
         if not self._all_may_fail:
-            check_some_read(self._report)
+            check_some_read(self.report)
         for file in files:
             before, now = self._states[file.location], file_state(file.path)
             if not before.same_times(now) and file_state(file.path, digest=True).digest != before.digest:
@@ -117,7 +121,7 @@ def readers_version() -> str:
     """
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
-    modules = sorted((here / "documents").glob("*.py"))
+    modules = sorted((here / "documents").rglob("*.py"))
     modules += [here / name for name in ("tables.py", "reading.py", "readers.py", "splitting.py", "sentences.py")]
     for file in modules:
         digest.update(file.read_bytes())

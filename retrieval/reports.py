@@ -26,6 +26,14 @@ class UnreadableFile:
     why: str  # the line that a build without `skip_unreadable` ends with
 
 
+@dataclass(frozen=True, slots=True)
+class LongPassages:
+    """Passages of which the encoder did not read the end. Search by words knows all of them."""
+
+    count: int
+    max_tokens: int  # tokens that the encoder reads
+
+
 @dataclass(slots=True)
 class ReadReport:
     """What was read from files. It is filled while the rows are taken, and complete after the last one."""
@@ -34,6 +42,7 @@ class ReadReport:
     pages: int = 0  # pages of the files that have pages
     passages: int = 0
     cut_rows: int = 0  # rows of tables that were too long for a passage and became several
+    long_passages: LongPassages | None = None  # of those that were encoded now; None where the encoder does not tell
     skipped: list[SkippedContent] = field(default_factory=list)
     unreadable: list[UnreadableFile] = field(default_factory=list)
 
@@ -55,8 +64,12 @@ class ReadReport:
         counts.append(f"{self.passages} passages")
         if self.cut_rows:
             counts.append(f"{self.cut_rows} long rows cut into passages")
+        lines = [f"read {', '.join(counts)}"]
+        if self.long_passages is not None and self.long_passages.count:
+            count, most = self.long_passages.count, self.long_passages.max_tokens
+            lines.append(f"{count} passages are longer than the encoder reads ({most} tokens); words search them whole")
         return [
-            f"read {', '.join(counts)}",
+            *lines,
             *(f"skipped {part.file}: {part.what}: {part.why}" for part in self.skipped),
             *(f"unreadable {file.why}" for file in self.unreadable),
         ]

@@ -31,7 +31,7 @@ from retrieval.build import (
 )
 from retrieval.checks import whole
 from retrieval.corpus import Corpus, Row, Scalar
-from retrieval.encoders import Encoder, EncoderCard, checked_encode
+from retrieval.encoders import CountingEncoder, Encoder, EncoderCard, checked_encode
 from retrieval.errors import UserError
 from retrieval.file_table import FileRecord, Rows
 from retrieval.index import (
@@ -369,7 +369,9 @@ class _Change:
             reused = _ReusedVectors(self._target, manifest.encoder, encoder, self._vectors, self._encoded)
             draft = IndexManifest(len(corpus), corpus.digest, manifest.encoder, manifest.template)
             dtype = self._vectors[0].dtype
-            encode_draft(corpus, reused, draft, self._building, dtype, batch_size=batch_size, progress=progress)
+            report.read.long_passages = encode_draft(
+                corpus, reused, draft, self._building, dtype, batch_size=batch_size, progress=progress
+            )
             report.passages_encoded = reused.encoded
         # 3. Publish.
         records = self._new_records(files, report)
@@ -454,6 +456,11 @@ class _ReusedVectors:
         self.encoded = 0  # texts that the real encoder read
         self._target, self._given, self._parts, self._rows = target, encoder, parts, rows
         self._loaded: Encoder | None = None
+
+    @property
+    def long_texts(self) -> int:
+        """Texts that were longer than the real encoder reads, as far as it counts them."""
+        return self._loaded.long_texts if isinstance(self._loaded, CountingEncoder) else 0
 
     def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
         """Return the vectors [n, d] of n texts."""

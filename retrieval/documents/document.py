@@ -151,23 +151,11 @@ class DocumentBuilder:
             rows: the texts of the cells of each row. White space inside a cell becomes one space.
             header: whether the first row names the columns.
         """
-        spans: list[Span] = []
-        for row in rows:
-            cells = [" ".join(cell.split()) for cell in row]
-            if not any(cells):
-                continue
-            line = CELL_SEPARATOR.join(cells).rstrip()
-            spans.append((self._length, self._length + len(line)))
-            self._parts.append(line + "\n")
-            self._length += len(line) + 1
-        if not spans:
-            return
-        self._parts.append("\n")
-        self._length += 1
-        if header:
-            self._tables.append(Table(spans[0], tuple(spans[1:])))
-        else:
-            self._tables.append(Table(None, tuple(spans)))
+        text, table = lay_out_table(rows, self._length, header=header)
+        if table is not None:
+            self._parts.append(text + "\n")
+            self._length += len(text) + 1
+            self._tables.append(table)
 
     def skip(self, what: str, why: str) -> None:
         """Record content that could not be read."""
@@ -180,6 +168,31 @@ class DocumentBuilder:
 
     def _close(self, level: int = 0) -> None:
         self._outline.close(self._length, self._length > self._outline.begin, level)
+
+
+def lay_out_table(rows: Sequence[Sequence[str]], start: int, *, header: bool) -> tuple[str, Table | None]:
+    """Return a table as text, a row a line, and where its rows stand; None where every cell is blank.
+
+    Args:
+        rows: the texts of the cells of each row. White space inside a cell becomes one space.
+        start: offset in its document at which the text begins.
+        header: whether the first row names the columns.
+    """
+    lines: list[str] = []
+    spans: list[Span] = []
+    for row in rows:
+        cells = [" ".join(cell.split()) for cell in row]
+        if not any(cells):
+            continue
+        line = CELL_SEPARATOR.join(cells).rstrip()
+        lines.append(line + "\n")
+        spans.append((start, start + len(line)))
+        start += len(line) + 1
+    if not spans:
+        return "", None
+    if header:
+        return "".join(lines), Table(spans[0], tuple(spans[1:]))
+    return "".join(lines), Table(None, tuple(spans))
 
 
 def check_size(path: Path) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from retrieval.documents.headers import merge_headers, names_columns
+
 MAX_SPAN = 65534  # rows or columns of a cell, as in browsers
 _MAX_CELL = 1000  # characters of a cell of a table without header cells; longer texts are layout
 _MAX_HEADED_CELL = 4000  # characters of a cell of a table with header cells
@@ -107,8 +109,8 @@ class TableFrame:
         grid = lay_out(rows, texts)
         head = self._header_rows(rows)
         if head:
-            return DataTable([_merge_header(grid[:head]), *grid[head:]], header=True)
-        return DataTable(grid, header=not has_headers and _names_columns(grid))
+            return DataTable([merge_headers(grid[:head]), *grid[head:]], header=True)
+        return DataTable(grid, header=not has_headers and names_columns(grid))
 
     def _header_rows(self, rows: Sequence[Sequence[Cell]]) -> int:
         """Return how many leading rows name the columns."""
@@ -158,31 +160,6 @@ def _add_spanning(
         if rows_left > 1:
             spanning_next[column] = (rows_left - 1, text)
         line.append(text)
-
-
-def _merge_header(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return one row with the texts of all header rows, column by column; a repeated text stands once."""
-    width = max(len(row) for row in rows)
-    merged: list[str] = []
-    for column in range(width):
-        texts: list[str] = []
-        for row in rows:
-            if column < len(row) and row[column] and row[column] not in texts:
-                texts.append(row[column])
-        merged.append(" ".join(texts))
-    return merged
-
-
-def _names_columns(grid: Sequence[Sequence[str]]) -> bool:
-    """Guess whether the first row of a table without header cells names its columns: no digits above some digits."""
-    first, below = grid[0], grid[1:]
-    if not all(first) or any(_has_digit(text) for text in first):
-        return False
-    return any(_has_digit(text) for row in below for text in row[1:])
-
-
-def _has_digit(text: str) -> bool:
-    return any(character.isdigit() for character in text)
 
 
 def _is_plain(cell: Cell, has_headers: bool) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
@@ -34,7 +34,10 @@ _SENTENCE_END = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\uff1a\uff1b\u061f][\
 
 @dataclass(slots=True)
 class Fragment:
-    """A piece of one line without wide gaps. The y axis points upwards, as in PDF."""
+    """A piece of one line without wide gaps. The y axis points upwards, as in PDF.
+
+    One without text keeps the place of a table.
+    """
 
     text: str
     left: float
@@ -42,6 +45,7 @@ class Fragment:
     right: float
     top: float
     upright: bool = True  # whether it runs in the main direction of the page
+    bold: bool = False
 
     @property
     def height(self) -> float:
@@ -56,6 +60,7 @@ class Line:
     text: str
     box: Fragment  # text of its first fragment, and the place of all
     starts_paragraph: bool = False
+    cells: list[Fragment] = field(default_factory=list)  # its fragments in the order of reading
 
 
 @dataclass(slots=True)
@@ -97,7 +102,7 @@ def reading_order(fragments: Sequence[Fragment], depth: int = 0) -> list[Fragmen
         else:
             below.append(fragment)
     columns = [left, right]
-    if _is_right_to_left(left + right):
+    if is_right_to_left(left + right):
         columns.reverse()
     ordered = list[Fragment]()
     for region in (above, *columns, below):
@@ -250,7 +255,8 @@ def _line_widths(fragments: Sequence[Fragment]) -> list[float]:
     return widths
 
 
-def _is_right_to_left(fragments: Sequence[Fragment]) -> bool:
+def is_right_to_left(fragments: Sequence[Fragment]) -> bool:
+    """Return whether most letters are of a script that runs to the left."""
     text = "".join(fragment.text for fragment in fragments)
     letters = sum(character.isalpha() for character in text)
     return 2 * len(_RIGHT_TO_LEFT.findall(text)) > letters
@@ -263,10 +269,11 @@ def build_lines(fragments: Sequence[Fragment]) -> list[Line]:
         if lines and _continues_line(lines[-1].box, fragment):
             box = lines[-1].box
             lines[-1].text += f" {fragment.text}"
+            lines[-1].cells.append(fragment)
             box.left, box.right = min(box.left, fragment.left), max(box.right, fragment.right)
             box.bottom, box.top = min(box.bottom, fragment.bottom), max(box.top, fragment.top)
         else:
-            lines.append(Line(fragment.text, replace(fragment)))
+            lines.append(Line(fragment.text, replace(fragment), cells=[fragment]))
     pitches = [above.box.bottom - line.box.bottom for above, line in pairwise(lines)]
     falling = [pitch for pitch in pitches if pitch > 0]
     usual_pitch = median(falling) if falling else 0.0
@@ -277,6 +284,8 @@ def build_lines(fragments: Sequence[Fragment]) -> list[Line]:
 
 def _continues_line(line: Fragment, fragment: Fragment) -> bool:
     """Return whether a fragment stands in the row of a line, beside it."""
+    if not (line.text and fragment.text):  # a table
+        return False
     beside = fragment.left >= line.right or fragment.right <= line.left
     return beside and share_row(line, fragment)
 

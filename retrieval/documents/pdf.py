@@ -6,16 +6,28 @@ written on a page stand where they are shown.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retrieval.documents.document import MAX_HEADING, Document, ReadingOptions, Section, Skipped, check_size
+from retrieval.documents.document import (
+    MAX_HEADING,
+    Document,
+    ReadingOptions,
+    Section,
+    Skipped,
+    Table,
+    check_size,
+    lay_out_table,
+)
 from retrieval.documents.layout import Fragment, Line, build_lines, insert_fragment, reading_order
 from retrieval.documents.line_ends import LineJoiner
 from retrieval.documents.ocr import recognise_page
+from retrieval.documents.page_tables import Block, PageTable, find_tables, repeat_headers, take_grid_tables
+from retrieval.documents.pdf_rules import find_grids
 from retrieval.documents.pdf_text import Box, FragmentReader, take_notes, turn_box
 from retrieval.errors import UserError, require
 
@@ -36,10 +48,18 @@ class _Page:
     """What a page gave."""
 
     number: int
-    lines: list[Line] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     is_scan: bool = False
     unmapped: int = 0  # characters that the font does not name
     is_damaged: bool = False
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the texts of its lines, those of tables included."""
+        lines: list[str] = []
+        for block in self.blocks:
+            lines += block.lines if isinstance(block, PageTable) else [block.text]
+        return lines
 
 
 def read_pdf(
@@ -63,20 +83,22 @@ def read_pdf(
             skipped = _skipped_parts(document, path)
         except RuntimeError as error:  # of PDFium
             raise _unreadable(path, error) from error
-    joiner = LineJoiner(line.text for page in pages for line in page.lines)
-    parts, sections, title, length = list[str](), list[Section](), "", 0
+    repeat_headers([page.blocks for page in pages])
+    joiner = LineJoiner(line for page in pages for line in page.lines)
+    parts, sections, tables, title, length = list[str](), list[Section](), list[Table](), "", 0
     for page in pages:
         title = titles.get(page.number, title)
-        text = _page_text(page, joiner) + "\n\n"
+        text, page_tables = _page_text(page, joiner, length)
         sections.append(Section(title or name, length, length + len(text), {"page": page.number}))
         parts.append(text)
+        tables += page_tables
         length += len(text)
     text = "".join(parts)
     skipped = _skipped_pages(pages) + skipped
     if pages and not text.strip():
         reasons = "; ".join(f"{part.what}: {part.why}" for part in skipped)
         raise UserError(f"{path}: no text in the PDF's {len(pages)} pages ({reasons or 'they are blank'})")
-    return Document(text, sections, pages=len(pages), skipped=skipped)
+    return Document(text, sections, tables, pages=len(pages), skipped=skipped)
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
@@ -91,12 +113,29 @@ def _open(path: Path) -> Any:
     try:
         document = pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:
-        if error.err_code in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
-            raise UserError(f"{path}: the PDF is encrypted; save it without a password") from error
-        raise _unreadable(path, error) from error
+        if error.err_code not in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
+            raise _unreadable(path, error) from error
+        document = pypdfium2.PdfDocument(_decrypt(path))
     if document.get_formtype() != raw.FORMTYPE_NONE:
         document.init_forms()
     return document
+
+
+def _decrypt(path: Path) -> bytes:
+    """Return a PDF without its encryption, if its owner password is empty, which PDFium does not try."""
+    import pypdf
+
+    try:
+        reader = pypdf.PdfReader(path)
+        is_open = reader.decrypt("") != pypdf.PasswordType.NOT_DECRYPTED
+        decrypted = io.BytesIO()
+        if is_open:
+            pypdf.PdfWriter(clone_from=reader).write(decrypted)
+    except Exception as error:  # pypdf raises many kinds on damaged files
+        raise _unreadable(path, error) from error
+    if not is_open:
+        raise UserError(f"{path}: the PDF is encrypted; save it without a password")
+    return decrypted.getvalue()
 
 
 def _read_titles(document: Any) -> dict[int, str]:
@@ -140,7 +179,7 @@ class _PageReader:
             if missing > _MAX_MISSING:
                 raise UserError(f"{self._path}: cannot be read as PDF: it names pages that are not there")
             pages.append(page)
-            with_text += bool(page.lines)
+            with_text += bool(page.blocks)
             if with_text == self._options.pages:
                 break
         return pages
@@ -158,23 +197,27 @@ class _PageReader:
         with closing(page.get_textpage()) as textpage:
             reader = FragmentReader(textpage)
             fragments = reader.read()
+        grids = find_grids(page, reader.turns)
+        shown = [Fragment(text, *turn_box(box, reader.turns)) for text, box in notes]
+        if grids:  # a field may stand in a cell
+            for fragment in shown:
+                insert_fragment(fragments, fragment)
+        fragments, grid_tables = take_grid_tables(fragments, grids)
         ordered = reading_order(fragments)
-        for text, box in notes:
-            insert_fragment(ordered, Fragment(text, *turn_box(box, reader.turns)))
-        lines = build_lines(ordered)
-        letters = _count_letters(lines)
-        is_scan = letters < _FEW_LETTERS and _is_scan(page, letters)
-        if is_scan and self._options.ocr is not None:
+        if not grids:
+            for fragment in shown:
+                insert_fragment(ordered, fragment)
+        blocks = find_tables(build_lines(ordered), grid_tables)
+        made = _Page(number, blocks, unmapped=reader.unmapped)
+        letters = sum(map(len, made.lines))
+        made.is_scan = letters < _FEW_LETTERS and _is_scan(page, letters)
+        if made.is_scan and self._options.ocr is not None:
             recognised = recognise_page(page, self._options.ocr)
             if self._report_progress is not None:
                 self._report_progress()
-            if _count_letters(recognised) > letters:
-                return _Page(number, recognised)
-        return _Page(number, lines, is_scan, reader.unmapped)
-
-
-def _count_letters(lines: Sequence[Line]) -> int:
-    return sum(len(line.text) for line in lines)
+            if sum(len(line.text) for line in recognised) > letters:
+                return _Page(number, list(recognised))
+        return made
 
 
 def _is_scan(page: Any, letters: int) -> bool:
@@ -195,14 +238,32 @@ def _is_scan(page: Any, letters: int) -> bool:
     return False
 
 
-def _page_text(page: _Page, joiner: LineJoiner) -> str:
-    """Return the paragraphs of a page with a blank line between them."""
-    paragraphs = list[list[str]]()
-    for line in page.lines:
-        if line.starts_paragraph or not paragraphs:
-            paragraphs.append([])
-        paragraphs[-1].append(line.text)
-    return "\n\n".join(joiner.join(lines) for lines in paragraphs)
+def _page_text(page: _Page, joiner: LineJoiner, start: int) -> tuple[str, list[Table]]:
+    """Return the paragraphs and tables of a page with a blank line after each, and where the tables stand.
+
+    Args:
+        page: the page.
+        joiner: joins the lines of a paragraph or a cell.
+        start: offset of the page in its document.
+    """
+    parts, tables, length = list[str](), list[Table](), start
+    paragraph: list[str] = []
+    for block in [*page.blocks, None]:
+        if paragraph and (not isinstance(block, Line) or block.starts_paragraph):
+            parts.append(joiner.join(paragraph) + "\n\n")
+            length += len(parts[-1])
+            paragraph = []
+        if isinstance(block, Line):
+            paragraph.append(block.text)
+        elif block is not None:
+            rows = block.rows if block.header is None else [block.header, *block.rows]
+            texts = [[joiner.join(cell) for cell in row] for row in rows]
+            text, table = lay_out_table(texts, length, header=block.header is not None)
+            if table is not None:
+                parts.append(text + "\n")
+                length += len(parts[-1])
+                tables.append(table)
+    return "".join(parts) or "\n\n", tables
 
 
 def _skipped_pages(pages: Sequence[_Page]) -> list[Skipped]:
@@ -211,7 +272,7 @@ def _skipped_pages(pages: Sequence[_Page]) -> list[Skipped]:
     for page in pages:
         if page.is_damaged:
             reasons.setdefault("damaged", []).append(page.number)
-        elif page.is_scan and not page.lines:
+        elif page.is_scan and not page.blocks:
             reasons.setdefault(_NO_TEXT, []).append(page.number)
         elif page.is_scan:
             reasons.setdefault(_HARDLY_TEXT, []).append(page.number)

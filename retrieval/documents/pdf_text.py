@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -20,6 +21,8 @@ _WIDE_GAP = 0.6  # gap that ends a fragment, in heights of a line
 _NO_GAP = 0.15  # gap up to which a raised or lowered letter belongs to the word before it
 _SAME_LINE = 0.3  # vertical overlap of letters of one line, as a share of the lower one
 _UPSIDE_DOWN = 2  # quarter turns
+_MAX_FONT_NAME = 128  # bytes; a longer name is left out
+_BOLD = re.compile(rb"bold|black|heavy|demi|cmbx", re.IGNORECASE)
 _SAMPLES = 200  # characters whose direction is looked at
 _LINE_ENDS, _SPACES = (10, 13), (9, 32, 160)
 _UNMAPPED = (0, 0xFFFD, 0xFFFF)
@@ -47,6 +50,8 @@ class FragmentReader:
         self._characters: list[str] = []  # of the fragment that is being read
         self._box: Box = (0.0, 0.0, 0.0, 0.0)  # of these characters
         self._turned = 0  # their quarter turns
+        self._is_bold = False
+        self._font = ctypes.create_string_buffer(_MAX_FONT_NAME)
         self._upside_down = 0  # position after the last fragment that is not upside down
         self.unmapped = 0
         turns = [self._turns(index) for index in range(0, self._count, self._count // _SAMPLES + 1)]
@@ -105,6 +110,9 @@ class FragmentReader:
 
     def _begin(self, index: int, placed: Box) -> None:
         self._turned = self._turns(index)
+        self._font.value = b""
+        self._raw.FPDFText_GetFontInfo(self._textpage, index, self._font, _MAX_FONT_NAME, None)
+        self._is_bold = _BOLD.search(self._font.value) is not None
         self._box = turn_box(placed, self._turned)
 
     def _end(self) -> None:
@@ -112,7 +120,7 @@ class FragmentReader:
         self._characters.clear()
         if not text:
             return
-        fragment = Fragment(text, *self._box, self._turned == self.turns)
+        fragment = Fragment(text, *self._box, self._turned == self.turns, self._is_bold)
         place = len(self._fragments)
         if self._turned == _UPSIDE_DOWN:  # PDFium sorts the pieces of a line from the left of the page
             while place > self._upside_down and _stands_before(fragment, self._fragments[place - 1]):

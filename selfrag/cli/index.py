@@ -92,7 +92,7 @@ OcrOption = Annotated[
     str | None,
     typer.Option(
         "--ocr",
-        help="Languages of tesseract, such as eng or eng+deu: recognise the text of scanned PDF pages.",
+        help="Languages of tesseract, such as eng or eng+deu: recognise the text of scanned PDF pages; or none.",
         show_default=f"off; {_AS_BEFORE}",
     ),
 ]
@@ -130,6 +130,9 @@ LanguageOption = Annotated[
 ]
 
 
+_NO_OCR = "none"
+
+
 def _splitting(before: Splitting, **options: Any) -> Splitting:
     """Return how documents are read and cut: as before, but for the options that are given.
 
@@ -138,7 +141,9 @@ def _splitting(before: Splitting, **options: Any) -> Splitting:
     changes = {name: value for name, value in options.items() if value is not None}
     if "sentences" in changes:
         sentence_finder(changes["sentences"])
-    if "ocr" in changes:
+    if changes.get("ocr") == _NO_OCR:
+        changes["ocr"] = None
+    elif "ocr" in changes:
         check_languages(changes["ocr"])
     return replace(before, **changes)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from retrieval.sync import index_splitting
 from selfrag.cli.index import app
 from selfrag.cli.main import main
 
@@ -92,10 +93,29 @@ def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(files, tiny_b
     for file in files:
         os.utime(file, (1, 1))
     build = ["build", *files, "-o", "index", "--encoder", tiny_bert]
-    assert run(*build).stderr.splitlines()[-1] == "read 2 files, 3 passages"
+    assert "read 2 files, 3 passages\n" in run(*build).stderr
     time.sleep(2.1)  # until the times of the files tell of a change
     assert run(*build).exit_code == 0
     assert json.loads(said(*build, "--json"))["read"] is None
+
+
+def test_a_build_counts_the_passages_that_are_longer_than_the_encoder_reads(files, tiny_bert) -> None:
+    """The tiny encoder reads few tokens: of these files only the first passage is short enough."""
+    done = run("build", *files, "-o", "index", "--encoder", tiny_bert)
+    assert done.stderr.splitlines()[-1] == (
+        "2 passages are longer than the encoder reads (64 tokens); words search them whole"
+    )
+    synced = json.loads(said("sync", "index", *files, "--words", 8, "--overlap", 0, "--json"))
+    assert synced["read"]["long_passages"] == {"count": 0, "max_tokens": 64}
+
+
+def test_recognition_that_an_index_was_built_with_can_be_switched_off(files, tiny_bert, monkeypatch) -> None:
+    monkeypatch.setattr("selfrag.cli.index.check_languages", lambda _: None)
+    monkeypatch.setattr("retrieval.documents.isolation.check_languages", lambda _: None)
+    said("build", "facts.jsonl", "-o", "index", "--encoder", tiny_bert, "--ocr", "eng")
+    assert index_splitting("index").ocr == "eng"
+    said("sync", "index", "facts.jsonl", "--ocr", "none")
+    assert index_splitting("index").ocr is None
 
 
 def test_d20_rows_are_cut_as_the_index_was_built_and_never_beside_given_vectors(files, tiny_bert) -> None:

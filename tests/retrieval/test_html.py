@@ -42,7 +42,7 @@ def test_headings_are_titles_and_scripts_no_text(tmp_path: Path) -> None:
     ]
 
 
-def test_audit_d6_a_page_inside_a_form_is_read_without_its_controls(tmp_path: Path) -> None:
+def test_d6_a_page_inside_a_form_is_read_without_its_controls(tmp_path: Path) -> None:
     page = (
         '<body><form id="aspnetForm"><h1>Permits</h1><input value="state"><p>A permit costs 45 crowns.'
         "<select><option>Oslo</select><textarea>note</textarea><button>Send</button></form>"
@@ -79,7 +79,7 @@ LEFT_OUT = [
 
 
 @pytest.mark.parametrize("piece", LEFT_OUT)
-def test_audit_d7_hidden_text_and_furniture_are_not_read(tmp_path: Path, piece: str) -> None:
+def test_d7_hidden_text_and_furniture_are_not_read(tmp_path: Path, piece: str) -> None:
     assert blocks(read(tmp_path, piece + SEEN)) == ["Seen."]
 
 

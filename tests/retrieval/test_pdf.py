@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pypdf
@@ -124,6 +125,136 @@ def test_rows_of_a_table_are_not_torn_apart(tmp_path: Path, rows: list[tuple[str
             content += drawn(72 + 150 * column, 700 - 14 * row, cell)
     text = " ".join(text_of(tmp_path, content).replace("|", " ").split())
     assert text == " ".join(" ".join(cells) for cells in rows)
+
+
+FEE_ROWS = [
+    ("Zone", "Fee", "Deposit", "Remark"),
+    *((f"B{n}", f"{n}00 crowns", f"{n}0", f"note {n}") for n in range(1, 9)),
+]
+
+
+def cells(rows: list[tuple[str, ...]], top: float = 700, step: float = 16, width: int = 110) -> str:
+    """Rows of cells without strokes; what is blank is not drawn."""
+    content = ""
+    for row, texts in enumerate(rows):
+        for column, text in enumerate(texts):
+            if text:
+                content += drawn(72 + width * column, top - step * row, text)
+    return content
+
+
+def strokes(rows: int, columns: int, top: float = 712, step: float = 16, width: int = 110) -> str:
+    """A grid of lines around cells."""
+    bottom, right = top - step * rows, 68 + width * columns
+    content = "".join(f"68 {top - step * row} m {right} {top - step * row} l S\n" for row in range(rows + 1))
+    return content + "".join(f"{68 + width * n} {top} m {68 + width * n} {bottom} l S\n" for n in range(columns + 1))
+
+
+def boxes(rows: int, columns: int, top: float = 712, step: float = 16, width: int = 110) -> str:
+    """A rectangle around each cell."""
+    places = [(68 + width * column, top - step * (row + 1)) for row in range(rows) for column in range(columns)]
+    return "".join(f"{x} {y} {width} {step} re S\n" for x, y in places)
+
+
+def path(rows: int, columns: int) -> str:
+    """All lines of a grid as one path."""
+    return strokes(rows, columns).replace("S\n", "\n") + "S\n"
+
+
+def table_text(rows: list[tuple[str, ...]]) -> str:
+    return "\n".join(" | ".join(row).rstrip() for row in rows)
+
+
+@pytest.mark.parametrize("draw", [None, strokes, boxes, path])
+def test_tables_become_rows_below_their_header(tmp_path: Path, draw: Callable[[int, int], str] | None) -> None:
+    """With strokes also where a row has few cells, and where the file draws one column after the other."""
+    rows = list(FEE_ROWS)
+    rows[3] = ("B3", "", "30", "")
+    content = lines("Fees of the harbour, in crowns of this year.")[:-1].replace("700", "760") + "\n"
+    if draw is None:
+        content += cells(rows)
+    else:
+        columns = [
+            [tuple(text if place == n else "" for place, text in enumerate(row)) for row in rows] for n in range(4)
+        ]
+        content += draw(len(rows), 4) + "".join(map(cells, columns))
+    document = read(tmp_path, pdf(content + drawn(72, 500, "Paid at the gate of the harbour, each day before noon.")))
+    above, table, below = document.text.strip().split("\n\n")
+    assert table == table_text(rows)
+    assert (above[:4], below[:4]) == ("Fees", "Paid")
+    (found,) = document.tables
+    assert [document.text[slice(*row)] for row in (found.header, *found.rows)] == table.split("\n")
+
+
+def test_a_long_table_over_pages_repeats_its_header_in_each_passage(tmp_path: Path) -> None:
+    rows = [("Berth", "Depth", "Fee"), *((f"B{n}", f"{n % 9 + 3} m", f"{n}00 crowns") for n in range(1, 81))]
+    content = [strokes(41, 3) + cells(rows[:41]) + drawn(300, 20, "1"), strokes(40, 3) + cells(rows[41:])]
+    for made in (content, [cells(rows[:41]), cells(rows[41:])]):  # with strokes and a page number, and without
+        file = tmp_path / "a.pdf"
+        file.write_bytes(pdf(*made))
+        passages = [row.passage.text.removesuffix("\n\n1") for row in read_files([file], Splitting(words=60))]
+        assert all(passage.startswith("Berth | Depth | Fee\nB") for passage in passages)
+        read_rows = [line for passage in passages for line in passage.split("\n")[1:]]
+        assert read_rows == [" | ".join(row) for row in rows[1:]]
+
+
+NO_TABLES = {
+    "a list with numbers": [(f"{n}.", "Tie the ropes of ship 5") for n in range(1, 8)],
+    "contents": [(f"Chapter {n}", ". . . . . . . .", f"{n}0") for n in range(1, 8)],
+    "names without numbers": [
+        ("Oulu", "Town in the north"),
+        ("Turku", "Old town"),
+        ("Kemi", "Town"),
+        ("Vaasa", "Port"),
+    ],
+    "two rows": [("Fee", "40", "crowns"), ("Deposit", "10", "crowns")],
+    "columns that are not aligned": [(" " * n + "x", f"{n}") for n in range(3)],
+}
+
+
+@pytest.mark.parametrize("name", NO_TABLES)
+def test_what_is_not_clearly_a_table_stays_text(tmp_path: Path, name: str) -> None:
+    document = read(tmp_path, pdf(cells(NO_TABLES[name])))
+    assert not document.tables
+    assert document.text.split() == " ".join(" ".join(row) for row in NO_TABLES[name]).split()
+
+
+@pytest.mark.parametrize("frame", ["", "30 590 540 130 re S 300 590 m 300 720 l S\n", "30 590 540 130 re S\n"])
+def test_prose_in_two_columns_is_no_table(tmp_path: Path, frame: str) -> None:
+    """Neither in a frame nor with a line between the columns."""
+    content = frame
+    for row, (left, right) in enumerate(zip(LEFT, RIGHT, strict=True)):
+        content += drawn(40, 700 - 14 * row, left) + drawn(310, 700 - 14 * row, right)
+    document = read(tmp_path, pdf(content))
+    assert not document.tables
+    assert document.text.split() == " ".join(LEFT + RIGHT).split()
+
+
+def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path: Path) -> None:
+    content = strokes(3, 3, step=32).replace("68 648 m 398 648 l", "178 648 m 398 648 l")  # one cell over two rows
+    content += "".join(drawn(72 + 110 * n, 690, text) for n, text in enumerate(("Town", "2030", "2031")))
+    content += (
+        drawn(72, 640, "Turku") + drawn(182, 664, "closed in win-") + drawn(182, 652, "ter") + drawn(292, 660, "4")
+    )
+    content += drawn(182, 630, "open") + drawn(292, 630, "5")
+    made = pdf(content.replace("/F1 10 Tf 72 690", "/F1 10 Tf 72 690"))
+    (table,) = read(tmp_path, made).tables
+    text = read(tmp_path, made).text
+    assert [text[slice(*row)] for row in (table.header, *table.rows)] == [
+        "Town | 2030 | 2031",
+        "Turku | closed in winter | 4",
+        "Turku | open | 5",
+    ]
+    bold = FONT.replace("/Helvetica", "/Helvetica-Bold").encode()
+    rows = [("Plant", "Colour", "Place"), ("Rose", "red", "sun"), ("Iris", "blue", "shade"), ("Fern", "green", "shade")]
+    content = cells(rows[:1]).replace("/F1", "/F2") + cells(rows[1:], top=684)
+    made = pdf(content, more=(FONT.replace("/Helvetica", "/Helvetica-Bold"),)).replace(
+        b"/F1 3 0 R", b"/F1 3 0 R /F2 5 0 R"
+    )
+    document = read(tmp_path, made)
+    assert bold in made
+    assert document.text.strip() == table_text(rows)
+    assert document.text[slice(*document.tables[0].header)] == "Plant | Colour | Place"
 
 
 def test_wide_gaps_in_one_column_are_no_columns(tmp_path: Path) -> None:

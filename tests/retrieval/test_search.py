@@ -74,7 +74,7 @@ def test_wrong_calls_are_named(retriever, animals, queries, k, fault):
             FixedPassages(animals)(queries, k)
 
 
-def test_passages_with_the_same_text_count_once(tmp_path, encoder, animals):
+def test_d19_passages_with_the_same_text_count_once(tmp_path, encoder, animals):
     copies = [Passage(f"copy{n}", "Bees make honey  from the\nnectar of flowers.", "Bee") for n in range(40)]
     retriever = index_passages([*copies, *animals], tmp_path / "i", encoder=encoder)
     found = retriever(["Bee Bees make honey from the nectar of flowers.", "dog"], 5)

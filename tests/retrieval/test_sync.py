@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -107,7 +109,7 @@ def test_a_sync_gives_what_a_new_build_gives_and_encodes_only_new_texts(tmp_path
     ]
 
 
-def test_two_readmes_of_different_folders_are_both_kept(tmp_path, encoder):
+def test_d17_two_readmes_of_different_folders_are_both_kept(tmp_path, encoder):
     """D17 and defect 11 of the field audit: the second was refused, with the advice to remove the first."""
     write(tmp_path, {"p/readme.md": "Permits cost 45 crowns.", "q/readme.md": "Ships pay nothing."})
     build_index([tmp_path / "p/readme.md"], tmp_path / "two", encoder=encoder)
@@ -122,7 +124,7 @@ def test_two_readmes_of_different_folders_are_both_kept(tmp_path, encoder):
     assert (report.unchanged, sorted(held(tmp_path / "two"))) == (2, ["readme-1", "readme.md-1"])
 
 
-def test_adding_a_changed_file_replaces_its_passages_only(tmp_path, synced, docs, encoder):
+def test_d18_adding_a_changed_file_replaces_its_passages_only(tmp_path, synced, docs, encoder):
     """D18 of the field audit: the changed file was refused, and only single ids could be removed."""
     write(docs, {"b/a.md": "Dogs sleep.", "a.md": None})
     report = add_files(synced, [docs / "b/a.md"], encoder=encoder)
@@ -232,3 +234,40 @@ def test_what_a_folder_may_hold_is_one_line_each_and_nothing_is_lost(tmp_path, d
         with pytest.raises(UserError, match="no file"):
             sync_index(docs / "index", [tmp_path / nothing], encoder=encoder, skip_unreadable=False)
     assert len(held(docs / "index")) == 8
+
+
+def test_a_crafted_table_of_files_is_refused_in_one_line_or_does_no_harm(tmp_path, synced, docs, make_encoder):
+    """The manifest agrees with each mutation: nothing but the table itself can tell."""
+    manifest, chance = load_manifest(synced), random.Random(0)
+    table = synced / manifest.part("files.arrow")
+    good, refusals = table.read_bytes(), list[str]()
+    for number in range(200):
+        content, index = bytearray(good), tmp_path / "copy"
+        for _ in range(chance.choice([1, 1, 2, 8])):
+            place = chance.randrange(len(content))
+            match chance.randrange(4):
+                case 0:
+                    content[place] ^= 1 << chance.randrange(8)
+                case 1:
+                    content[place : place + 8] = chance.randbytes(8)
+                case 2:
+                    del content[place : place + chance.randrange(1, 64)]
+                case _:
+                    content[place:place] = content[:place][-chance.randrange(1, 64) :]
+            content = content or bytearray(1)
+        shutil.copytree(synced, index)
+        (index / table.relative_to(synced)).write_bytes(content)
+        values = json.loads((index / "manifest.json").read_text())
+        values["files"][table.relative_to(synced).as_posix()] = len(content)
+        values |= {"digest": "", "checksums": {}}
+        (index / "manifest.json").write_text(json.dumps(values))
+        try:
+            sync_index(index, [docs], encoder=make_encoder())
+        except UserError as error:
+            refusals.append(str(error))
+        else:
+            assert set(HELD.values()) <= set(held(index).values()), number
+            verify_index(index)
+        shutil.rmtree(index)
+    assert len(refusals) > 100
+    assert not [message for message in refusals if "\n" in message]

@@ -82,15 +82,18 @@ SPAN = '<w:gridSpan w:val="{}"/>'
 MERGE, MERGED = '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
 
 TEXTS = {
-    # audit D2 and D3: content controls, tracked changes, fields, smart tags
-    "control": (SDT.format(paragraph("Ninety days.")), "Ninety days."),
-    "inline control": (paragraph(run("law of ") + SDT.format(run("Norway")) + run(", excl.")), "law of Norway, excl."),
-    "cell control": (table([SDT.format(cell("a")), cell("b")]), "a | b"),
-    "row control": (
+    # D1 to D4 are cases of the audit. Content controls, tracked changes, fields, smart tags:
+    "D2 control": (SDT.format(paragraph("Ninety days.")), "Ninety days."),
+    "D2 inline control": (
+        paragraph(run("law of ") + SDT.format(run("Norway")) + run(", excl.")),
+        "law of Norway, excl.",
+    ),
+    "D2 cell control": (table([SDT.format(cell("a")), cell("b")]), "a | b"),
+    "D2 row control": (
         "<w:tbl>" + SDT.format(f"<w:tr>{cell('a')}{cell('b')}</w:tr>") + f"<w:tr>{cell('1')}{cell('2')}</w:tr></w:tbl>",
         "a | b\n1 | 2",
     ),
-    "tracked": (
+    "D3 tracked": (
         paragraph(run("is ") + "<w:del><w:r><w:delText>2</w:delText></w:r></w:del><w:ins>" + run("7") + "</w:ins>"),
         "is 7",
     ),
@@ -107,12 +110,12 @@ TEXTS = {
         f"<w:tr>{cell('3')}{cell('4')}</w:tr></w:tbl>",
         "a | b\n3 | 4",
     ),
-    "field": (paragraph(run("See ") + field(" REF x ", run("4.2")) + run(".")), "See 4.2."),
+    "D3 field": (paragraph(run("See ") + field(" REF x ", run("4.2")) + run(".")), "See 4.2."),
     "field in field": (
         paragraph(field(" IF " + "</w:instrText></w:r>" + field("x", run("no")) + "<w:r><w:instrText>", run("yes"))),
         "yes",
     ),
-    "simple field": (paragraph('<w:fldSimple w:instr="DATE">' + run("May") + "</w:fldSimple>"), "May"),
+    "D3 simple field": (paragraph('<w:fldSimple w:instr="DATE">' + run("May") + "</w:fldSimple>"), "May"),
     "unfinished field": (paragraph('<w:r><w:fldChar w:fldCharType="begin"/></w:r>') + paragraph("kept"), "kept"),
     "check box": (
         paragraph(
@@ -129,11 +132,11 @@ TEXTS = {
         ),
         "yes",
     ),
-    "smart tag": (paragraph("<w:smartTag><w:customXml>" + run("Bergen") + "</w:customXml></w:smartTag>"), "Bergen"),
+    "D3 smart tag": (paragraph("<w:smartTag><w:customXml>" + run("Bergen") + "</w:customXml></w:smartTag>"), "Bergen"),
     "hyperlink": (paragraph("<w:hyperlink>" + run("here") + "</w:hyperlink>"), "here"),
     "hidden": (paragraph(run("seen") + run("unseen", "<w:vanish/>") + run("!", '<w:vanish w:val="0"/>')), "seen!"),
-    # audit D4: nested tables and text boxes
-    "nested table": (
+    # Nested tables and text boxes:
+    "D4 nested table": (
         table([cell("Contact"), f"<w:tc>{table([cell('Phone'), cell('040')])}<w:p/></w:tc>"], [cell("a"), cell("b")]),
         "Contact | (Phone | 040)\na | b",
     ),
@@ -141,7 +144,7 @@ TEXTS = {
         table([f"<w:tc>{paragraph('One.')}{table([cell('a'), cell('b')], [cell('1'), cell('2')])}</w:tc>"]),
         "One.\n\na | b\n1 | 2",
     ),
-    "text box once": (
+    "D4 text box once": (
         paragraph(
             run("Text.")
             + "<w:r><mc:AlternateContent><mc:Choice>"
@@ -189,8 +192,8 @@ TEXTS = {
         paragraph('<w:r><w:drawing><wp:docPr descr="A map of Oslo"/><a:blip/></w:drawing></w:r>'),
         "A map of Oslo",
     ),
-    # audit D1: values of tables keep their places
-    "repeated and blank": (
+    # Values of tables keep their places:
+    "D1 repeated and blank": (
         table([cell(text) for text in ("Plant", "Q1", "Q2", "Q3")], [cell(text) for text in ("Turku", "", "2", "2")]),
         "Plant | Q1 | Q2 | Q3\nTurku |  | 2 | 2",
     ),
@@ -233,7 +236,7 @@ def test_text_is_read_where_it_stands(tmp_path: Path, name: str) -> None:
     assert read(write(tmp_path / "a.docx", body)).text.strip("\n") == text
 
 
-def test_quarters_of_a_table_are_not_exchanged(tmp_path: Path) -> None:
+def test_d1_quarters_of_a_table_are_not_exchanged(tmp_path: Path) -> None:
     """Audit, defect 1: asked for Q1, a reader must not see the value of another quarter in its place."""
     document = docx.Document()
     grid = document.add_table(2, 5)

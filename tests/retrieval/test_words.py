@@ -34,19 +34,19 @@ def search(folder, texts, query, language="english"):
 
 OTHER = "Something else is written here."
 FOUND = [
-    ("绿茶应当用八十度的水冲泡。", "冲泡"),  # audit D8 and defect 4
+    pytest.param("绿茶应当用八十度的水冲泡。", "冲泡", id="D8 Chinese"),
     ("绿茶应当用八十度的水冲泡。", "茶"),
-    ("緑茶は八十度のお湯で淹れます。", "緑茶"),
+    pytest.param("緑茶は八十度のお湯で淹れます。", "緑茶", id="D8 Japanese"),
     ("コンピュータを使います。", "ｺﾝﾋﾟｭｰﾀ"),
-    ("ชาเขียวควรชงด้วยน้ำแปดสิบองศา", "ชาเขียว"),
+    pytest.param("ชาเขียวควรชงด้วยน้ำแปดสิบองศา", "ชาเขียว", id="D8 Thai"),
     ("ดื่มนํ้าชา", "น้ำ"),  # the tone before or after the ring
-    ("서울은 대한민국의 수도이며 한강이 흐른다.", "서울 수도"),
+    pytest.param("서울은 대한민국의 수도이며 한강이 흐른다.", "서울 수도", id="D8 Korean"),
     ("물은 맑다.", "물"),
     ("ភ្នំពេញជារាជធានី", "ភ្នំពេញ"),
     ("ရန်ကုန်မြို့", "ရန်ကုန်"),
     ("हिन्दी में लिखना", "हिन्दी"),
-    ("Here's to the misﬁts, the rebels", "misfits"),  # audit D9
-    ("Visit Málaga for café and crème brûlée", "Malaga cafe creme brulee"),  # audit D10
+    pytest.param("Here's to the misﬁts, the rebels", "misfits", id="D9"),
+    pytest.param("Visit Málaga for café and crème brûlée", "Malaga cafe creme brulee", id="D10"),
     ("Malaga", "Málaga"),
     ("Ｆｕｌｌ ｗｉｄｔｈ １２３", "full width 123"),
     ("O’Neal scored", "O'Neal"),

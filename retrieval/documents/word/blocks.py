@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from retrieval.documents.document import DocumentBuilder
+from retrieval.documents.headers import merge_headers
 
 MAX_SPAN = 63
 """Columns that one cell may span, as in Word."""
@@ -105,7 +106,7 @@ class BlockWriter:
         while heads < len(rows) and rows[heads].is_header:
             heads += 1
         if heads > first + 1:
-            lines[first:heads] = [_join_columns(lines[first:heads])]
+            lines[first:heads] = [merge_headers(lines[first:heads])]
         self._builder.add_table(lines[first:])
 
     def _lines(self, rows: Sequence[TableRow]) -> list[list[str]]:
@@ -165,13 +166,3 @@ def _is_layout(table: TableBlock) -> bool:
 
 def _is_caption(row: TableRow, below: TableRow) -> bool:
     return len(row.cells) == 1 and row.cells[0].span > 1 and len(below.cells) > 1
-
-
-def _join_columns(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return several header rows as one: in each column the texts from top to bottom, a repeated one once."""
-    columns: list[dict[str, None]] = []
-    for line in lines:
-        columns.extend({} for _ in range(len(line) - len(columns)))
-        for column, text in zip(columns, line, strict=False):
-            column[text] = None
-    return [" ".join(filter(None, column)) for column in columns]

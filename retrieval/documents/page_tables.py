@@ -1,0 +1,383 @@
+"""Tables of a PDF page, by the strokes around their cells or by columns that stay aligned over several rows.
+
+A PDF has no tables, only text and strokes at places. So only what is clearly a table becomes one, and the rest stays
+text. No text is dropped.
+
+- With strokes: a grid of two rows and two columns or more, with text in several cells of several rows. What stands in a
+  cell is read together, also where the file draws it in another order.
+- Without: neighbouring lines of pieces of text that keep apart in the same columns, with a common left edge, right edge
+  or middle in each. Prose in columns, lists and tables of contents have long pieces, marks or dots, and stay text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeAlias
+
+from retrieval.documents.headers import has_digit, merge_headers, names_columns
+from retrieval.documents.layout import MAX_FRAGMENTS, Fragment, Line, build_lines, is_right_to_left
+from retrieval.documents.pdf_rules import Grid
+
+_MAX_CELL = 1000  # characters of a cell; a longer one is layout
+_MAX_REPEATED = 200  # characters of a cell that is repeated in each row that it spans
+_MAX_HEADERS = 3  # rows of bold text that may be header rows
+_MIN_GAP = 0.6  # between two columns, in heights of a line
+_MAX_PITCH = 3.0  # from one row to the next, in heights of a line
+_MIN_ROWS = 3  # of a table without strokes
+_MIN_ROWS_OF_PAIRS = 4  # the same with two columns
+_MIN_FILLED = 0.6  # cells with text, as a share
+_MIN_ALIGNED = 0.8  # cells of a column with a common edge or middle, as a share
+_ALIGNED = 0.5  # how far such edges may be apart, in heights of a line
+_MIN_NUMBERS = 0.6  # cells of one of two columns that hold digits
+_MAX_WORDS = 6  # in most cells of all columns but one
+_MAX_WORK = 20_000  # lines of a page that are tried as rows
+_FURNITURE = 2  # lines at the head or the foot of a page between two parts of a table
+_SAME_COLUMN = 12.0  # points between the left edges of a column on two pages; numbers are set to the right
+_FULL_LINE = 0.6  # width of a line of a cell that may go on in the next line, as a share of its column
+_MARK = re.compile(r"[\W_]+|\(?\w{1,3}[.)\]:]|\[\w{1,5}\]")
+_LEADER = re.compile(r"(?:\.\s?){4}|\u2026\s?\u2026|(?:\u00b7\s?){4}")
+_YEAR = re.compile(r"\(?(?:(?:FY|Q|H)\s?\d{1,4}|(?:19|20)\d\d)(?:[-/\u2013]\d{2,4})?[EFPA]?\)?")
+
+CellText: TypeAlias = list[str]
+"""The lines of a cell."""
+
+
+@dataclass(slots=True)
+class PageTable:
+    """A table on a page."""
+
+    rows: list[list[CellText]]
+    edges: list[float]  # left edges of the columns
+    header: list[CellText] | None = None  # what names the columns; the other rows are in `rows`
+
+    @property
+    def lines(self) -> list[str]:
+        """Return all lines of its cells."""
+        rows = self.rows if self.header is None else [self.header, *self.rows]
+        return [line for row in rows for cell in row for line in cell]
+
+
+Block: TypeAlias = Line | PageTable
+
+
+@dataclass(slots=True)
+class GridTable:
+    """A table with strokes, and the fragment that holds its place on the page."""
+
+    place: Fragment
+    table: PageTable
+
+
+def take_grid_tables(fragments: Sequence[Fragment], grids: Sequence[Grid]) -> tuple[list[Fragment], list[GridTable]]:
+    """Return the fragments of a page with one fragment in the place of each table with strokes, and these tables."""
+    if len(fragments) > MAX_FRAGMENTS:
+        return list(fragments), []
+    tables: list[GridTable] = []
+    rest = list(fragments)
+    for grid in grids:
+        inside = [position for position, fragment in enumerate(rest) if fragment.upright and _is_inside(fragment, grid)]
+        table = _grid_table([rest[position] for position in inside], grid)
+        if table is None:
+            continue
+        left, bottom, right, top = grid.box
+        place = Fragment("", left, bottom, right, top)
+        taken = set(inside)
+        kept: list[Fragment] = []
+        for position, fragment in enumerate(rest):
+            if position == inside[0]:
+                kept.append(place)
+            if position not in taken:
+                kept.append(fragment)
+        rest = kept
+        tables.append(GridTable(place, table))
+    return rest, tables
+
+
+def _is_inside(fragment: Fragment, grid: Grid) -> bool:
+    left, bottom, right, top = grid.box
+    x, y = (fragment.left + fragment.right) / 2, (fragment.bottom + fragment.top) / 2
+    return left <= x <= right and bottom <= y <= top
+
+
+def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
+    """Return the table in a grid, or None where it is a frame, a chart or a layout of the page."""
+    width = len(grid.columns) - 1
+    cells: dict[tuple[int, int], list[Fragment]] = {}
+    for fragment in fragments:
+        row = grid.row_at((fragment.bottom + fragment.top) / 2)
+        column = grid.column_at(min(fragment.left + fragment.height / 2, (fragment.left + fragment.right) / 2))
+        while (row, column) in grid.merged:
+            row -= 1
+        cells.setdefault((row, column), []).append(fragment)
+    columns = [column for column in range(width) if any((row, column) in cells for row in range(len(grid.rows)))]
+    rows: list[list[CellText]] = []
+    bold: list[bool] = []
+    for row in range(len(grid.rows) - 1):
+        texts: list[CellText] = []
+        for column in columns:
+            lines = [line.text for line in build_lines(cells.get((row, column), ()))]
+            if sum(map(len, lines)) > _MAX_CELL:
+                return None
+            if not lines and (row, column) in grid.merged and rows:
+                lines = _repeated(rows[-1][len(texts)])
+            texts.append(lines)
+        if any(texts):
+            rows.append(texts)
+            bold.append(all(item.bold for column in columns for item in cells.get((row, column), ())))
+    if sum(sum(map(bool, texts)) > 1 for texts in rows) < 2:
+        return None
+    if len(grid.rows) == 3 and _has_aligned_lines(rows[-1]):  # strokes around the header and around all other rows
+        return None
+    if is_right_to_left(fragments):
+        rows = [texts[::-1] for texts in rows]
+    return _with_header(rows, bold, [grid.columns[column] for column in columns])
+
+
+def _repeated(lines: CellText) -> CellText:
+    return list(lines) if sum(map(len, lines)) <= _MAX_REPEATED else []
+
+
+def _has_aligned_lines(row: Sequence[CellText]) -> bool:
+    counts = sorted(len(lines) for lines in row)
+    return counts[-2] >= _MIN_ROWS
+
+
+def _with_header(rows: list[list[CellText]], bold: Sequence[bool], edges: list[float]) -> PageTable:
+    """Return the table of rows, with those at its head apart that name the columns."""
+    heads = 0
+    while heads < len(rows) and bold[heads]:
+        heads += 1
+    if 0 < heads < len(rows) and heads <= _MAX_HEADERS:
+        names = merge_headers([[" ".join(lines) for lines in row] for row in rows[:heads]])
+        header = rows[0] if heads == 1 else [[name] if name else [] for name in names]
+        return PageTable(rows[heads:], edges, header)
+    grid = [[" ".join(lines) for lines in row] for row in rows]
+    corner = grid[0][0] or "-"  # the first column may have no name
+    if len(rows) > 1 and (names_columns([[corner, *grid[0][1:]], *grid[1:]]) or _has_years(grid)):
+        return PageTable(rows[1:], edges, rows[0])
+    return PageTable(rows, edges)
+
+
+def _has_years(grid: Sequence[Sequence[str]]) -> bool:
+    """Return whether the columns have names or years above numbers, beside a first column without digits."""
+    first, below = grid[0], grid[1:]
+    if any(has_digit(row[0]) for row in grid) or not all(first[1:]):
+        return False
+    return all(not has_digit(text) or _YEAR.fullmatch(text) for text in first[1:]) and any(
+        has_digit(text) and not _YEAR.fullmatch(text) for row in below for text in row[1:]
+    )
+
+
+def find_tables(lines: Sequence[Line], grid_tables: Sequence[GridTable] = ()) -> list[Block]:
+    """Return the lines of a page in order, with its tables.
+
+    Args:
+        lines: of the page, and one without text in the place of each table with strokes.
+        grid_tables: the tables with strokes.
+    """
+    tables = {id(item.place): item.table for item in grid_tables}
+    blocks: list[Block] = []
+    first = work = 0
+    while first < len(lines):
+        line = lines[first]
+        rows = None
+        if not line.text:
+            blocks.append(tables[id(line.cells[0])])
+            first += 1
+            continue
+        if len(line.cells) > 1 and work < _MAX_WORK:
+            rows = _follow_rows(lines, first)
+            work += rows.count
+        if rows is not None and rows.is_table():
+            blocks.append(rows.table())
+            first += rows.count
+        else:
+            blocks.append(line)
+            first += 1
+    return blocks
+
+
+def repeat_headers(pages: Sequence[Sequence[Block]]) -> None:
+    """Give each table that goes on from the page before the header of that page."""
+    above: PageTable | None = None
+    for blocks in pages:
+        numbers = [number for number, block in enumerate(blocks) if isinstance(block, PageTable)]
+        if not numbers:
+            above = None
+            continue
+        first, last = blocks[numbers[0]], blocks[numbers[-1]]
+        is_headless = isinstance(first, PageTable) and first.header is None and numbers[0] <= _FURNITURE
+        if above is not None and isinstance(first, PageTable) and is_headless and _has_same_columns(above, first):
+            first.header = above.header
+        above = None
+        if len(blocks) - 1 - numbers[-1] <= _FURNITURE and isinstance(last, PageTable):
+            above = last
+
+
+def _has_same_columns(first: PageTable, second: PageTable) -> bool:
+    if len(first.edges) != len(second.edges):
+        return False
+    pairs = zip(first.edges, second.edges, strict=True)
+    return all(abs(edge - other) <= _SAME_COLUMN for edge, other in pairs)
+
+
+@dataclass(slots=True)
+class _Column:
+    left: float
+    right: float
+
+
+@dataclass(slots=True)
+class _Row:
+    cells: dict[int, CellText]  # by the number of the column in the order in which they were met
+    boxes: dict[int, Fragment]  # first lines of the cells, likewise
+    bold: bool
+    end: int  # lines of the table up to its end
+
+
+class _Rows:
+    """Lines that may be the rows of a table."""
+
+    def __init__(self) -> None:
+        self._columns: list[_Column] = []
+        self._rows: list[_Row] = []
+        self.count = 0  # lines of the table
+
+    def add(self, line: Line) -> bool:
+        """Add a line, unless it does not keep the columns apart."""
+        if not line.text or any(_LEADER.search(cell.text) for cell in line.cells):
+            return False
+        places: list[int] = []
+        for cell in line.cells:
+            near = [number for number, column in enumerate(self._columns) if _is_near(cell, column)]
+            if len(near) > 1 or (near and near[0] in places):
+                return False
+            places.append(near[0] if near else -1)
+        if not self._rows and -1 not in places:
+            return False
+        if len(line.cells) == 1 and (places == [-1] or not self._rows):
+            return False
+        self.count += 1
+        if self._continues_cell(line, places[0]):
+            self._rows[-1].cells[places[0]].append(line.cells[0].text)
+            self._widen(places[0], line.cells[0])
+            self._rows[-1].end = self.count
+            return True
+        cells, boxes = dict[int, CellText](), dict[int, Fragment]()
+        for cell, place in zip(line.cells, places, strict=True):
+            if place < 0:
+                self._columns.append(_Column(cell.left, cell.right))
+                place = len(self._columns) - 1
+            self._widen(place, cell)
+            cells[place] = [cell.text]
+            boxes[place] = cell
+        self._rows.append(_Row(cells, boxes, all(cell.bold for cell in line.cells), self.count))
+        return True
+
+    def _widen(self, place: int, cell: Fragment) -> None:
+        column = self._columns[place]
+        column.left, column.right = min(column.left, cell.left), max(column.right, cell.right)
+
+    def _continues_cell(self, line: Line, place: int) -> bool:
+        """Return whether a line is one more line of a cell that is not the first of its row."""
+        if len(line.cells) > 1 or place < 0 or place not in self._rows[-1].cells:
+            return False
+        column = self._columns[place]
+        if column.left <= min(column.left for column in self._columns):
+            return False
+        above = self._rows[-1].boxes[place]
+        return above.right - above.left >= _FULL_LINE * (column.right - column.left)
+
+    def end(self) -> None:
+        """Leave out single cells at the end, which may be the text below the table."""
+        while self._rows and len(self._rows[-1].cells) < 2:
+            self._rows.pop()
+        self.count = self._rows[-1].end if self._rows else 0
+
+    def is_table(self) -> bool:
+        """Return whether the lines are clearly a table."""
+        columns = self._column_cells()
+        full_rows = [row for row in self._rows if len(row.cells) > 1]
+        least = _MIN_ROWS if len(columns) > 2 else _MIN_ROWS_OF_PAIRS
+        if len(columns) < 2 or len(full_rows) < least:
+            return False
+        if sum(map(len, columns)) < _MIN_FILLED * len(columns) * len(self._rows):
+            return False
+        wordy = sum(median(len(cell.text.split()) for cell in cells) > _MAX_WORDS for cells in columns)
+        if wordy > 1 or not all(_is_aligned(cells) for cells in columns):
+            return False
+        if len(columns) > 2:
+            return True
+        return wordy == 0 and _are_pairs(columns)
+
+    def _column_cells(self) -> list[list[Fragment]]:
+        """Return the first lines of the cells of each column, from the left."""
+        columns: dict[int, list[Fragment]] = {number: [] for number in self._order()}
+        for row in self._rows:
+            for number, cell in row.boxes.items():
+                columns[number].append(cell)
+        return list(columns.values())
+
+    def _order(self) -> list[int]:
+        """Return the numbers of the columns that hold cells, from the left."""
+        used = {number for row in self._rows for number in row.boxes}
+        return sorted(used, key=lambda number: self._columns[number].left)
+
+    def table(self) -> PageTable:
+        """Return the table."""
+        order = self._order()
+        if is_right_to_left([cell for row in self._rows for cell in row.boxes.values()]):
+            order.reverse()
+        rows = [[row.cells.get(number, []) for number in order] for row in self._rows]
+        edges = [self._columns[number].left for number in order]
+        return _with_header(rows, [row.bold for row in self._rows], edges)
+
+
+def _is_near(cell: Fragment, column: _Column) -> bool:
+    gap = _MIN_GAP * cell.height
+    return cell.left < column.right + gap and cell.right > column.left - gap
+
+
+def _is_aligned(cells: Sequence[Fragment]) -> bool:
+    """Return whether most cells of a column have a common left edge, right edge or middle."""
+    sides = (
+        [cell.left for cell in cells],
+        [cell.right for cell in cells],
+        [(cell.left + cell.right) / 2 for cell in cells],
+    )
+    near = _ALIGNED * median(cell.height for cell in cells)
+    for places in sides:
+        middle = median(places)
+        if sum(abs(place - middle) <= near for place in places) >= _MIN_ALIGNED * len(places):
+            return True
+    return False
+
+
+def _are_pairs(columns: Sequence[Sequence[Fragment]]) -> bool:
+    """Return whether two columns are names and numbers, and not the marks and texts of a list."""
+    for cells in columns:
+        if all(_MARK.fullmatch(cell.text) for cell in cells):
+            return False
+    return any(sum(has_digit(cell.text) for cell in cells) >= _MIN_NUMBERS * len(cells) for cells in columns)
+
+
+def _follow_rows(lines: Sequence[Line], first: int) -> _Rows:
+    """Return the lines from one on that keep the same columns apart."""
+    rows = _Rows()
+    for number in range(first, len(lines)):
+        line = lines[number]
+        if number > first and not _follows(lines[number - 1], line):
+            break
+        if not line.box.upright or not rows.add(line):
+            break
+    rows.end()
+    return rows
+
+
+def _follows(above: Line, line: Line) -> bool:
+    pitch = above.box.bottom - line.box.bottom
+    height = max(line.box.height, above.box.height)
+    return 0.5 * line.box.height < pitch <= _MAX_PITCH * height

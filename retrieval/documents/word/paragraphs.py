@@ -1,0 +1,114 @@
+"""Reads the paragraphs of a story: their text, style, level and number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from retrieval.documents.word.blocks import TextBlock
+from retrieval.documents.word.numbering import Numbering
+from retrieval.documents.word.package import Attributes, number
+from retrieval.documents.word.state import OpenParagraph
+from retrieval.documents.word.styles import BODY_LEVEL
+from retrieval.documents.word.text import StoryText
+
+
+class ParagraphReader:
+    """Reads paragraphs and their properties.
+
+    Args:
+        text: of the story.
+        numbering: of the file.
+
+    Attributes:
+        starts: what to do where an element begins.
+        ends: and where it ends.
+        is_in_box: whether the paragraphs stand in a text box, where none is a heading.
+    """
+
+    def __init__(self, text: StoryText, numbering: Numbering) -> None:
+        self._text = text
+        self._numbering = numbering
+        self._carried: OpenParagraph | None = None  # one whose mark is deleted, so that the next continues it
+        self.is_in_box = False
+        self.starts: Mapping[str, Callable[[Attributes], None]] = {
+            "w:p": self._start_paragraph,
+            "a:p": self._start_paragraph,
+            "w:pStyle": self._paragraph_style,
+            "w:outlineLvl": self._outline_level,
+            "w:framePr": self._frame,
+            "w:numId": self._list_id,
+            "w:ilvl": self._list_level,
+        }
+        self.ends: Mapping[str, Callable[[], None]] = {"w:p": self._end_paragraph, "a:p": self._end_paragraph}
+
+    def _start_paragraph(self, attributes: Attributes) -> None:
+        paragraph = OpenParagraph(sink_depth=len(self._text.sinks))
+        if self._carried is not None and self._carried.sink_depth == paragraph.sink_depth:
+            paragraph.texts, paragraph.after = self._carried.texts, self._carried.after
+            self._carried = None
+        self._text.paragraphs.append(paragraph)
+        self._text.fields.dropped_page_number = False
+
+    def _end_paragraph(self) -> None:
+        if not self._text.paragraphs:
+            return
+        paragraph = self._text.paragraphs.pop()
+        if paragraph.joins_next:
+            self.flush_carried()
+            self._carried = paragraph
+        else:
+            self._finish_paragraph(paragraph)
+
+    def _finish_paragraph(self, paragraph: OpenParagraph) -> None:
+        text = "".join(paragraph.texts).strip()
+        if self._text.fields.dropped_page_number and len(re.findall(r"\w+", text)) <= 2:
+            text = ""
+        label = self._label(paragraph)
+        if text:
+            if label:
+                text = f"{label} {text}"
+            self._text.emit(TextBlock(text, self._heading_level(paragraph)))
+        for block in paragraph.after:
+            self._text.emit(block)
+
+    def flush_carried(self) -> None:
+        """Hand on a paragraph that waited for the next one."""
+        paragraph, self._carried = self._carried, None
+        if paragraph is not None:
+            self._finish_paragraph(paragraph)
+
+    def _heading_level(self, paragraph: OpenParagraph) -> int | None:
+        if self.is_in_box:
+            return None
+        if paragraph.outline_level is None:
+            return self._text.styles.heading_level(paragraph.style)
+        return paragraph.outline_level + 1 if paragraph.outline_level < BODY_LEVEL else None
+
+    def _label(self, paragraph: OpenParagraph) -> str:
+        list_id, level = self._text.styles.numbering(paragraph.style)
+        if paragraph.numbering is not None:
+            list_id = paragraph.numbering
+        if paragraph.numbering_level is not None:
+            level = paragraph.numbering_level
+        return self._numbering.next_label(list_id, level or 0)
+
+    def _paragraph_style(self, attributes: Attributes) -> None:
+        if self._text.paragraphs and self._text.path[-2:-1] == ["w:pPr"]:
+            self._text.paragraphs[-1].style = attributes.get("w:val", "")
+
+    def _outline_level(self, attributes: Attributes) -> None:
+        if self._text.paragraphs and self._text.path[-2:-1] == ["w:pPr"]:
+            self._text.paragraphs[-1].outline_level = number(attributes.get("w:val"), BODY_LEVEL)
+
+    def _frame(self, attributes: Attributes) -> None:
+        if self._text.paragraphs and attributes.get("w:dropCap", "none") != "none":
+            self._text.paragraphs[-1].joins_next = True
+
+    def _list_id(self, attributes: Attributes) -> None:
+        if self._text.paragraphs and self._text.path[-3:-1] == ["w:pPr", "w:numPr"]:
+            self._text.paragraphs[-1].numbering = attributes.get("w:val", "")
+
+    def _list_level(self, attributes: Attributes) -> None:
+        if self._text.paragraphs and self._text.path[-3:-1] == ["w:pPr", "w:numPr"]:
+            self._text.paragraphs[-1].numbering_level = number(attributes.get("w:val"))

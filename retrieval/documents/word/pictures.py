@@ -1,0 +1,96 @@
+"""Reads what is no text but may be told in words: pictures, charts and diagrams; counts what can not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from retrieval.documents.word.blocks import Block, TextBlock
+from retrieval.documents.word.package import Attributes
+from retrieval.documents.word.text import StoryText
+
+_NO_DESCRIPTION = re.compile(
+    r"automatically generated|AI-generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg)$", re.IGNORECASE
+)
+"""Descriptions of pictures that no person wrote."""
+
+
+class PictureReader:
+    """Reads pictures, charts, diagrams and embedded objects.
+
+    Args:
+        text: of the story.
+        linked: reads the part of a diagram or a chart, given the id of its relationship.
+
+    Attributes:
+        starts: what to do where an element begins.
+        ends: and where it ends.
+    """
+
+    def __init__(self, text: StoryText, linked: Callable[[str], Sequence[Block]]) -> None:
+        self._text = text
+        self._linked = linked
+        self._description = ""
+        self._in_object = 0
+        self.starts: Mapping[str, Callable[[Attributes], None]] = {
+            "wp:docPr": self._describe,
+            "v:shape": self._describe_shape,
+            "a:blip": self._picture,
+            "v:imagedata": self._picture,
+            "v:textpath": self._text_path,
+            "w:object": self._start_object,
+            "w:altChunk": self._alternative_file,
+            "w:subDoc": self._alternative_file,
+            "w:commentReference": self._comment,
+            "dgm:relIds": self._diagram,
+            "c:chart": self._chart,
+        }
+        self.ends: Mapping[str, Callable[[], None]] = {"w:object": self._end_object}
+
+    def _describe(self, attributes: Attributes) -> None:
+        self._description = attributes.get("descr", "")
+
+    def _describe_shape(self, attributes: Attributes) -> None:
+        self._description = attributes.get("alt", "")
+
+    def _picture(self, attributes: Attributes) -> None:
+        description, self._description = self._description.strip(), ""
+        if self._in_object or self._text.is_hidden():
+            return
+        if description and not _NO_DESCRIPTION.search(description):
+            self._text.progress += 1
+            self._text.emit(TextBlock(description))
+        else:
+            self._text.leave_out("pictures")
+
+    def _text_path(self, attributes: Attributes) -> None:
+        text = attributes.get("string", "")
+        if text.strip() and not self._text.is_hidden():
+            self._text.progress += 1
+            self._text.emit(TextBlock(text))
+
+    def _start_object(self, attributes: Attributes) -> None:
+        self._in_object += 1
+        self._text.leave_out("embedded objects")
+
+    def _end_object(self) -> None:
+        self._in_object = max(0, self._in_object - 1)
+
+    def _alternative_file(self, attributes: Attributes) -> None:
+        self._text.leave_out("inserted files")
+
+    def _comment(self, attributes: Attributes) -> None:
+        self._text.leave_out("comments")
+
+    def _diagram(self, attributes: Attributes) -> None:
+        self._read_linked(attributes.get("r:dm", ""))
+
+    def _chart(self, attributes: Attributes) -> None:
+        self._read_linked(attributes.get("r:id", ""))
+
+    def _read_linked(self, relationship: str) -> None:
+        if not relationship or self._text.is_hidden():
+            return
+        for block in self._linked(relationship):
+            self._text.progress += 1
+            self._text.emit(block)

@@ -1,0 +1,104 @@
+"""`index sync --watch` and `serve --watch` as processes of their own: a file changes, and the index follows."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import tiny
+
+from retrieval import UserError
+from retrieval.index import load_manifest, open_parts
+
+pytest.importorskip("watchfiles")
+PATIENCE = 60  # seconds for each step; a busy machine takes long to load an encoder
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[queue.Queue[str]]:
+    """Run a command in a folder, and give the lines that it writes."""
+    command = [sys.executable, "-m", "selfrag", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    lines: queue.Queue[str] = queue.Queue()
+    with subprocess.Popen(command, cwd=folder, env=environment, **pipes) as process:
+
+        def read() -> None:
+            for line in process.stdout:
+                lines.put(line)
+
+        threading.Thread(target=read, daemon=True).start()
+        try:
+            yield lines
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(PATIENCE)
+            finally:
+                process.kill()
+
+
+def texts(index: Path) -> set[str]:
+    """The texts of an index; none before there is one, and while its files are exchanged."""
+    try:
+        load_manifest(index)
+        return {row.passage.text for row in open_parts(index)[1].corpus.live()}
+    except (UserError, FileNotFoundError):
+        return set()
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tiny.save_bert(tmp_path / "bert")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "bee.txt").write_text("Bees make honey.")
+    return tmp_path
+
+
+def test_a_watching_sync_follows_new_changed_and_removed_files(folder: Path) -> None:
+    index, docs = folder / "index", folder / "docs"
+    with running(folder, "index", "sync", "index", "docs", "--encoder", "bert", "--watch"):
+        wait_for(lambda: texts(index) == {"Bees make honey."})
+        (docs / "owl.txt").write_text("Owls hunt mice.")
+        wait_for(lambda: texts(index) == {"Bees make honey.", "Owls hunt mice."})
+        (docs / "owl.txt").write_text("Owls sleep.")
+        (docs / "bee.txt").unlink()
+        wait_for(lambda: texts(index) == {"Owls sleep."})
+
+
+def test_a_watching_server_answers_from_the_new_state(folder: Path) -> None:
+    tiny.save_llama(folder / "model")
+    command = "serve --model model --engine transformers --index index --watch docs --port 0"
+    with running(folder, "index", "sync", "index", "docs", "--encoder", "bert"):
+        wait_for(lambda: bool(texts(folder / "index")))
+    with running(folder, *command.split()) as lines:
+        line = lines.get(timeout=PATIENCE)
+        while not line.startswith("serving model at "):
+            line = lines.get(timeout=PATIENCE)
+        with httpx.Client(base_url=line.split()[-1], timeout=PATIENCE) as client:
+
+            def found() -> str:
+                return client.post("/retrieve", json={"queries": ["owls"], "topk": 2}).text
+
+            assert client.get("/health").json()["index"]["generation"] == 1
+            assert "Owls" not in found()
+            (folder / "docs" / "owl.txt").write_text("Owls hunt mice.")
+            wait_for(lambda: client.get("/health").json()["index"]["generation"] == 2)
+            assert "Owls hunt mice." in found()
