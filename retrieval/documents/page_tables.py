@@ -109,9 +109,11 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     for fragment in fragments:
         row = grid.row_at((fragment.bottom + fragment.top) / 2)
         column = grid.column_at(min(fragment.left + fragment.height / 2, (fragment.left + fragment.right) / 2))
-        while (row, column) in grid.merged:
+        while (row, column) in grid.open_above:
             row -= 1
         cells.setdefault((row, column), []).append(fragment)
+    for row in range(len(grid.rows) - 1):
+        _merge_across(cells, grid, row)
     columns = [column for column in range(width) if any((row, column) in cells for row in range(len(grid.rows)))]
     rows: list[list[CellText]] = []
     bold: list[bool] = []
@@ -121,7 +123,7 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
             lines = [line.text for line in build_lines(cells.get((row, column), ()))]
             if sum(map(len, lines)) > _MAX_CELL:
                 return None
-            if not lines and (row, column) in grid.merged and rows:
+            if not lines and (row, column) in grid.open_above and rows:
                 lines = _repeated(rows[-1][len(texts)])
             texts.append(lines)
         if any(texts):
@@ -134,6 +136,26 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     if is_right_to_left(fragments):
         rows = [texts[::-1] for texts in rows]
     return _with_header(rows, bold, [grid.columns[column] for column in columns])
+
+
+def _merge_across(cells: dict[tuple[int, int], list[Fragment]], grid: Grid, row: int) -> None:
+    """Put the text of a cell over several columns into each of them; where it is the whole row, into the first."""
+    width, first = len(grid.columns) - 1, 0
+    while first < width:
+        end = first + 1
+        while end < width and (row, end) in grid.open_left:
+            end += 1
+        members = [fragment for column in range(first, end) for fragment in cells.get((row, column), ())]
+        lines = build_lines(members)
+        is_one_cell = bool(lines) and all(len(line.cells) == 1 for line in lines)
+        if end - first > 1 and is_one_cell:
+            is_short = sum(len(line.text) for line in lines) <= _MAX_REPEATED
+            last = end if is_short and end - first < width else first + 1
+            for column in range(first, end):
+                cells.pop((row, column), None)
+                if column < last:
+                    cells[row, column] = list(members)
+        first = end
 
 
 def _repeated(lines: CellText) -> CellText:

@@ -38,7 +38,8 @@ class Grid:
 
     columns: list[float]  # edges of the columns from the left
     rows: list[float]  # edges of the rows from the top, falling
-    merged: set[tuple[int, int]] = field(default_factory=set)  # row and column of cells without a stroke above
+    open_above: set[tuple[int, int]] = field(default_factory=set)  # row and column of cells without a stroke above
+    open_left: set[tuple[int, int]] = field(default_factory=set)  # and of those without a stroke on their left
 
     @property
     def box(self) -> Box:
@@ -205,7 +206,13 @@ def _build_grid(rows: Sequence[Rule], columns: Sequence[Rule]) -> Grid:
         for column in range(len(grid.columns) - 1):
             middle = (grid.columns[column] + grid.columns[column + 1]) / 2
             if not any(row.start <= middle <= row.end for row in above):
-                grid.merged.add((number, column))
+                grid.open_above.add((number, column))
+    for number in range(1, len(grid.columns) - 1):
+        beside = [column for column in columns if abs(column.position - grid.columns[number]) <= _THIN]
+        for row in range(len(grid.rows) - 1):
+            middle = (grid.rows[row] + grid.rows[row + 1]) / 2
+            if not any(column.start <= middle <= column.end for column in beside):
+                grid.open_left.add((row, number))
     return grid
 
 

@@ -237,14 +237,17 @@ def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path: Path) ->
         drawn(72, 640, "Turku") + drawn(182, 664, "closed in win-") + drawn(182, 652, "ter") + drawn(292, 660, "4")
     )
     content += drawn(182, 630, "open") + drawn(292, 630, "5")
-    made = pdf(content.replace("/F1 10 Tf 72 690", "/F1 10 Tf 72 690"))
-    (table,) = read(tmp_path, made).tables
-    text = read(tmp_path, made).text
-    assert [text[slice(*row)] for row in (table.header, *table.rows)] == [
+    across = (
+        strokes(1, 3, top=616).replace("178 616 m 178 600 l", "") + drawn(130, 604, "not yet") + drawn(292, 604, "6")
+    )
+    document = read(tmp_path, pdf(content + across))  # the last row has one cell over two columns
+    assert document.text.strip().split("\n") == [
         "Town | 2030 | 2031",
         "Turku | closed in winter | 4",
         "Turku | open | 5",
+        "not yet | not yet | 6",
     ]
+    assert document.text[slice(*document.tables[0].header)] == "Town | 2030 | 2031"
     bold = FONT.replace("/Helvetica", "/Helvetica-Bold").encode()
     rows = [("Plant", "Colour", "Place"), ("Rose", "red", "sun"), ("Iris", "blue", "shade"), ("Fern", "green", "shade")]
     content = cells(rows[:1]).replace("/F1", "/F2") + cells(rows[1:], top=684)
