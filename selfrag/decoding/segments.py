@@ -10,7 +10,6 @@ import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
@@ -185,5 +184,10 @@ def add_to_path(total: Score, score: Score, accumulate: Accumulate) -> Score:
 
 def path_score(segment_scores: Sequence[Score], accumulate: Accumulate) -> Score:
     """Score of a hypothesis from the scores of its segments, at least one; elementwise for arrays of settings."""
-    total: Score = reduce(lambda before, score: add_to_path(before, score, accumulate), segment_scores)
+    total = segment_scores[0]
+    if accumulate == "product":
+        for score in segment_scores[1:]:
+            total = add_to_path(total, score, accumulate)
+        return total
+    total = sum(segment_scores[1:], total)
     return total / len(segment_scores) if accumulate == "mean" else total
