@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from retrieval.checks import number, whole
 from retrieval.errors import UserError, require
-from retrieval.faiss_files import empty_index, read_faiss, reason
 from retrieval.progress import Progress
 from retrieval.vectors import FlatIndex, Hits, Mask, Matrix, faiss_threads
 
@@ -62,6 +61,8 @@ def factory_of(kind: str, rows: int, dim: int) -> str:
 
 def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: bool | None = None) -> DenseCard:
     """Train an index on a sample of the vectors, add all of them, choose its settings and write it to `file`."""
+    from retrieval.faiss_files import empty_index, reason  # a flat index has no files of faiss
+
     faiss = require("faiss", extra="cpu")
     random = np.random.default_rng(0)
     index = empty_index(factory, vectors.dim, len(vectors))
@@ -157,6 +158,8 @@ class CompressedIndex:
     @classmethod
     def open(cls, file: Path, vectors: FlatIndex, card: DenseCard) -> CompressedIndex:
         """Read an index that `build_compressed` wrote; a damaged file, or one of other vectors, is refused."""
+        from retrieval.faiss_files import read_faiss
+
         index = read_faiss(file, card.factory, vectors.dim, len(vectors))
         if (card.nprobe > 0) != (_lists(index) is not None):
             raise UserError(f"{file} is not the index of these vectors; build the index again")
@@ -182,6 +185,8 @@ class CompressedIndex:
             with faiss_threads(len(queries)):
                 rows = self._found(queries, wanted, allowed, count / len(self))
         except (RuntimeError, MemoryError, IndexError) as error:
+            from retrieval.faiss_files import reason
+
             raise _unsearchable(reason(error)) from error
         if rows.min() < -1 or rows.max() >= len(self):
             raise _unsearchable("it names rows that no passage has")

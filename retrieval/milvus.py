@@ -53,11 +53,6 @@ _SENT = 256  # rows of a request: with the longest texts it stays below the 64 M
 _CONNECTING, _ANSWERING = 10, 120  # seconds
 
 
-def is_milvus(name: str | Path) -> bool:
-    """Whether a name of an index is meant to be an address of Milvus."""
-    return str(name).startswith(("milvus:", "milvus+https:"))
-
-
 @dataclass(frozen=True, slots=True)
 class CollectionCard:
     """How the vectors and words of a collection were made; a property of the collection."""

@@ -18,7 +18,6 @@ from selfrag.decoding.tree import Decoder
 from selfrag.engines.base import Engine, check_process
 from selfrag.engines.select import is_remote, ready_engine
 from selfrag.errors import UserError
-from selfrag.languages import foreign_language
 from selfrag.loading import DEMO, load_checkpoint, load_retriever
 from selfrag.plugins import plugin
 from selfrag.prompting import SELFRAG, Layout, Prompting
@@ -283,7 +282,11 @@ class SelfRAG(OwnsEngine):
 
     def _note(self, question: str) -> str | None:
         """Return what a reader should know of an answer to a question in this language."""
-        language = foreign_language(question) if self.english_only else None
+        if not self.english_only:
+            return None
+        from selfrag.languages import foreign_language
+
+        language = foreign_language(question)
         return None if language is None else f"this model answers in English only; the question looks like {language}"
 
     @property

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from retrieval import pretrained
 from retrieval.encoders import Encoder, EncoderCard, load_encoder, resolve_device
 from retrieval.index import load_manifest, open_index
-from retrieval.milvus import Collection, is_milvus, open_milvus
 from retrieval.passage import Retriever
-from retrieval.reading import user_path
+from retrieval.reading import is_milvus, user_path
 from retrieval.search import IndexRetriever, as_retriever, join
 from selfrag.errors import UserError, require
 from selfrag.plugins import registered
@@ -213,6 +212,8 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
         UserError: the index cannot be used, or was built with another encoder.
     """
     if is_milvus(name_or_path):
+        from retrieval.milvus import open_milvus  # an index in files needs no client of Milvus
+
         return open_milvus(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
     directory = index_directory(name_or_path)
     return open_index(directory, index_encoder(directory, encoder), mode=mode)
@@ -224,11 +225,20 @@ def index_encoder(index: str | Path, encoder: str | None) -> str | None:
     A directory or hub name; None where the index does not say it.
     """
     if encoder is None:
-        source = (Collection.open(index).card if is_milvus(index) else load_manifest(index)).encoder.source
+        source = _encoder_card(index).source
         # A hub name may always be found; a directory may have moved.
         moved = Path(source).is_absolute() and not Path(source).is_dir()
         return resolve_encoder(DEMO) if source and moved else source or None
     return resolve_encoder(encoder)
+
+
+def _encoder_card(index: str | Path) -> EncoderCard:
+    """Return what an index in files or in Milvus says of its encoder."""
+    if not is_milvus(index):
+        return load_manifest(index).encoder
+    from retrieval.milvus import Collection
+
+    return Collection.open(index).card.encoder
 
 
 class LazyEncoder:

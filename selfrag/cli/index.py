@@ -19,9 +19,10 @@ from retrieval.corpus import Corpus
 from retrieval.documents.ocr import check_languages
 from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
-from retrieval.milvus import FORM, Collection, add_to_collection, is_milvus, push_index, remove_from_collection
+from retrieval.milvus import FORM, Collection, add_to_collection, push_index, remove_from_collection
 from retrieval.published import export_index
 from retrieval.readers import read_files
+from retrieval.reading import is_milvus
 from retrieval.reports import ReadReport
 from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from retrieval.milvus import is_milvus
-from retrieval.reading import read_whole
+from retrieval.reading import is_milvus, read_whole
 from selfrag.cli import options
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError, require

@@ -16,9 +16,10 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from retrieval import as_retriever
 from retrieval.atomic import MANIFEST, locked_directory
 from retrieval.checks import component
-from retrieval.milvus import Collection, is_milvus
+from retrieval.milvus import Collection
 from retrieval.passage import Passage, Retriever
 from retrieval.progress import Progress
+from retrieval.reading import is_milvus
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require

@@ -10,7 +10,8 @@ import pytest
 
 from retrieval import Passage, UserError, index_passages, open_index, remove_passages
 from retrieval.corpus import Condition, Place, Row
-from retrieval.milvus import Collection, add_to_collection, is_milvus, open_milvus, push_index, remove_from_collection
+from retrieval.milvus import Collection, add_to_collection, open_milvus, push_index, remove_from_collection
+from retrieval.reading import is_milvus
 from retrieval.search import Fusion
 from selfrag.cli.main import main
 
