@@ -21,13 +21,12 @@ from retrieval.atomic import writing
 from retrieval.corpus import Corpus
 from retrieval.errors import UserError
 from retrieval.index import open_parts
+from retrieval.parquet import VECTOR, read_vector_blocks, read_vector_size
 from retrieval.reading import regular_file, user_path
 from retrieval.vectors import NPY_ERRORS, Matrix, as_float32, live_blocks
 
 BLOCK = 1_024
 """Vectors in memory at once."""
-VECTOR = "vector"
-"""Name of the column of vectors in a Parquet file."""
 Ids: TypeAlias = list[str]
 
 
@@ -168,39 +167,13 @@ def _npy(path: Path) -> _Source:
 
 
 def _parquet(path: Path) -> _Source:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    def opened() -> Any:
-        try:
-            file = parquet.ParquetFile(path)
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path}: not a readable Parquet file ({error})") from error
-        if VECTOR not in file.schema_arrow.names:
-            found = ", ".join(file.schema_arrow.names[:20])
-            raise UserError(f"{path}: no column {VECTOR}; found: {found}")
-        return file
+    rows, dim = read_vector_size(path)
 
     def blocks(start: int) -> Iterator[tuple[Ids | None, NDArray[Any]]]:
-        with opened() as file:
-            columns = [name for name in ("id", VECTOR) if name in file.schema_arrow.names]
-            for batch in file.iter_batches(BLOCK, columns=columns):
-                rows = batch.slice(min(start, len(batch)))
-                start = max(0, start - len(batch))
-                if len(rows):
-                    ids = list(map(str, rows.column("id").to_pylist())) if "id" in columns else None
-                    yield ids, _matrix(rows.column(VECTOR))
+        for block in read_vector_blocks(path, start):
+            yield block.ids, block.vectors
 
-    def _matrix(column: Any) -> NDArray[Any]:
-        values = np.asarray(column.flatten())
-        if column.null_count or len(values) % len(column) or values.dtype.kind != "f":
-            raise UserError(f"{path}: the column {VECTOR} must hold lists of floats, all of one length")
-        return values.reshape(len(column), -1)
-
-    with opened() as file:
-        rows = file.metadata.num_rows
-    first = next(blocks(0), (None, np.zeros((0, 0))))[1]
-    return _Source(path, rows, first.shape[1], blocks)
+    return _Source(path, rows, dim, blocks)
 
 
 class PublishedVectors:

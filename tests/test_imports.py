@@ -16,7 +16,8 @@ LIMIT_SECONDS = 0.3
 
 EDGES = (
     *("selfrag.training.", "selfrag.engines.transformers", "critic.student.training"),
-    *("retrieval.web", "retrieval.fetching", "selfrag.integrations."),
+    *("retrieval.web", "retrieval.fetching", "retrieval.parquet_worker", "selfrag.chat_template_worker"),
+    "selfrag.integrations.",
 )
 """Modules that are nothing without torch, httpx or a framework; the others reach them inside functions only."""
 

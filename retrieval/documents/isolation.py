@@ -7,48 +7,29 @@ start once. Where there is no `resource` module (Windows), only the time is limi
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import struct
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import Any, Self
 
+from retrieval.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess
 from retrieval.documents import READERS
 from retrieval.documents.document import Document, ReadingOptions, Section, Skipped, Table
 from retrieval.documents.ocr import check_languages
-from retrieval.errors import MissingExtraError, UserError
+from retrieval.errors import UserError
 
-LENGTH = struct.Struct(">Q")
-"""Stands before each reply of a child: the bytes of the reply."""
 _MAX_IDLE = 2  # children that wait for further files
-_MEBIBYTE = 1 << 20
-_LARGE = 4 * _MEBIBYTE
+_LARGE = 4 * MEBIBYTE
 _GZIP_RATIO = 8  # usual size of a packed file, unpacked
-_WALL_TIME = 10  # seconds that may pass for one of computing, on a machine that does other work
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from retrieval.documents.worker import main; main()"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingLimits:
-    """What the reading of one file may take."""
-
-    seconds: int  # of computing
-    memory: int  # bytes beyond those of the idle child
-    reply: int  # bytes of the text and its structure
-
-
 _LIMITS = {
     ".pdf": (20, 4, 10),
     ".docx": (30, 32, 10),
+    ".docm": (30, 32, 10),
+    ".dotx": (30, 32, 10),
+    ".dotm": (30, 32, 10),
     ".html": (10, 16, 2),
     ".htm": (10, 16, 2),
 }
@@ -61,16 +42,16 @@ def is_isolated(kind: str) -> bool:
     return kind in _LIMITS
 
 
-def limits_of(path: Path, kind: str) -> ReadingLimits:
+def limits_of(path: Path, kind: str) -> ChildLimits:
     """Return the limits for a file by its size."""
     size = path.stat().st_size
     if path.suffix == ".gz":
         size *= _GZIP_RATIO
     seconds, memory, reply = _LIMITS[kind]
-    return ReadingLimits(
-        seconds=10 + seconds * size // _MEBIBYTE,
-        memory=400 * _MEBIBYTE + memory * size,
-        reply=32 * _MEBIBYTE + reply * size,
+    return ChildLimits(
+        seconds=10 + seconds * size // MEBIBYTE,
+        memory=400 * MEBIBYTE + memory * size,
+        reply=32 * MEBIBYTE + reply * size,
     )
 
 
@@ -92,7 +73,7 @@ class IsolatedReader:
         self._options = options or ReadingOptions()
         if self._options.ocr is not None:
             check_languages(self._options.ocr)
-        self._idle: list[_Child] = []
+        self._idle: list[ChildProcess] = []
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _close_all, self._idle)
 
@@ -111,7 +92,7 @@ class IsolatedReader:
 
     def start(self) -> None:
         """Start a child, so that it is ready when the first file is read."""
-        self._release(_Child())
+        self._release(_start_child())
 
     def read(self, path: Path, kind: str, name: str) -> Document:
         """Return what is in a file.
@@ -129,16 +110,16 @@ class IsolatedReader:
         with self._lock:
             child = self._idle.pop() if self._idle else None
         if child is None or not child.is_alive():
-            child = _Child()
+            child = _start_child()
         try:
-            return child.read(path, kind, name, self._options)
+            return _read(child, path, kind, name, self._options)
         finally:
             if path.stat().st_size > _LARGE:
                 child.close()  # what it took for a large file is not given back to the system
             else:
                 self._release(child)
 
-    def _release(self, child: _Child) -> None:
+    def _release(self, child: ChildProcess) -> None:
         with self._lock:
             if child.is_alive() and len(self._idle) < _MAX_IDLE:
                 self._idle.append(child)
@@ -146,104 +127,23 @@ class IsolatedReader:
         child.close()
 
 
-class _Child:
-    """A process that reads files, one at a time."""
-
-    def __init__(self) -> None:
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter
-                [sys.executable, "-c", _START, json.dumps(sys.path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        except OSError as error:
-            raise UserError(f"no process for reading documents can be started: {error.strerror or error}") from error
-        self._requests = cast(IO[bytes], self._process.stdin)
-        self._replies = cast(IO[bytes], self._process.stdout)
-        self._is_late = False
-
-    def is_alive(self) -> bool:
-        """Return whether the process runs."""
-        return self._process.poll() is None
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-        with suppress(BrokenPipeError):
-            self._requests.close()
-        self._replies.close()
-
-    def read(self, path: Path, kind: str, name: str, options: ReadingOptions) -> Document:
-        """Return what is in a file; a process that goes beyond its limits is ended."""
-        limits = limits_of(path, kind)
-        request = {
-            "path": str(path),
-            "folder": _current_folder(),
-            "kind": kind,
-            "name": name,
-            "options": asdict(options),
-            "limits": asdict(limits),
-        }
-        reply = None
-        try:
-            self._requests.write(json.dumps(request).encode() + b"\n")
-            self._requests.flush()
-            reply = self._receive(limits)
-            while reply is not None and "progress" in reply:
-                reply = self._receive(limits)
-        except BrokenPipeError:
-            pass
-        except BaseException:  # such as Ctrl-C: a reply is under way that nobody takes
-            self._process.kill()
-            raise
-        if reply is None:
-            raise UserError(f"{path}: cannot be read: {self._cause(limits)}; save it anew, split it, or leave it out")
-        if "error" in reply:
-            raise (MissingExtraError if reply["is_missing_extra"] else UserError)(reply["error"])
-        return _document_of(reply)
-
-    def _receive(self, limits: ReadingLimits) -> dict[str, Any] | None:
-        """Return the next reply, or None where the process ends without one."""
-        timer = threading.Timer(_WALL_TIME * limits.seconds, self._end_late)
-        timer.daemon = True
-        timer.start()
-        try:
-            head = self._replies.read(LENGTH.size)
-            if len(head) < LENGTH.size:
-                return None
-            (length,) = LENGTH.unpack(head)
-            content = self._replies.read(min(length, limits.reply))
-        finally:
-            timer.cancel()
-        if len(content) < length:
-            self._process.kill()
-            return None
-        reply: dict[str, Any] = json.loads(content.decode("utf-8", "surrogatepass"))
-        return reply
-
-    def _end_late(self) -> None:
-        self._is_late = True
-        self._process.kill()
-
-    def _cause(self, limits: ReadingLimits) -> str:
-        """Return why the process ended."""
-        code = self._process.wait()
-        if self._is_late or code == -getattr(signal, "SIGXCPU", 0):
-            return f"its reader takes more than {limits.seconds} seconds"
-        return f"its reader crashed or needs more than {limits.memory // _MEBIBYTE} MiB of memory"
+def _start_child() -> ChildProcess:
+    return ChildProcess("retrieval.documents.worker", "reading documents")
 
 
-def _close_all(children: list[_Child]) -> None:
+def _read(child: ChildProcess, path: Path, kind: str, name: str, options: ReadingOptions) -> Document:
+    """Return what is in a file, read by a child."""
+    request = {"name": str(path), "kind": kind, "title": name, "options": asdict(options)}
+    try:
+        *_, reply = child.ask(request, limits_of(path, kind))
+    except ChildEndedError as error:
+        raise UserError(f"{path}: cannot be read: {error}; save it anew, split it, or leave it out") from error
+    return _document_of(reply.values)
+
+
+def _close_all(children: list[ChildProcess]) -> None:
     while children:
         children.pop().close()
-
-
-def _current_folder() -> str | None:
-    with suppress(FileNotFoundError):
-        return os.getcwd()  # noqa: PTH109 - as text
-    return None
 
 
 def plain_document(document: Document) -> dict[str, Any]:

@@ -116,13 +116,13 @@ def test_a_cut_file_is_read_as_far_as_it_goes_and_said_to_be_cut(tmp_path: Path,
 
 
 def test_a_file_that_ends_the_reader_is_named_and_the_next_is_read(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("retrieval.documents.isolation._WALL_TIME", 0.02)  # of 10 seconds
+    monkeypatch.setattr("retrieval.child_process._WALL_TIME", 0.02)  # of 10 seconds
     files = [tmp_path / "slow.pdf", tmp_path / "good.pdf"]
     files[0].write_bytes(pdf(*packed(TEXT.encode() * 100_000)))
     files[1].write_bytes(pdf())
     with IsolatedReader() as reader:
         reader.start()
-        with pytest.raises(UserError, match=r"slow\.pdf: cannot be read: its reader takes more than 10 seconds"):
+        with pytest.raises(UserError, match=r"slow\.pdf: cannot be read: it takes more than 10 seconds"):
             reader.read(files[0], ".pdf", "a")
         monkeypatch.undo()
         assert reader.read(files[1], ".pdf", "a").text.strip() == HELLO
@@ -139,6 +139,7 @@ def test_many_threads_share_a_reader(tmp_path: Path, reader: IsolatedReader) -> 
 
 
 def test_the_first_pages_of_a_long_file_are_read_alone(tmp_path: Path) -> None:
+    """Issue 45, section 4: a PDF of 20,000 pages was read whole for one passage."""
     file = tmp_path / "a.pdf"
     file.write_bytes(pdf(kids="4 0 R " * 20_000, count=20_000))
     with IsolatedReader(ReadingOptions(pages=2)) as reader:
