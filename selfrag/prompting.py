@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from retrieval.passage import Passage
+from selfrag.chat_templates import render_chat
 from selfrag.errors import UserError
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import ReadOnlyTokenizer, TextCodec, decode_without
@@ -139,16 +140,20 @@ class Prompting:
         kept, dropped = passage_ids(self.codec, passage, max_tokens)
         return Evidence(passage, (self.vocabulary.paragraph_open, *kept, self.vocabulary.paragraph_close), dropped)
 
-    def text(self, ids: Sequence[int], text_ids: Sequence[int] | None = None) -> str:
+    def text(self, ids: tuple[int, ...], text_ids: tuple[int, ...] | None = None) -> str:
         """Return the text of generated ids without reflection tokens and EOS; see `decode_without`.
 
         `text_ids` are those that are no such tokens, where they are known.
         """
-        kept = self.vocabulary.text_ids(ids) if text_ids is None else text_ids
-        begin = next((i for i, token_id in enumerate(ids) if token_id == kept[0]), 0) if kept else 0
-        if list(ids[begin : begin + len(kept)]) == list(kept):
+        kept = tuple(self.vocabulary.text_ids(ids)) if text_ids is None else text_ids
+        if not kept:
+            return ""
+        control, end = self.vocabulary.control, len(ids)
+        while ids[end - 1] in control:
+            end -= 1
+        if end - ids.index(kept[0]) == len(kept):
             return self.codec.decode(kept)  # nothing stands between them
-        return decode_without(self.codec, ids, self.vocabulary.control)
+        return decode_without(self.codec, ids, control)
 
 
 _SLOT = "SELFRAGCONTENTSLOT"
@@ -173,15 +178,11 @@ class Chat:
         """
         if layout or not getattr(tokenizer, "chat_template", None):
             words = INSTRUCTION_LAYOUTS[layout or SELFRAG.name]
-            before, after = codec.encode(words.before), codec.encode(words.after)
-            return cls((*codec.bos_ids, *before), tuple(after), words.name)
+            before_ids, after_ids = codec.encode(words.before), codec.encode(words.after)
+            return cls((*codec.bos_ids, *before_ids), tuple(after_ids), words.name)
         message = [{"role": "system", "content": system}] if system else []
         message.append({"role": "user", "content": _SLOT})
-        try:
-            text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # templates are programs and raise what they like
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(f"the chat template of the model cannot be rendered: {reason}") from error
+        text = render_chat(tokenizer, message)
         before, slot, after = text.partition(_SLOT)
         if not slot or _SLOT in after:
             raise UserError("the chat template of the model changes or repeats the user's words")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from selfrag.chat_templates import render_chat
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Piece, Slot, TextPrompt
 from selfrag.intrinsics.state import ROLES
@@ -97,25 +98,15 @@ class Renderer:
             for number, one in enumerate(prompt.messages)
         ]
         documents = [marks.document(one) for one in prompt.documents]
-        options = {"documents": documents} if documents else {}
+        options: dict[str, Any] = {"documents": documents} if documents else {}
         adapter = (prompt.extra.get("chat_template_kwargs") or {}).get("adapter_name")
         named = {} if adapter is None else {"adapter_name": adapter}
-        rendered = self._rendered(messages, **options, **named)
-        if named and rendered == self._rendered(messages, **options):
+        rendered = render_chat(self.tokenizer, messages, **options, **named)
+        if named and rendered == render_chat(self.tokenizer, messages, **options):
             raise UserError(
                 f"the model's chat template knows no adapter {adapter!r:.60}; give a Granite Switch checkpoint"
             )
         return marks.filled(rendered)
-
-    def _rendered(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
-        try:
-            text: str = self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, **options
-            )
-        except Exception as error:  # templates are programs and raise what they like
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(f"the model's chat template cannot be rendered: {reason}") from error
-        return text
 
 
 class _Marks:

@@ -21,6 +21,7 @@ from selfrag.intrinsics.state import Message, State
 from selfrag.jsonl import write_jsonl
 
 FAUST = {"doc_id": "d1", "text": "Faust is a play by Goethe. It has two parts.", "title": "Faust"}
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 RESPONSE = "Goethe wrote it. <|im_end|> It is\na play."
 
 
@@ -56,10 +57,11 @@ def test_every_intrinsic_answers(kind, chat_model, tmp_path, capsys):
     ("kind", "template"),
     [
         *((kind, None) for kind in catalog()),
-        *((find("query_rewrite"), text) for text in ("", "{% if", "{{ raise_exception('no') }}", "nothing")),
+        *((find("query_rewrite"), text) for text in ("", "{% if", "{{ raise_exception('no') }}", "nothing", ENDLESS)),
     ],
 )
 def test_a_model_without_a_usable_chat_template_is_one_line(kind, template, chat_model, tmp_path, capsys):
+    """Issue 45, section 5: `intrinsic` exited with 0 and no result."""
     model = shutil.copytree(chat_model, tmp_path / "model")
     (model / "chat_template.jinja").unlink()
     if template is not None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from selfrag.chat_templates import render_chat
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.catalog import AdapterCard, codec_of, find
 from selfrag.intrinsics.contract import DIALECT, Request, Target, Teachable
@@ -106,10 +107,8 @@ def invocation_of(renderer: Renderer) -> tuple[int, ...]:
     if not getattr(renderer.tokenizer, "chat_template", None):
         raise UserError("the tokenizer has no chat template, so nothing marks where the assistant begins")
     turns = [{"role": "user", "content": "x"}]
-    closed, opened = (
-        renderer.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=prompt)
-        for prompt in (False, True)
-    )
+    closed = render_chat(renderer.tokenizer, turns, add_generation_prompt=False)
+    opened = render_chat(renderer.tokenizer, turns)
     if not opened.startswith(closed) or opened == closed:
         raise UserError("the chat template does not open the assistant's turn; train a plain LoRA")
     opening = opened[len(closed) :]
