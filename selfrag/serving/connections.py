@@ -17,6 +17,10 @@ KEEP_ALIVE = 15
 breaks requests that are on their way."""
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
+_BASE: Any = AutoHTTPProtocol  # httptools where it is installed, else h11
+_TELLS_PARTS = hasattr(_BASE, "on_headers_complete")
+"""Whether the protocol tells heads from bodies. h11 does not, and limits heads and trailers by itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
@@ -35,9 +39,6 @@ class ConnectionLimits:
     head_bytes: int = 1 << 16
 
 
-_BASE: Any = AutoHTTPProtocol  # httptools where it is installed, else h11
-
-
 class LimitedConnection(_BASE):  # type: ignore[misc]
     """A connection that is closed when the head of a request does not arrive in time."""
 
@@ -48,7 +49,7 @@ class LimitedConnection(_BASE):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._address: str | None = None
         self._head_timer: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
+        self._head_bytes = 0  # bytes since the last head or part of a body
 
     def connection_made(self, transport: Any) -> None:
         """Count the connection, or refuse it."""
@@ -72,17 +73,28 @@ class LimitedConnection(_BASE):  # type: ignore[misc]
                 del self.held[self._address]
 
     def data_received(self, data: bytes) -> None:
-        """Read on; a head that grows too long ends the connection."""
+        """Read on; a head, trailers or other bytes between bodies that grow too long end the connection."""
         if self._awaits_head() and self._head_timer is None:
             self._expect_head()
+        self._head_bytes += len(data)
         super().data_received(data)
         if not self._awaits_head():
-            self._head_bytes = 0
             self._stop_timer()
-            return
-        self._head_bytes += len(data)
+            if not _TELLS_PARTS:
+                self._head_bytes = 0
         if self._head_bytes > self.limits.head_bytes:
             self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        """Count anew after a head."""
+        self._head_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Count anew after a part of a body that somebody waits for."""
+        if not self.cycle.response_complete:
+            self._head_bytes = 0
+        super().on_body(body)
 
     def _awaits_head(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
