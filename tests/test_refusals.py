@@ -124,11 +124,13 @@ No s\u00e9 qui\u00e9n soy es una novela.
 
 @pytest.mark.parametrize("text", REFUSALS.strip().splitlines())
 def test_defect_9_refusals_in_other_words_are_refusals(text: str) -> None:
+    """Field audit E2."""
     assert abstains(text)
 
 
 @pytest.mark.parametrize("text", ANSWERS.strip().splitlines())
 def test_defect_9_texts_that_only_hold_such_words_are_none(text: str) -> None:
+    """Field audit E2, the other way."""
     assert not abstains(text)
 
 

@@ -42,6 +42,7 @@ WRONG: list[dict[str, Any]] = [
 def test_a_config_with_a_wrong_value_is_one_line(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any]
 ) -> None:
+    """Issue 45, section 5: zero heads, "two" layers."""
     (tmp_path / "rows.jsonl").write_text(ROW)
     change(checkpoint, **fields)
     ask = ["ask", "Q?", "--model", str(checkpoint), "--engine", "transformers", "--mode", "never", "--segments", "1"]
@@ -63,6 +64,7 @@ def test_a_config_with_a_wrong_value_is_one_line(
 def test_a_quantised_base_is_refused_before_anything_loads(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str | None
 ) -> None:
+    """Field audit T5: tracebacks for GPTQ and AWQ."""
     change(checkpoint, quantization_config={"quant_method": method, "bits": 4})
     base = ["--base", str(checkpoint), "-o", str(tmp_path / "out")]
     for command in (
@@ -82,6 +84,7 @@ def test_a_quantised_base_is_refused_before_anything_loads(
 def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merges_into_the_plain_one(
     tiny_llama_plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Field audit T5: such a base was trained, and could not be merged."""
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
     import transformers
 
@@ -136,6 +139,7 @@ def test_an_end_token_that_is_no_id_is_one_line(
     ],
 )
 def test_letters_that_the_locale_does_not_have_are_no_traceback(arguments: list[str], said: str) -> None:
+    """Issue 45, section 5: `PYTHONUTF8=0 LC_ALL=C`."""
     environment = {**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C"}
     code = "import sys; from selfrag.cli.main import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True, check=False)

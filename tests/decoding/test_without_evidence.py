@@ -221,7 +221,7 @@ def cut(**options: Any) -> Run:
     ],
 )
 def test_defect_8_a_segment_that_was_cut_says_so(options: Any, text: str, finish: str) -> None:
-    """In Python, in the trace and in JSON."""
+    """Field audit S1: in Python, in the trace and in JSON."""
     answer = cut(**options).answer
     assert (answer.text, answer.finish, answer.abstained, answer.reason) == (text, finish, False, None)
     assert [segment.finish for segment in answer.segments] == [finish] * bool(text)

@@ -135,6 +135,7 @@ def test_an_answer_of_articles_only_is_compared_as_it_is_written() -> None:
     ],
 )
 def test_the_same_words_in_another_script_or_typography_match(text: str, answer: str) -> None:
+    """Field audit E4 and E5: Chinese, curly quotes, dashes and full width never matched."""
     assert contains(text, [answer]) == str_em(text, [[answer]]) == exact_match(f"{answer}。", [answer]) == 1.0
     assert token_f1(text, [answer]) > 0.3
     assert contains("Something else", [answer]) == 0.0

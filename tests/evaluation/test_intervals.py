@@ -50,7 +50,7 @@ def test_mean_with_its_interval() -> None:
 
 
 def test_intervals_keep_a_width_where_all_items_agree() -> None:
-    """Of n equal values, Clopper's and Pearson's interval: (0.025)^(1/n) of all items hold that value."""
+    """Field audit E1. Of n equal values, the interval of Clopper and Pearson: (0.025)^(1/n) of all items hold it."""
     three, hundred = 0.025 ** (1 / 3), 0.025 ** (1 / 100)
     cases: list[tuple[Estimate, float, float]] = [
         (mean([1.0] * 3), three, 1.0),
@@ -77,6 +77,7 @@ def drawn(draws: Draws | None) -> Draws:
 
 
 def test_differences_and_clusters_keep_a_width_where_all_items_agree() -> None:
+    """Field audit E1. Of n equal values, the interval of Clopper and Pearson: (0.025)^(1/n) of all items hold it."""
     three = 0.025 ** (1 / 3)
     right, wrong, clustered = [(1.0, 1.0)] * 3, [(0.0, 1.0)] * 3, [(8.0, 8.0), (1.0, 1.0), (1.0, 1.0)]
     first, second, rows, tokens = map(

@@ -62,6 +62,7 @@ def test_a_pipeline_is_written_and_read(loaded: list[Any]) -> None:
 
 @pytest.mark.parametrize("setting", ["abstain", "write"])
 def test_no_documents_are_said_and_nothing_is_invented(loaded: list[Any], setting: str) -> None:
+    """Field audit A1, in Haystack."""
     settings = {"mode": "always", "without_evidence": setting}
     [found] = SelfRAGAnswerer(settings=settings).run("question 1", documents=[])["answers"]
     about = found.meta["selfrag"]

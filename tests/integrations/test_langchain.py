@@ -96,6 +96,7 @@ def test_a_stream_adds_up_to_the_same_message() -> None:
 
 
 def test_chains_settings_and_conversations() -> None:
+    """Field audit S4, defect 13: images were dropped in silence, an empty conversation was an AttributeError."""
     model = ChatSelfRAG(rag=random_rag(), settings={"max_segments": 1})
     chain = ChatPromptTemplate.from_messages([("human", "{question}")]) | model | StrOutputParser()
     assert chain.invoke({"question": "Q"}) == random_rag().generate("Q", max_segments=1).cited_text()

@@ -98,13 +98,14 @@ NOT_PUBLIC = (
 
 
 def test_special_addresses_are_not_public() -> None:
+    """Issue 45, section 4: NAT64, 6to4 and multicast counted as public."""
     assert [address for address in NOT_PUBLIC if is_public_address(address)] == []
     for address in ("8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "2a00:1450:4001::1"):
         assert is_public_address(address)
 
 
 def test_the_address_that_was_checked_is_connected_to(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that resolves to a public address first and to a private one then is asked at the first."""
+    """Issue 45, section 4. A host that resolves to a public address and then to a private one is asked at the first."""
     answers, connected = iter(["93.184.216.34", "127.0.0.1"]), []
 
     def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
@@ -131,6 +132,7 @@ def test_pages_at_private_addresses_leave_their_snippets(server: Loopback) -> No
 
 
 def test_slow_and_packed_pages_end_in_time_and_leave_their_snippets(server: Loopback) -> None:
+    """Issue 45, section 4: a server that drips, and bodies of gigabytes."""
     begun = time.monotonic()
     [passages] = WebRetriever(f"searxng:{server.url}", private=True, timeout=4)(["?"], 20)
     assert time.monotonic() - begun < 18
@@ -142,6 +144,7 @@ def test_slow_and_packed_pages_end_in_time_and_leave_their_snippets(server: Loop
 
 @pytest.mark.parametrize("path", ["slow-head/retrieve", "slow-body/retrieve"])
 def test_a_search_server_that_drips_is_given_up(server: Loopback, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 45, section 4."""
     monkeypatch.setattr(Handler, "do_POST", lambda self: self.drip(b"HTTP/1.1 200 OK\r\n" + b"\r\n" * ("body" in path)))
     begun = time.monotonic()
     with pytest.raises(UserError, match="cannot be searched: ReadTimeout"):
@@ -151,6 +154,7 @@ def test_a_search_server_that_drips_is_given_up(server: Loopback, path: str, mon
 
 @pytest.mark.parametrize("name", ["bomb", "nested", "deflate", "brotli", "zstd", "broken"])
 def test_packed_replies_of_engines_are_bounded(server: Loopback, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 45, section 4: packed bodies in the client of the engines."""
     monkeypatch.setattr(Client, "most_bytes", 1 << 16)
 
     async def reason() -> str:
@@ -162,6 +166,7 @@ def test_packed_replies_of_engines_are_bounded(server: Loopback, name: str, monk
 
 
 def test_content_is_unfolded_no_further_than_the_bound() -> None:
+    """Issue 45, section 4: nested gzip and zstd."""
     content = Content("gzip", 1000)
     assert not content.add(BOMB)
     assert len(bytes(content)) == 1000
@@ -174,6 +179,7 @@ def test_content_is_unfolded_no_further_than_the_bound() -> None:
 def test_no_client_logs_its_key(
     server: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Issue 45, section 4: the key of Google stood in a line of httpx."""
     marker = "marker-key-8d1f"
     monkeypatch.setenv("GOOGLE_API_KEY", marker)
     monkeypatch.setenv("OPENAI_API_KEY", marker)

@@ -208,6 +208,7 @@ def test_a_page_is_read_in_its_encoding(tmp_path: Path, codec: str, head: str, t
 
 @pytest.mark.parametrize("label", ["undefined", "hex", "idna", "punycode", "utf-7", "zlib", "", "no-such", "utf-8"])
 def test_a_page_in_no_known_encoding_is_refused_in_one_line(tmp_path: Path, label: str) -> None:
+    """Issue 45, section 3: `charset=undefined` was a traceback."""
     with pytest.raises(UserError, match="neither UTF-8 nor the encoding that it declares") as error:
         read(tmp_path, f'<meta charset="{label}"><p>Caf'.encode() + b"\xe9")
     assert "\n" not in str(error.value)
@@ -252,6 +253,7 @@ def seconds(tmp_path: Path, page: str) -> float:
 
 @pytest.mark.parametrize("kind", [*HOSTILE, "attributes", "end tags", "rowspan"])
 def test_a_hostile_page_takes_at_most_ten_times_the_time_of_an_honest_one(tmp_path: Path, kind: str) -> None:
+    """Issue 45, section 3: nested HTML took quadratic time."""
     size = 300_000
     if kind == "attributes":
         page = "<p " + " ".join(f"a{n}=1" for n in range(size // 8)) + ">x"

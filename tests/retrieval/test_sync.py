@@ -134,6 +134,7 @@ def test_d18_adding_a_changed_file_replaces_its_passages_only(tmp_path, synced, 
 
 
 def test_the_passages_of_a_file_are_removed_by_its_path(synced, docs, encoder, monkeypatch):
+    """Field audit D18."""
     monkeypatch.chdir(docs)
     assert remove_files(synced, ["c.jsonl", "b/a.md"]) == 3
     assert held(synced) == {"a-1": "Bees make honey."}

@@ -232,6 +232,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_text_is_read_where_it_stands(tmp_path: Path, name: str) -> None:
+    """Field audit D2, D3 and D4: content controls, insertions, fields, smart tags, nested tables and text boxes."""
     body, text = TEXTS[name]
     assert read(write(tmp_path / "a.docx", body)).text.strip("\n") == text
 
@@ -380,6 +381,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_hostile_parts_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    """Issue 45, section 3: `gridSpan` of 1e9, merged cells and rows without end."""
     content, reason = REFUSED[name]
     file = tmp_path / "a.docx"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -70,6 +70,7 @@ FOUND = [
 
 @pytest.mark.parametrize(("text", "query"), FOUND)
 def test_every_way_of_writing_is_found(tmp_path, text, query):
+    """Field audit D8, D9 and D10: scripts without spaces, ligatures, full width and accents."""
     assert search(tmp_path / "w", [OTHER, text, OTHER], query) == [1]
 
 
@@ -133,6 +134,7 @@ def test_words_and_keys_by_hand():
     "piece", ["茶", "น้ำ", "é", "e\u0301", "\u0301", "ué", "—", "1—", "™", "ｶﾞ", "가", "a\u00ad", "\u0e4d\u0e48"]
 )
 def test_long_runs_take_linear_time(piece):
+    """Issue 45, section 3: runs of brackets, quotes and full stops took quadratic time."""
     start = time.process_time()
     WordAnalyzer("german").terms(piece * (200_000 // len(piece)))
     assert time.process_time() - start < 5
@@ -222,6 +224,7 @@ def test_an_older_index_answers_as_before_says_what_it_lacks_and_is_renewed(tmp_
 
 
 def test_a_search_that_finds_nothing_says_why(index):
+    """Field audit D8: a search by words that found nothing said nothing."""
     for query, reason in (
         ("the of", "the query has no word to search for: stop words and signs do not count"),
         ("?!", "the query has no word to search for"),
@@ -234,6 +237,8 @@ def test_a_search_that_finds_nothing_says_why(index):
 
 
 def test_a_build_leaves_no_lock_and_a_search_writes_nothing(index):
+    """Issue 45, section 5: each build left `.tantivy-meta.lock`."""
+
     def files():
         return sorted((str(file), file.stat().st_mtime_ns) for file in index.rglob("*"))
 
@@ -260,7 +265,7 @@ print(open_index(sys.argv[1], mode="words")(["honey"], 1)[0][0].text)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have no modes")
 def test_an_index_in_a_read_only_folder_of_somebody_else_is_searched_and_checked(index):
-    """As root without capabilities where the tests run as root, which ignores modes otherwise."""
+    """Issue 45, section 5. As root without capabilities where the tests run as root, which ignores modes otherwise."""
     command = [sys.executable, "-c", UNPRIVILEGED]
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
@@ -283,7 +288,7 @@ def test_an_index_in_a_read_only_folder_of_somebody_else_is_searched_and_checked
 
 
 def test_a_crafted_index_whose_manifest_agrees_is_refused_in_one_line(index, encoder):
-    """Each piece of the word index, damaged in many ways; its own checksum is made to fit in every second case."""
+    """Issue 45, section 5. Each piece of the index, damaged in many ways; in every second case its checksum fits."""
     names = [name for name in load_manifest(index).files if "-words/" in name]
     outcomes = {"answered": 0, "refused": 0}
     for number in range(40 * len(names)):

@@ -249,7 +249,7 @@ EARLIER: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("sent", "kept"), EARLIER)
 def test_turns_of_other_models_and_tools_are_taken(serve: Serve, sent: dict[str, Any], kept: dict[str, Any]) -> None:
-    """The output of a tool is a turn; an assistant that only called one said nothing; `ask` reads both alike."""
+    """Field audit S2 and S3. The output of a tool is a turn, a call of one says nothing; `ask` reads both alike."""
     first, last = {"role": "user", "content": "A?"}, {"role": "user", "content": "question 1"}
     expected = [first, *([kept] if kept else []), last]
     assert [
@@ -261,6 +261,7 @@ def test_turns_of_other_models_and_tools_are_taken(serve: Serve, sent: dict[str,
 
 
 def test_calls_and_outputs_of_tools_in_the_input_of_responses(serve: Serve) -> None:
+    """Field audit S3 and S5."""
     items = [
         {"role": "user", "content": "A?"},
         {"type": "reasoning", "summary": []},
@@ -275,6 +276,7 @@ def test_calls_and_outputs_of_tools_in_the_input_of_responses(serve: Serve) -> N
 
 @pytest.mark.parametrize(("route", "body"), [("chat/completions", {"messages": []}), ("responses", {"input": ""})])
 def test_null_is_a_field_that_was_left_out(serve: Serve, route: str, body: dict[str, Any]) -> None:
+    """Field audit S2 and S7: an assistant's `content: null` and `"stream": null` were refused."""
     running = serve()
     schema = running.client.get("/openapi.json").json()["components"]["schemas"]
     names = schema["ChatRequest" if "messages" in body else "ResponsesRequest"]["properties"]
@@ -300,6 +302,7 @@ def scripted_rag(tree: Any, *found: str) -> SelfRAG:
 def test_defect_8_a_cut_answer_has_the_finish_reason_length(
     serve: Serve, most: int | None, text: str, reason: str
 ) -> None:
+    """Field audit S1."""
     running = serve(scripted_rag(CUT, "d1"))
     ask = {"model": "selfrag", "messages": [{"role": "user", "content": "Q"}], "max_tokens": most}
     (choice,) = client(running).chat.completions.create(**ask).choices
@@ -322,6 +325,7 @@ def test_defect_8_a_cut_answer_has_the_finish_reason_length(
 
 @pytest.mark.parametrize("setting", ["abstain", "write"])
 def test_defect_7_nothing_found_is_told_to_clients(serve: Serve, setting: str) -> None:
+    """Field audit A1, over HTTP."""
     tree = CUT | {"[No Retrieval]": "Own words.</s>"}
     running = serve(scripted_rag(tree))
     controls = {"evidence": [], "without_evidence": setting}

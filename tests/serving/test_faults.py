@@ -94,11 +94,13 @@ def test_a_wrong_field_is_told_in_one_line(serve: Serve, fields: dict[str, Any],
     ],
 )
 def test_a_conversation_longer_than_the_context_has_the_code_of_openai(serve: Serve, turns: list[Any]) -> None:
+    """Field audit S6."""
     reply = serve().chat(messages=[*turns, {"role": "user", "content": "C?"}])
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
 def test_a_model_is_found_by_its_name(serve: Serve) -> None:
+    """Field audit S7: GET /v1/models/NAME was 404."""
     running = serve()
     found = running.client.get("/v1/models/selfrag")
     assert (found.status_code, found.json()["id"], found.json()["object"]) == (200, "selfrag", "model")

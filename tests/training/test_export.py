@@ -179,6 +179,7 @@ def test_a_missing_file_and_one_of_another_kind_are_no_gguf(tmp_path):
     ("dtype", "expected"), [("auto", torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)]
 )
 def test_a_merged_checkpoint_keeps_the_number_format_of_its_base(exported, tmp_path, dtype, expected):
+    """Field audit T2: the result was always bfloat16."""
     base, _, adapter, _ = exported
     assert saved_format(base) == "float32"
     merge(base, adapter, tmp_path / "merged", dtype=dtype)

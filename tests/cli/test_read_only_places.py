@@ -1,0 +1,112 @@
+"""Commands as a user who owns neither the index nor the model folder, and may write in neither."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from retrieval import Passage, index_passages
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="folders have no modes"),
+]
+SELFRAG = [sys.executable, "-m", "selfrag"]
+PASSAGES = [Passage("a", "Alpha is the first letter.", "Alpha"), Passage("b", "Beta is the second.", "Beta")]
+WRITE = "import sys, pathlib; [pathlib.Path(p, 'x').write_text('x') for p in sys.argv[1:]]"
+
+
+@pytest.fixture(scope="module")
+def unprivileged() -> list[str]:
+    """What stands before a command: as root without capabilities where the tests run as root, whom no mode stops."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("the tests run as root, and setpriv is not installed")
+    return ["setpriv", "--inh-caps=-all", "--bounding-set=-all"]
+
+
+@pytest.fixture(scope="module")
+def places(tiny_llama: Path, unprivileged: list[str]) -> Iterator[dict[str, str]]:
+    """A model and an index of somebody else, in which nothing may be written."""
+    with tempfile.TemporaryDirectory() as home:
+        model, index = Path(home, "model"), Path(home, "index")
+        shutil.copytree(tiny_llama, model)
+        model.chmod(0o755)  # pytest and safetensors write for their owner alone
+        for file in model.iterdir():
+            file.chmod(0o644)
+        index_passages(PASSAGES, index, encoder=model)
+        files = [file for place in (model, index) for file in (*place.rglob("*"), place)]
+        for file in files:
+            if os.geteuid() == 0:
+                os.chown(file, 65534, 65534)
+            file.chmod(stat.S_IMODE(file.stat().st_mode) & 0o555)
+        refused = subprocess.run([*unprivileged, sys.executable, "-c", WRITE, model], check=False, capture_output=True)
+        assert b"PermissionError" in refused.stderr
+        before = sorted((str(file), file.stat().st_mtime_ns) for file in files)
+        yield {"model": str(model), "index": str(index)}
+        assert before == sorted(
+            (str(file), file.stat().st_mtime_ns) for place in (model, index) for file in (*place.rglob("*"), place)
+        )
+        for file in reversed(files):
+            file.chmod(0o755)
+
+
+def ask_options(places: dict[str, str]) -> list[str]:
+    return ["--model", places["model"], "--index", places["index"], "--engine", "transformers", "--segments", "1"]
+
+
+def test_issue_45_ask_and_doctor_read_from_read_only_places(places: dict[str, str], unprivileged: list[str]) -> None:
+    command = [*unprivileged, *SELFRAG, "ask", "What is alpha?", *ask_options(places), "--mode", "always", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {hit["id"] for hit in json.loads(done.stdout)["retrieved"]} == {"a", "b"}
+    for place in (places["model"], places["index"]):
+        done = subprocess.run([*unprivileged, *SELFRAG, "doctor", place], capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        assert done.returncode in (0, 1), done.stderr  # 1: a random model fails the checks of what it writes
+        assert "PermissionError" not in done.stdout + done.stderr
+
+
+def test_issue_45_eval_reads_from_read_only_places(
+    places: dict[str, str], unprivileged: list[str], tmp_path: Path
+) -> None:
+    row = {"id": "q", "instruction": "What is alpha?", "answers": ["a letter"], "task": "short_qa"}
+    (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
+    command = [*unprivileged, *SELFRAG, "eval", "run", "set.jsonl", "--model", places["model"], "--index"]
+    command += [places["index"], "--engine", "transformers", "--system", "selfrag", "--out", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "out").rglob("set.jsonl"))
+
+
+def test_issue_45_serve_answers_from_read_only_places(places: dict[str, str], unprivileged: list[str]) -> None:
+    command = [*unprivileged, *SELFRAG, "serve", *ask_options(places), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        assert server.stdout is not None
+        shown = ""
+        for line in server.stdout:
+            shown += line
+            address = re.search(r"http://127\.0\.0\.1:[0-9]+", line)
+            if address:
+                break
+        assert address, shown
+        body = {"model": "model", "messages": [{"role": "user", "content": "What is alpha?"}]}
+        reply = httpx.post(f"{address[0]}/v1/chat/completions", json=body, timeout=120)
+        server.send_signal(signal.SIGINT)
+        rest = server.communicate(timeout=60)[0]
+    assert reply.status_code == 200, reply.text
+    assert "Traceback" not in shown + rest
