@@ -4,7 +4,8 @@ SDISTS is a folder with source distributions (`.tar.gz`); `--fetch` downloads th
 Word and PDF files in them are read by our readers and by a reference: LibreOffice's text (`soffice`, the packages
 libreoffice-writer-nogui and poppler-utils of Debian) and `pdftotext`. The share of a file is the share of the
 reference's words, with their number of times, that our passages and their titles hold. Words are compared after NFKC
-and case folding, without the hyphens inside them; a Chinese or Japanese character is a word.
+and case folding, without the hyphens inside them; a Chinese or Japanese character is a word. A file that holds the
+letters and parts them into other words counts in the shares, but not as one with a loss.
 
 The texts of the references stand in the cache, so a second run only reads. `--files DIR` measures files of a folder in
 place of those of the distributions. `--show N` prints the first N words that a file lost. `--json FILE` writes a row a
@@ -48,6 +49,7 @@ PACKAGES = (
 )
 WORD = (".docx", ".docm", ".dotx", ".dotm")
 BARS = {"median": 0.995, "5th percentile": 0.97}
+LETTERS = 0.99  # share of the letters of a file from which on only its spaces differ
 TIME_LIMIT = 900  # seconds of one call of a reference
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORDS = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
@@ -64,13 +66,19 @@ class FileResult:
     seconds: float = 0.0  # of reading and cutting it
     reference_words: int = 0
     share: float | None = None  # of the reference's words; None without any
+    letters: float | None = None  # share of the reference's letters and digits, whatever words they are parted into
     missing: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)  # what the reading report mentions
 
     @property
     def silent_loss(self) -> bool:
         """Whether words are missing that the reading report does not mention."""
-        return self.below_bar and self.outcome == "read" and not self.skipped
+        return self.below_bar and self.outcome == "read" and not self.skipped and not self.differs_in_spaces
+
+    @property
+    def differs_in_spaces(self) -> bool:
+        """Whether nearly all letters are there, and only parted into other words."""
+        return self.letters is not None and self.letters >= LETTERS
 
     @property
     def below_bar(self) -> bool:
@@ -186,10 +194,13 @@ def measure(path: Path, reference: str, find: SentenceFinder, reader: IsolatedRe
         result.outcome, result.detail = "crashed", traceback.format_exc()[-300:]
     result.seconds = time.perf_counter() - start
     wanted = count_words([reference])
-    missing = wanted - count_words(texts)
+    held = count_words(texts)
+    missing = wanted - held
     result.reference_words = wanted.total()
     if result.reference_words:
         result.share = 1 - missing.total() / result.reference_words
+        wanted_letters, held_letters = Counter("".join(wanted.elements())), Counter("".join(held.elements()))
+        result.letters = 1 - (wanted_letters - held_letters).total() / wanted_letters.total()
     result.missing = list(missing.elements())
     return result
 
@@ -214,6 +225,8 @@ def print_results(kind: str, results: Sequence[FileResult], show: int) -> None:
         if result.below_bar:
             lost = f"{len(result.missing)} of {result.reference_words} words"
             print(f"  {result.share:.4f} {result.file} ({lost}): {' '.join(result.missing[:show])}")
+            if result.differs_in_spaces:
+                print(f"         only its spaces differ: {result.letters:.4f} of its letters are held")
             for line in result.skipped:
                 print(f"         said: {line}")
     for result in results:

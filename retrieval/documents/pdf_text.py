@@ -19,6 +19,8 @@ _MAX_VALUE = 1 << 20  # bytes of a value
 _MAX_OPTIONS = 1000  # of a list box
 _WIDE_GAP = 0.6  # gap that ends a fragment, in heights of a line
 _NO_GAP = 0.15  # gap up to which a raised or lowered letter belongs to the word before it
+_SPACED = 0.08  # gap between the letters of a word that is spaced out, in heights of a line
+_SPACED_MOST = 1.15  # gap that belongs to such a word, in gaps before it
 _SAME_LINE = 0.3  # vertical overlap of letters of one line, as a share of the lower one
 _UPSIDE_DOWN = 2  # quarter turns
 _MAX_FONT_NAME = 128  # bytes; a longer name is left out
@@ -51,6 +53,7 @@ class FragmentReader:
         self._box: Box = (0.0, 0.0, 0.0, 0.0)  # of these characters
         self._turned = 0  # their quarter turns
         self._is_bold = False
+        self._letter_gap = 0.0  # between the last two letters of a word
         self._font = ctypes.create_string_buffer(_MAX_FONT_NAME)
         self._upside_down = 0  # position after the last fragment that is not upside down
         self.unmapped = 0
@@ -62,14 +65,15 @@ class FragmentReader:
         raw, textpage = self._raw, self._textpage
         rectangle = raw.FS_RECTF()
         previous: Box | None = None
-        space = newline = False
+        newline = False
+        space: int | None = None  # position of a space before the character
         for index in range(self._count):
             code = raw.FPDFText_GetUnicode(textpage, index)
             if code in _LINE_ENDS:
                 newline = True
                 continue
             if code in _SPACES:
-                space = True
+                space = index
                 continue
             if code in _UNMAPPED:
                 self.unmapped += 1
@@ -81,13 +85,15 @@ class FragmentReader:
             placed = (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)
             if previous is None:
                 self._begin(index, placed)
-            elif space or newline:
-                self._separate(previous, index, placed, space=space)
+            elif space is not None or newline:
+                self._separate(previous, index, placed, space)
             box = turn_box(placed, self._turned)
+            if previous is not None and space is None and not newline:
+                self._letter_gap = box[0] - previous[2]
             self._characters.append("-" if ends_line else chr(code))
             left, bottom, right, top = self._box
             self._box = (min(left, box[0]), min(bottom, box[1]), max(right, box[2]), max(top, box[3]))
-            previous, space, newline = box, False, ends_line
+            previous, space, newline = box, None, ends_line
         self._end()
         return self._fragments
 
@@ -96,7 +102,7 @@ class FragmentReader:
         angle = self._raw.FPDFText_GetCharAngle(self._textpage, index)
         return round(angle / (math.pi / 2)) % 4 if angle >= 0 else 0
 
-    def _separate(self, previous: Box, index: int, placed: Box, *, space: bool) -> None:
+    def _separate(self, previous: Box, index: int, placed: Box, space: int | None) -> None:
         """Begin a fragment where a line or a wide gap ends; else note a space, where there is one."""
         box = turn_box(placed, self._turned)
         height = min(previous[3] - previous[1], box[3] - box[1])
@@ -105,11 +111,22 @@ class FragmentReader:
         if overlap < _SAME_LINE * height or gap > _WIDE_GAP * height or self._turns(index) != self._turned:
             self._end()
             self._begin(index, placed)
-        elif space or gap > _NO_GAP * height:
+        elif space is None:
+            if gap > _NO_GAP * height:
+                self._characters.append(" ")
+        elif not self._is_letter_gap(gap, height, space):
             self._characters.append(" ")
+            self._letter_gap = 0.0
+
+    def _is_letter_gap(self, gap: float, height: float, space: int) -> bool:
+        """Return whether a space that PDFium made of a gap is no wider than the gaps inside the word before it."""
+        if self._letter_gap < _SPACED * height or gap > _SPACED_MOST * self._letter_gap:
+            return False
+        return bool(self._raw.FPDFText_IsGenerated(self._textpage, space) == 1)
 
     def _begin(self, index: int, placed: Box) -> None:
         self._turned = self._turns(index)
+        self._letter_gap = 0.0
         self._font.value = b""
         self._raw.FPDFText_GetFontInfo(self._textpage, index, self._font, _MAX_FONT_NAME, None)
         self._is_bold = _BOLD.search(self._font.value) is not None

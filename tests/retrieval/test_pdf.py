@@ -293,6 +293,21 @@ def test_d15_words_cut_at_line_ends(tmp_path: Path, texts: tuple[str, ...], join
     assert text_of(tmp_path, lines(*texts)) == joined
 
 
+def test_letters_that_are_spaced_out_are_words(tmp_path: Path) -> None:
+    """As in files of text recognition: the last letter and the space after it are drawn by themselves."""
+    content, x = "3 Tc\n", 72.0
+    for word in ("North", "Buona", "Drive"):
+        content += drawn(x, 700, word[:-1])
+        x += sum(
+            {"r": 3.33, "t": 2.78, "i": 2.22, "v": 5, "N": 7.22, "B": 6.67, "D": 7.22}.get(c, 5.56) + 2
+            for c in word[:-1]
+        )
+        content += drawn(x, 700, word[-1] + " ")
+        x += 16
+    assert text_of(tmp_path, content) == "North Buona Drive"
+    assert text_of(tmp_path, drawn(72, 700, "one") + drawn(93, 700, "two")) == "one two"
+
+
 def unicode_pdf(*texts: str) -> bytes:
     """A PDF with a line for each text, in a font that names any character."""
     letters = sorted(set("".join(texts)))
