@@ -207,10 +207,14 @@ T = TypeVar("T", bound=Manifest)
 
 
 def sizes(directory: Path) -> dict[str, int]:
-    """Bytes of every file below `directory` by relative name, the manifest and locks left out."""
-    found = (path for path in directory.rglob("*") if path.suffix != ".lock")
-    files = sorted(path for path in found if path.is_file() and path != directory / MANIFEST)
-    return {path.relative_to(directory).as_posix(): path.stat().st_size for path in files}
+    """Return the bytes of every file below `directory` by relative name, the manifest and locks left out."""
+    files: dict[str, int] = {}
+    for path in sorted(directory.rglob("*")):
+        if path.suffix == ".lock" or path == directory / MANIFEST or not path.is_file():
+            continue
+        with suppress(FileNotFoundError):  # another process changes the index
+            files[path.relative_to(directory).as_posix()] = path.stat().st_size
+    return files
 
 
 def checksums(directory: Path, names: Iterable[str]) -> dict[str, str]:

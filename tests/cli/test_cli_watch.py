@@ -49,11 +49,11 @@ def running(folder: Path, *arguments: str) -> Iterator[queue.Queue[str]]:
 
 
 def texts(index: Path) -> set[str]:
-    """The texts of an index; none before there is one, and while its files are exchanged."""
+    """The texts of an index; none before there is one."""
     try:
         load_manifest(index)
         return {row.passage.text for row in open_parts(index)[1].corpus.live()}
-    except (UserError, FileNotFoundError):
+    except UserError:
         return set()
 
 

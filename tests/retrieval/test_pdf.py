@@ -416,6 +416,24 @@ def test_d22_encrypted_files(tmp_path: Path, user: str, owner: str, is_read: boo
             read(tmp_path, out.getvalue())
 
 
+class EmptyPassword(str):
+    """An empty text that counts as given to pypdf."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("algorithm", ["AES-256-R5", "AES-256"])
+def test_d22_an_empty_owner_password_opens_a_file(tmp_path: Path, algorithm: str) -> None:
+    """PDFium does not try it; pypdf, which read such files before, decrypts them."""
+    writer, out = pypdf.PdfWriter(io.BytesIO(pdf(lines("One.")))), io.BytesIO()
+    writer.encrypt("x", EmptyPassword(), algorithm=algorithm)
+    writer.write(out)
+    assert read(tmp_path, out.getvalue()).text.strip() == "One."
+
+
 def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path: Path) -> None:
     pages = (lines("Green tea is", "brewed at 80 de-", "grees."), lines("Black tea."), lines("Coffee."))
     writer, out = pypdf.PdfWriter(io.BytesIO(pdf(*pages))), io.BytesIO()
