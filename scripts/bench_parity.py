@@ -88,16 +88,34 @@ def plain(answer: Answer) -> dict[str, Any]:
     return {"text": answer.text, "exact": answer.exact, "nodes": nodes}
 
 
+def moved(one: Run, other: Run) -> dict[str, list[float]]:
+    """Return by how much the probabilities of each judgment moved, the most of its labels; one number a judgment.
+
+    IsRel is judged before anything is written; the others are compared where both runs wrote the same text.
+    """
+    differences: dict[str, list[float]] = {role: [] for role in ROLES}
+    for first, second in pairs_of(one, other):
+        for role in ROLES:
+            comparable = role == "isrel" or first["text"] == second["text"]
+            if comparable and first[role] and second[role]:
+                labels = zip(first[role], second[role], strict=True)
+                differences[role].append(max(abs(p - q) for p, q in labels))
+    return differences
+
+
+def pairs_of(one: Run, other: Run) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return the candidates of two runs over the same questions, side by side."""
+    pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
+    for first, second in zip(one, other, strict=True):
+        pairs += zip(first["nodes"], second["nodes"], strict=True)
+    return pairs
+
+
 def row(dtype: str, compared: str, one: Run, other: Run, wrong: str) -> str:
     """A line of the table: most that a probability moves, and how much is written or answered otherwise."""
-    pairs = [pair for a, b in zip(one, other, strict=True) for pair in zip(a["nodes"], b["nodes"], strict=True)]
-    same = [(a, b) for a, b in pairs if a["text"] == b["text"]]
-    cells = []
-    for role in ROLES:
-        both = [(a[role], b[role]) for a, b in (pairs if role == "isrel" else same) if a[role] and b[role]]
-        moved = [max(abs(p - q) for p, q in zip(a, b, strict=True)) for a, b in both]
-        cells.append(f"{max(moved, default=float('nan')):.2g} of {len(moved)}")
-    cells.append(f"{len(pairs) - len(same)} of {len(pairs)}")
+    cells = [f"{max(values, default=float('nan')):.2g} of {len(values)}" for values in moved(one, other).values()]
+    pairs = pairs_of(one, other)
+    cells.append(f"{sum(first['text'] != second['text'] for first, second in pairs)} of {len(pairs)}")
     cells.append(f"{sum(a['text'] != b['text'] for a, b in zip(one, other, strict=True))} of {len(one)}")
     return f"| {dtype} | {compared} | {' | '.join(cells)} | {wrong} |"
 

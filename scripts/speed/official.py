@@ -1,4 +1,4 @@
-"""The published functions as they are, from a clone of their repository, on today's vLLM."""
+"""The published functions as they are, from a clone of their repository, on today's vLLM or on `speed.generate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from selfrag.errors import UserError
@@ -79,14 +79,20 @@ def _module(clone: Path, name: str) -> Any:
     """A module of the clone. Empty modules stand in for those that it imports and that are not here.
 
     Today's vLLM gives an object for each log-probability, where the functions take a number: it becomes one here.
+    Where vLLM is not installed, a module with the two names that they import stands in for it.
     """
     folder = clone / "retrieval_lm"
     if not (folder / f"{name}.py").is_file():
         raise UserError(f"--official {clone}: there is no retrieval_lm/{name}.py; give a clone of AkariAsai/self-rag")
-    from vllm.logprobs import Logprob
+    try:
+        from vllm.logprobs import Logprob
 
-    Logprob.__float__ = lambda self: float(self.logprob)
-    Logprob.exp = lambda self: math.exp(self.logprob)
+        Logprob.__float__ = lambda self: float(self.logprob)
+        Logprob.exp = lambda self: math.exp(self.logprob)
+    except ImportError:
+        stand_in: Any = ModuleType("vllm")
+        stand_in.LLM, stand_in.SamplingParams = object, SimpleNamespace
+        sys.modules["vllm"] = stand_in
     for missing in ("spacy", "jsonlines", "openai"):
         try:
             importlib.import_module(missing)

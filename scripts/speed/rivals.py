@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -168,12 +168,13 @@ class _State:
 
 @dataclass(slots=True)
 class OfficialLoop:
-    """The published loop on vLLM's own `LLM.generate`."""
+    """The published loop on vLLM's own `LLM.generate`, or on what takes its place (`speed.generate`)."""
 
     llm: Any  # loaded without prefix caching, and with `max_logprobs` high enough
     prompting: Prompting  # the same layouts that ours uses
     form: Form  # short or long
     logprobs: int  # log-probabilities for every token; `form.rival_logprobs` is faithful, 20 is kind
+    sampling: Callable[..., Any] | None = None  # makes the settings of a call; None for vLLM's `SamplingParams`
     _prompt_tokens: int = 0
     _generated: int = 0
     _requests: int = 0
@@ -212,14 +213,12 @@ class OfficialLoop:
 
     def _step(self, prefix: Sequence[int], passages: Sequence[Passage]) -> list[_Candidate]:
         """All passages of one node in one blocking call."""
-        from vllm import SamplingParams
-
         policy, retrieval = self.form.policy, self.prompting.vocabulary.retrieve[0]
         prompts = []
         for passage in passages[: policy.passages]:
             evidence = self.prompting.evidence(passage, policy.passage_tokens)
             prompts.append({"prompt_token_ids": [*prefix, retrieval, *evidence.ids]})
-        params = SamplingParams(
+        params = (self.sampling or _sampling_params())(
             temperature=0.0, max_tokens=policy.segment_tokens, logprobs=self.logprobs, skip_special_tokens=False
         )
         outputs = self.llm.generate(prompts, params, use_tqdm=False)
@@ -250,6 +249,13 @@ class OfficialLoop:
         raw = [math.exp(value) if value > MISSING else 0.0 for value in watched(row, group)]
         total = math.fsum(raw)
         return math.fsum(p * v for p, v in zip(raw, labels.values, strict=True)) / total if total else 0.5
+
+
+def _sampling_params() -> Callable[..., Any]:
+    from vllm import SamplingParams
+
+    make: Callable[..., Any] = SamplingParams
+    return make
 
 
 def replay(llm: Any, requests: Sequence[Generate]) -> tuple[float, list[int]]:

@@ -8,6 +8,7 @@ Tokens are those of the rows; padding earns nothing. The loss is uniform over ta
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import statistics
 import tempfile
@@ -22,6 +23,7 @@ from typing import Any
 from selfrag.errors import UserError, require
 from selfrag.training.run import Prepare, fit, plan, rows_of
 from selfrag.training.settings import Scale, TrainingConfig, Weighting
+from speed.decoding import memory_gib
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Measured:
     tokens: tuple[int, ...]  # of each step, without padding
     seconds: tuple[float, ...]  # of each step
     warm: int  # first steps that are not timed
+    peak_gib: float  # most memory: of the GPU where there is one, allocated for this system, else of the process
 
     @property
     def speed(self) -> float:
@@ -74,7 +77,7 @@ def measure(system: str, contest: Contest) -> Measured:
         raise UserError(f"unknown system {system!r}; known: {', '.join(SYSTEMS)}")
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:
-            return pool.submit(_measure, system, contest).result()
+            return pool.submit(train, system, contest).result()
         except BrokenProcessPool as error:
             reason = "its process was killed, as when memory runs out; give a smaller batch"
             raise UserError(f"{system}: {reason}") from error
@@ -83,24 +86,31 @@ def measure(system: str, contest: Contest) -> Measured:
 def table(results: Sequence[Measured]) -> str:
     """Markdown: speed, ratio to the first system, distance of the losses from its losses."""
     first = results[0]
-    lines = [
-        f"| system | tokens/s | x {first.system} | s/step (median) | first loss | last loss | mean distance |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = ("system", "tokens/s", f"x {first.system}", "s/step (median)", "first loss", "last loss", "mean distance")
+    lines = [f"| {' | '.join((*head, 'peak GiB'))} |", "|---" * (len(head) + 1) + "|"]
     for one in results:
         distance = statistics.fmean(abs(a - b) for a, b in zip(one.losses, first.losses, strict=True))
         lines.append(
             f"| {one.system} | {one.speed:.0f} | {one.speed / first.speed:.2f} |"
             f" {statistics.median(one.seconds[one.warm :]):.2f} | {one.losses[0]:.4f} | {one.losses[-1]:.4f} |"
-            f" {distance:.4f} |"
+            f" {distance:.4f} | {one.peak_gib:.2f} |"
         )
     return "\n".join(lines)
 
 
-def _measure(system: str, contest: Contest) -> Measured:
+def train(system: str, contest: Contest) -> Measured:
+    """Run one system in this process."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    if gpu:
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as scratch:
         losses, tokens, seconds = SYSTEMS[system](contest, rows_of(contest.rows, contest.settings), Path(scratch))
-    return Measured(system, tuple(losses), tuple(tokens), tuple(seconds), contest.warm)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if gpu else memory_gib(peak=True)
+    return Measured(system, tuple(losses), tuple(tokens), tuple(seconds), contest.warm, peak)
 
 
 Curves = tuple[list[float], list[int], list[float]]
@@ -224,7 +234,7 @@ def _timed(kind: Any, trainee: Any, contest: Contest, batches: list[list[Any]], 
     from transformers import TrainerCallback
     from transformers.trainer_callback import PrinterCallback
 
-    from selfrag.training.run import optimizer_for, rate
+    from selfrag.training.run import optimizer_for, rate, synchronize
 
     config = contest.settings
     optimizer = optimizer_for(trainee, config)
@@ -241,6 +251,7 @@ def _timed(kind: Any, trainee: Any, contest: Contest, batches: list[list[Any]], 
             starts.append(time.monotonic())
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
+            synchronize()
             ends.append(time.monotonic())
 
         def on_log(self, *_: Any, logs: dict[str, float], **__: Any) -> None:

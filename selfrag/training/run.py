@@ -317,6 +317,12 @@ def not_finite(step: int, learning_rate: float) -> UserError:
     )
 
 
+def synchronize() -> None:
+    """Wait for the accelerator, if there is one: it computes in the background, and a clock would not see it."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+
+
 def layout_for(tokenizer: Any, config: TrainingConfig) -> TargetLayout:
     """The target layout of a run, for an expanded tokenizer."""
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
@@ -371,6 +377,7 @@ def _run(
             tally, norm = take_step(trainee, loads, pool, optimizer, config, factor)
             if not math.isfinite(norm):
                 raise not_finite(number + 1, config.learning_rate)
+            synchronize()
             seconds = time.monotonic() - started
             tokens = sum(load.ids.shape[1] for load in loads)
             step = number + 1

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from selfrag.training.run import (
     optimizer_for,
     rate,
     settled,
+    synchronize,
 )
 from selfrag.training.settings import Precision, Scale, TrainingConfig, Weighting
 
@@ -132,9 +134,10 @@ def fit_scaled(
     config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
     if sharded and config.held_out:
         raise UserError("held_out is for sharding = 'none': shards cannot be looked at between steps")
-    begun = begin(
-        prepare, base_dir, replace(config, workers=1), why, lambda: load_scaled(base_dir, config, scale), start
-    )
+    # The Trainer would move the model's own parameters, not what the fused layers keep beside them.
+    device = f"{accelerator.type}:{os.environ.get('LOCAL_RANK', '0')}" if accelerator and not sharded else "cpu"
+    load = partial(load_scaled, base_dir, config, scale, device=device)
+    begun = begin(prepare, base_dir, replace(config, workers=1), why, load, start)
     trainee = begun.trainee
     tied = trainee.causal.config.tie_word_embeddings
     if scale.sharding == "fsdp" and config.method == "lora" and tied and trainee.expansion.token_ids:
@@ -357,7 +360,7 @@ class Record(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, trainer: SelfRAGTrainer, journal: Journal | None, validation: Validation) -> None:
         self.trainer, self.journal, self.validation = trainer, journal, validation
-        self._started, self._saved = 0.0, time.monotonic()
+        self._started, self._ended, self._saved = 0.0, 0.0, time.monotonic()
         self._progress: Progress | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -373,6 +376,8 @@ class Record(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """One line of the log, summed over the processes, and a checkpoint after a look or some minutes."""
+        synchronize()
+        self._ended = time.monotonic()
         tally = _summed(self.trainer.tally, args.world_size)
         old = time.monotonic() - self._saved >= 60 * self.trainer.config.checkpoint_minutes
         looked = self.validation.due(state.global_step, state.max_steps)
@@ -392,7 +397,7 @@ class Record(TrainerCallback):  # type: ignore[misc]
             return self.validation.look(trainer.trainee, args.process_index, args.world_size)
 
     def _log(self, journal: Journal, state: Any, tally: Tally, seen: Tally | None) -> None:
-        seconds = time.monotonic() - self._started
+        seconds = self._ended - self._started
         tokens = self.trainer.loads.tokens_of(state.global_step - 1)
         config = self.trainer.config
         factor = rate(

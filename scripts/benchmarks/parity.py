@@ -1,0 +1,107 @@
+"""Parity of the transformers engine: does a GPU give the answers and the label probabilities of the CPU?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import torch
+
+from bench_parity import POLICY, moved, plain
+from benchmarks.job import Job
+from benchmarks.models import demo_checkpoint
+from selfrag.decoding.answer import Answer
+from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+from selfrag.evaluation.intervals import bracketed, mean
+from selfrag.prompting import Prompting
+from selfrag.reflection.weights import Weights
+from speed.timing import answer_all, prompting_of
+from speed.workload import Item
+
+OTHER_WEIGHTS = (
+    Weights(isrel=1.0, issup=3.0, isuse=0.0),
+    Weights(isrel=0.0, issup=1.0, isuse=1.0),
+    Weights(isrel=2.0, issup=0.5, isuse=2.0),
+)
+"""Settings that the recorded answers are rescored with."""
+
+QUESTIONS = 32
+TINY_QUESTIONS = 2
+
+SLICE = 8
+"""Questions between two looks at the clock, for the CPU, which is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where and in which number format the model runs."""
+
+    device: str
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype} on {self.device}"
+
+
+def compare_devices(job: Job) -> None:
+    """Compare float32 on the device with float32 on the CPU, and bfloat16 with float32 on the device."""
+    torch.set_float32_matmul_precision("highest")  # no TF32
+    torch.backends.cudnn.allow_tf32 = False
+    path = str(demo_checkpoint(job))
+    prompting = prompting_of(path)
+    items = job.items()[: TINY_QUESTIONS if job.settings.tiny else QUESTIONS]
+    exact, rounded, reference = Place(job.device, "float32"), Place(job.device, "bfloat16"), Place("cpu", "float32")
+    first = answers_at(job, exact, path, prompting, items)
+    second = answers_at(job, rounded, path, prompting, items)
+    compare(job, rounded, second, exact, first)
+    third = answers_at(job, reference, path, prompting, items)
+    compare(job, exact, first[: len(third)], reference, third)
+    compare(job, rounded, second[: len(third)], reference, third)
+
+
+def answers_at(job: Job, place: Place, path: str, prompting: Prompting, items: Sequence[Item]) -> list[Answer]:
+    """Return the answers to the questions, or to the first of them if the time of the step runs out."""
+    config = TransformersConfig(path, dtype=place.dtype, device=place.device, max_model_len=2048)  # type: ignore[arg-type]
+    engine = TransformersEngine.load(config)
+    answers: list[Answer] = []
+    seconds = 0.0
+    for start in range(0, len(items), SLICE):
+        if answers and not job.has_time(1.5 * seconds):
+            break
+        run = answer_all(items[start : start + SLICE], prompting, POLICY, engine)
+        answers += run.answers
+        seconds = run.seconds
+    engine.close()
+    return answers
+
+
+def compare(job: Job, place: Place, answers: Sequence[Answer], reference: Place, expected: Sequence[Answer]) -> None:
+    """Write a line of the table: equal answers, equal rescored answers, differences of label probabilities."""
+    same = [_written(answer) == _written(other) for answer, other in zip(answers, expected, strict=True)]
+    differences = moved([plain(answer) for answer in answers], [plain(other) for other in expected])
+    every = [value for values in differences.values() for value in values]
+    rescored = {}
+    for number, weights in enumerate(OTHER_WEIGHTS, 1):
+        equal = [
+            _written(answer.rescore(weights)) == _written(other.rescore(weights))
+            for answer, other in zip(answers, expected, strict=True)
+        ]
+        rescored[f"equal when rescored with weights {number}, %"] = bracketed(mean(equal))
+    job.result(
+        **{
+            "run": str(place),
+            "reference": str(reference),
+            "questions": len(answers),
+            "equal answers with citations, %": bracketed(mean(same)),
+            **rescored,
+            "judgments": len(every),
+            "difference of a label's probability, largest": max(every, default=None),
+            "mean over the judgments": fmean(every) if every else None,
+        }
+    )
+
+
+def _written(answer: Answer) -> tuple[str, tuple[tuple[str, str, str], ...]]:
+    """Return the text of an answer and the passages that it cites, in order."""
+    return answer.cited_text(), tuple(passage.key for passage in answer.citations)

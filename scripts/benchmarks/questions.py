@@ -1,0 +1,275 @@
+"""Questions a second: ours with 1, 8 and 64 live questions, the published loop, and the published functions.
+
+All run the same module in the same process. Ours asks for the log-probabilities of the reflection tokens; the loops
+ask for the 20 or the 5,000 most probable ones of every token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+from benchmarks.job import Job
+from benchmarks.models import checkpoint_7b, demo_checkpoint
+from benchmarks.random_models import LLAMA_7B, TINY_7B, make_model, make_tokenizer, prompting_for
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended
+from selfrag.decoding.sessions import Serving
+from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+from selfrag.engines.transformers_model import LoadedModel, load
+from selfrag.engines.vllm import VLLMConfig
+from selfrag.loading import load_tokenizer
+from selfrag.prompting import Prompting
+from speed.decoding import ABLATED, KIND
+from speed.generate import TransformersLLM
+from speed.official import Published
+from speed.rivals import Dictionaries, OfficialLoop
+from speed.timing import Run, answer_all, prompting_of, serve
+from speed.workload import LONG, SHORT, Form, Item
+
+FORMS = (SHORT, LONG)
+
+WARM_QUESTIONS = 2
+"""Questions before the clock: the first calls of a device are slow."""
+
+FIXED_TOKENS = 32
+"""New tokens of every candidate where weights are random."""
+
+TINY_TOKENS = 6
+"""Most new tokens of a candidate in a tiny run."""
+
+RIVAL_SECONDS = 5.0
+"""Time that must be left before another way begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionCounts:
+    """How many questions of one form are asked."""
+
+    live: tuple[tuple[int, int], ...]  # live questions, and questions that are asked with so many
+    rival: int  # questions of each loop
+
+
+COUNTS = {
+    "demo": {
+        "short": QuestionCounts(((1, 4), (8, 16), (64, 64)), 3),
+        "long": QuestionCounts(((1, 3), (8, 16), (64, 64)), 2),
+    },
+    "7b": {
+        "short": QuestionCounts(((1, 3), (8, 16), (64, 64)), 3),
+        "long": QuestionCounts(((1, 2), (8, 8), (64, 64)), 1),
+    },
+}
+TINY_COUNTS = QuestionCounts(((1, 1), (8, 2), (64, 2)), 1)
+
+
+@dataclass(slots=True)
+class FixedLength:
+    """Runs every candidate to its full budget, and puts a Retrieve token in the place of its last id.
+
+    Random weights end nowhere. With this, every path has all its segments, each of equal length.
+    """
+
+    engine: Serving
+    ending: int
+
+    def submit(self, request: Generate) -> int:
+        """Queue a request without its stop ids."""
+        return self.engine.submit(replace(request, stop_ids=()))
+
+    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+        """Work, and end what is done."""
+        results: list[tuple[int, Generated | Failed]] = []
+        for ticket, result in self.engine.step():
+            if isinstance(result, Generated) and has_ended(result):
+                token_ids = (*result.token_ids[:-1], self.ending)
+                results.append((ticket, replace(result, token_ids=token_ids, finish=Finish.STOP)))
+            else:
+                results.append((ticket, result))
+        return results
+
+    def abort(self, tickets: Iterable[int]) -> None:
+        """Forget requests."""
+        self.engine.abort(tickets)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """One model, and the ways to answer with it."""
+
+    name: str  # of the model
+    prompting: Prompting
+    fresh: Callable[[], Serving]  # an engine that knows no earlier prompt
+    loop: Callable[[Form, int], OfficialLoop] | None = None  # the published loop with so many log-probabilities
+    published: Callable[[Form], Published] | None = None  # the published functions, where there is a clone
+    dictionaries: Callable[[int], Serving] | None = None  # ours, reading so many log-probabilities from dictionaries
+
+
+def run_contest(job: Job, contest: Contest, counts: dict[str, QuestionCounts], forms: Sequence[Form]) -> None:
+    """Time every way in every form, ours first. Before each time the engine has forgotten all prompts."""
+    items = job.items()
+    warm, asked = items[:WARM_QUESTIONS], items[WARM_QUESTIONS:]
+    for form in forms:
+        count = counts[form.name]
+        answer_all(warm, contest.prompting, form.policy, contest.fresh())
+        fastest = 0.0
+        for live, questions in count.live:
+            run = answer_all(asked[:questions], contest.prompting, form.policy, contest.fresh(), max_live=live)
+            fastest = max(fastest, run.speed)
+            _result(job, contest, form, "ours", live, run)
+        for name, way in _rivals(contest, form).items():
+            if form is forms[0]:
+                way(warm[:1])
+            if job.has_time(RIVAL_SECONDS):
+                run = way(asked[: count.rival])
+                _result(job, contest, form, name, 1, run, fastest / run.speed)
+
+
+def _rivals(contest: Contest, form: Form) -> dict[str, Callable[[Sequence[Item]], Run]]:
+    """Return the other ways by name."""
+    ways: dict[str, Callable[[Sequence[Item]], Run]] = {}
+    for logprobs in (KIND, ABLATED):
+        if contest.loop is not None:
+            ways[f"published loop, {logprobs:,} log-probabilities"] = contest.loop(form, logprobs).answer_all
+        if contest.dictionaries is not None:
+            engine = contest.dictionaries(logprobs)
+            name = f"ours, reading {logprobs:,} log-probabilities from dictionaries"
+            ways[name] = partial(answer_all, prompting=contest.prompting, policy=form.policy, engine=engine)
+    if contest.published is not None:
+        ways["published functions"] = contest.published(form).answer_all
+    return ways
+
+
+def _result(job: Job, contest: Contest, form: Form, way: str, live: int, run: Run, slower: float | None = None) -> None:
+    """Write a line of the table; `slower` is the highest speed of ours over that of this way."""
+    questions = len(run.texts)
+    job.result(
+        **{
+            "model": contest.name,
+            "form": form.name,
+            "way": way,
+            "live": live,
+            "questions": questions,
+            "seconds": round(run.seconds, 3),
+            "questions/s": run.speed,
+            "new tokens/s": run.work.generated_tokens / run.seconds,
+            "requests/question": run.work.requests / questions,
+            "new tokens/question": run.work.generated_tokens / questions,
+            "prompt tokens/question": run.work.prompt_tokens / questions,
+            "of these cached": run.work.cached_tokens / questions,
+            "ours, fastest, is times as fast": slower,
+        }
+    )
+
+
+def engine_config(job: Job, model: str, max_batch: int) -> TransformersConfig:
+    """Return how a model is run for speed: batches and kept prompts as the memory of a large card allows."""
+    cache = 4096 if job.on_gpu else 512
+    return TransformersConfig(
+        model, dtype=job.dtype, device=job.device, max_batch=max_batch, prefix_cache_mib=cache, max_prefill_tokens=16384
+    )
+
+
+def time_demo(job: Job) -> None:
+    """Time the demo model, whose answers end where it ends them."""
+    path = demo_checkpoint(job)
+    config = engine_config(job, str(path), 320)
+    loaded = load(config)
+    prompting, tokenizer = prompting_of(str(path)), load_tokenizer(path)
+    llm = TransformersLLM(loaded.module, tokenizer, tuple(sorted(loaded.eos_ids)))
+    published = None
+    if job.settings.official is not None:
+        published = partial(Published, Path(job.settings.official), str(path), llm)
+    contest = Contest(
+        "demo",
+        prompting,
+        fresh=lambda: TransformersEngine(loaded, config),
+        loop=partial(_transformers_loop, llm, prompting),
+        published=published,
+    )
+    run_contest(job, contest, _counts(job, "demo"), _forms(job, None))
+
+
+def time_7b(job: Job) -> None:
+    """Time a model of the shape of Llama-2 7B with random weights; every candidate has the same length."""
+    shape = TINY_7B if job.settings.tiny else LLAMA_7B
+    tokenizer = make_tokenizer(job.items())
+    prompting = prompting_for(tokenizer)
+    module = make_model(shape, tokenizer, job.device, getattr(torch, job.dtype))
+    eos_id, ending = prompting.vocabulary.eos_id, prompting.vocabulary.ids["[Retrieval]"]
+    loaded = LoadedModel(module, module.device, shape.context, shape.vocabulary, frozenset((eos_id,)))
+    config = engine_config(job, shape.name, 128)
+    llm = TransformersLLM(module, tokenizer, (eos_id,), ending)
+    contest = Contest(
+        shape.name,
+        prompting,
+        fresh=lambda: FixedLength(TransformersEngine(loaded, config), ending),
+        loop=partial(_transformers_loop, llm, prompting),
+    )
+    run_contest(job, contest, _counts(job, "7b"), _forms(job, FIXED_TOKENS))
+
+
+def time_vllm_demo(job: Job) -> None:
+    """Time the demo model on vLLM, in this process."""
+    path = demo_checkpoint(job)
+    served = serve(VLLMConfig(str(path), engine_args={"max_logprobs": ABLATED}))
+    prompting = prompting_of(str(path))
+    rows = served.engine.limits.vocab_size
+
+    def fresh() -> Serving:
+        served.forget()
+        return served.engine
+
+    contest = Contest(
+        "demo",
+        prompting,
+        fresh=fresh,
+        loop=lambda form, logprobs: OfficialLoop(served.llm, prompting, form, min(logprobs, rows)),
+        dictionaries=lambda logprobs: Dictionaries(served.llm.llm_engine, min(logprobs, rows)),
+    )
+    run_contest(job, contest, _counts(job, "demo"), _forms(job, None))
+    served.engine.close()
+
+
+def time_vllm_7b(job: Job) -> None:
+    """Time ours on vLLM with a model of the shape of Llama-2 7B and random weights."""
+    path = checkpoint_7b(job)
+    served = serve(VLLMConfig(str(path), engine_args={"max_logprobs": ABLATED}))
+    prompting = prompting_of(str(path))
+    rows, ending = served.engine.limits.vocab_size, prompting.vocabulary.ids["[Retrieval]"]
+
+    def fresh() -> Serving:
+        served.forget()
+        return FixedLength(served.engine, ending)
+
+    contest = Contest(
+        path.name,
+        prompting,
+        fresh=fresh,
+        dictionaries=lambda logprobs: FixedLength(Dictionaries(served.llm.llm_engine, min(logprobs, rows)), ending),
+    )
+    run_contest(job, contest, _counts(job, "7b"), _forms(job, FIXED_TOKENS))
+    served.engine.close()
+
+
+def _forms(job: Job, tokens: int | None) -> list[Form]:
+    """Return the short and the long form with so many tokens a candidate; None for as many as the forms have."""
+    if job.settings.tiny:
+        tokens = TINY_TOKENS
+    if tokens is None:
+        return list(FORMS)
+    return [replace(form, policy=replace(form.policy, segment_tokens=tokens)) for form in FORMS]
+
+
+def _transformers_loop(llm: TransformersLLM, prompting: Prompting, form: Form, logprobs: int) -> OfficialLoop:
+    return OfficialLoop(llm, prompting, form, logprobs, sampling=SimpleNamespace)
+
+
+def _counts(job: Job, model: str) -> dict[str, QuestionCounts]:
+    if job.settings.tiny:
+        return {form.name: TINY_COUNTS for form in FORMS}
+    return COUNTS[model]

@@ -1,0 +1,233 @@
+"""The GPU benchmark: files in parts, steps that survive each other, rivals that do the same work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from benchmarks import gpu
+from benchmarks.parts import LIST, fill_cache, join_parts, split_file
+from benchmarks.questions import FixedLength
+from benchmarks.report import StepResult, as_markdown
+from retrieval.passage import Passage
+from selfrag.decoding.requests import Finish, Generate
+from selfrag.engines.base import serve
+from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+from selfrag.errors import UserError
+from selfrag.jsonl import write_jsonl
+from selfrag.loading import load_tokenizer
+from selfrag.training import scale
+from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
+from selfrag.training.settings import Scale, TrainingConfig
+from speed.generate import TransformersLLM
+
+PROGRAM = Path(gpu.__file__)
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    """Questions with five passages each."""
+    words = ["rivers", "carry", "sand", "to", "the", "sea", "and", "leave", "it", "where", "water", "slows"]
+    rows = []
+    for number in range(10):
+        text = " ".join(words[number % 5 :] + words[: number % 7])
+        passages = [{"id": f"p{number}-{k}", "title": f"T{k}", "text": f"{text} {k}. More of it."} for k in range(5)]
+        rows.append({"instruction": f"What is known about {words[number]}?", "passages": passages})
+    write_jsonl(tmp_path / "items.jsonl", rows)
+    return tmp_path / "items.jsonl"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(PROGRAM), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_parts_are_the_file_again_and_damage_is_named(tmp_path):
+    source, parts = tmp_path / "m.gguf", tmp_path / "parts"
+    source.write_bytes(bytes(range(250)) * 10)
+    split = split_file(source, parts, 1000)
+    assert [part.size for part in split.parts] == [1000, 1000, 500]
+    join_parts(parts, tmp_path / "joined")
+    assert (tmp_path / "joined").read_bytes() == source.read_bytes()
+    with pytest.raises(UserError, match="exists already"):
+        join_parts(parts, tmp_path / "joined")
+    with pytest.raises(UserError, match="exists already"):
+        split_file(source, parts, 1000)
+    (tmp_path / "empty").touch()
+    for bad in ("empty", "nowhere"):
+        with pytest.raises(UserError, match=bad):
+            split_file(tmp_path / bad, tmp_path / "none", 1000)
+
+    record = json.loads((parts / LIST).read_text())
+    second = parts / "m.gguf.002"
+    content = second.read_bytes()
+    for damage, said in (
+        (lambda: second.write_bytes(content[::-1]), "002 is damaged"),
+        (lambda: second.write_bytes(content[:-1]), "999 bytes, not 1000"),
+        (second.unlink, r"lacks m\.gguf\.002, one of 3 parts"),
+    ):
+        damage()
+        with pytest.raises(UserError, match=said):
+            join_parts(parts, tmp_path / "again")
+    second.write_bytes(content)
+    for changed in (
+        [],
+        {**record, "size": 1},
+        {**record, "parts": []},
+        {**record, "name": "../m.gguf"},
+        {**record, "sha256": "0"},
+        {**record, "parts": [{"name": "/etc/passwd", "size": 2500, "sha256": split.sha256}]},
+        {**record, "parts": 5},
+        {**record, "size": True},
+    ):
+        (parts / LIST).write_text(json.dumps(changed))
+        with pytest.raises(UserError, match="no list of parts"):
+            join_parts(parts, tmp_path / "again")
+    (parts / LIST).write_text(json.dumps({**record, "sha256": "0" * 64}))
+    with pytest.raises(UserError, match="are not m"):
+        join_parts(parts, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_the_cache_takes_only_the_pinned_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "other.gguf").write_bytes(b"GGUF other")
+    split_file(tmp_path / "other.gguf", tmp_path / "parts", 4)
+    with pytest.raises(UserError, match="split the right file"):
+        fill_cache(tmp_path / "parts")
+    assert not list((tmp_path / "cache").rglob("*.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("names", "limits", "said"),
+    [
+        ("parity,weight", [], "unknown 'weight'; known: environment, weights"),
+        ("", ["parity"], "write STEP=SECONDS"),
+        ("", ["parity=soon"], "write STEP=SECONDS"),
+        ("", ["parity=-1"], "write STEP=SECONDS"),
+        ("", ["parity=nan"], "write STEP=SECONDS"),
+        ("", ["nothing=1"], "'nothing=1': write STEP=SECONDS"),
+    ],
+)
+def test_wrong_steps_and_limits_are_refused(names, limits, said):
+    with pytest.raises(UserError, match=said):
+        gpu.chosen_steps(names, limits)
+
+
+def test_a_report_has_a_table_a_step_and_survives_any_text():
+    result = StepResult("a", "A | b", ("note",), "failed", "x | y\n<b>", 5.0, 2.0, [{"n": 1.23456, "s": "|"}, {"t": 2}])
+    text = as_markdown([result, StepResult("b", "B", ())])
+    assert "| a | failed | 2 | 5 | x \\| y &lt;b> |" in text
+    assert "| n | s | t |\n| --- | --- | --- |\n| 1.235 | \\| |  |\n|  |  | 2 |" in text
+    assert "## B" not in text
+
+
+@pytest.mark.engine
+def test_each_step_survives_the_others(items, tmp_path):
+    """One has no time at all, one is stopped, one fails; what comes after them runs."""
+    empty = tmp_path / "rows"
+    empty.mkdir()
+    steps = "environment,weights,parity,retraining,vllm-demo"
+    given = ["--steps", steps, "--limit", "weights=0", "--limit", "parity=1.5", "--limit", "vllm-demo=0.1"]
+    done = run("run", "--tiny", "--items", items, "--out", tmp_path / "out", "--rows", empty, *given)
+    assert done.returncode == 1
+    ended = {one["name"]: one for one in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]}
+    assert {name: one["status"] for name, one in ended.items()} == {
+        "environment": "done",
+        "weights": "skipped",
+        "parity": "stopped",
+        "vllm-demo": "skipped",
+        "retraining": "failed",
+    }
+    assert "no rows.jsonl and no rows.jsonl.gz" in ended["retraining"]["reason"]
+    assert (tmp_path / "out" / "gpu.md").read_text() in done.stdout
+
+
+def test_a_bad_items_file_is_one_line(tmp_path):
+    write_jsonl(tmp_path / "few.jsonl", [{"instruction": "q", "passages": []}] * 3)
+    for name, said in (("few", "holds 3 questions; at least 8 are needed"), ("none", "none.jsonl")):
+        done = run("run", "--items", tmp_path / f"{name}.jsonl", "--out", tmp_path / "out")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert said in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_all_steps_run_on_a_cpu_with_tiny_models(items, tmp_path):
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    passage = Passage("p", "Sand is carried to the sea.", "Rivers")
+    target = (Token("[Retrieval]"), Evidence(passage), Token("[Relevant]"), Text("Sand."), Token("[Utility:5]"))
+    made = [Row(f"r{number}", "made/row", f"What {number}?", target) for number in range(300)]
+    write_rows(rows / "rows.jsonl", made[:-20])
+    write_rows(rows / "heldout.jsonl", made[-20:])
+    done = run("run", "--tiny", "--items", items, "--out", tmp_path / "out", "--rows", rows, "--seconds", 900)
+    ended = {one["name"]: one for one in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]}
+    statuses = {name: (one["status"], one["reason"]) for name, one in ended.items() if one["status"] != "done"}
+    assert set(statuses) <= {"vllm-demo", "vllm-7b"}, statuses
+    assert all(status == "skipped" for status, _ in statuses.values()), statuses
+    assert done.returncode == 0
+    long = [one for one in ended["questions-7b"]["results"] if one["form"] == "long"]
+    assert {one["requests/question"] for one in long} == {25.0}  # 5, and twice 5 for each of the two kept
+    assert {one["new tokens/question"] for one in long} == {150.0}
+    assert [one["step"] for one in ended["retraining"]["results"]] == [2, 4]
+
+
+@pytest.mark.engine
+def test_the_rival_on_transformers_writes_what_the_engine_writes(tiny_llama):
+    tokenizer = load_tokenizer(tiny_llama)
+    prompts = [tokenizer(text)["input_ids"] for text in ("Who?", "The capital of France is Paris, and")]
+    watch = (5, 300)
+    engine = TransformersEngine.load(TransformersConfig(str(tiny_llama), dtype="float32", device="cpu"))
+    module = engine._live_model.module
+    expected = serve(engine, [Generate(tuple(ids), 8, watch_ids=watch) for ids in prompts])
+    llm = TransformersLLM(module, tokenizer, (tokenizer.eos_token_id,))
+    params = SimpleNamespace(max_tokens=8, logprobs=10_000, skip_special_tokens=False)
+    outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], params)
+    for ids, output, result in zip(prompts, outputs, expected, strict=True):
+        (completion,) = output.outputs
+        assert output.prompt_token_ids == ids
+        assert completion.token_ids == list(result.token_ids)
+        assert completion.cumulative_logprob == pytest.approx(sum(result.token_logprobs), abs=1e-4)
+        row = [float(completion.logprobs[-1][token]) for token in watch]
+        assert row == pytest.approx(result.watched[-1].tolist(), abs=1e-4)
+        assert completion.logprobs[0][watch[0]].exp() == pytest.approx(torch.tensor(row[0]).exp().item(), abs=1)
+    llm.ending = 399
+    assert [output.outputs[0].token_ids[-1] for output in llm.generate(["Who?"], params)] == [399]
+
+
+def test_a_fixed_length_ends_nowhere_but_at_its_budget():
+    engine = FixedLength(ScriptedEngine(lambda request: Reply((7, 9, 8, 7, 6)), 2), ending=99)
+    ticket = engine.submit(Generate((1, 2), 3, stop_ids=(9,)))
+    [(done, result)] = engine.step()
+    assert (done, result.token_ids, result.finish) == (ticket, (7, 9, 99), Finish.STOP)
+
+
+def test_the_trainer_loads_the_model_where_it_computes(tmp_path, monkeypatch):
+    """The Trainer moves the model's own parameters only; weights that fused layers keep would stay on the CPU."""
+    places = []
+
+    def load(base, config, scaling, *, device):
+        places.append(device)
+        raise UserError("seen")
+
+    def start(prepare, base, config, why, load, start):
+        load()
+
+    monkeypatch.setattr(scale, "load_scaled", load)
+    monkeypatch.setattr(scale, "begin", start)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    config = TrainingConfig(precision="bf16")
+    for scaling in (Scale(), Scale(sharding="zero3")):
+        with pytest.raises(UserError, match="seen"):
+            scale.fit_scaled(None, tmp_path, tmp_path / "run", config, scaling)
+    assert places == ["cuda:1", "cpu"]
