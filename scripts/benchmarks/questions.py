@@ -125,6 +125,7 @@ def run_contest(job: Job, contest: Contest, counts: dict[str, QuestionCounts], f
             if form is forms[0]:
                 way(warm[:1])
             if job.has_time(RIVAL_SECONDS):
+                contest.fresh()
                 run = way(asked[: count.rival])
                 _result(job, contest, form, name, 1, run, fastest / run.speed)
 
@@ -138,7 +139,7 @@ def _rivals(contest: Contest, form: Form) -> dict[str, Callable[[Sequence[Item]]
         if contest.dictionaries is not None:
             engine = contest.dictionaries(logprobs)
             name = f"ours, reading {logprobs:,} log-probabilities from dictionaries"
-            ways[name] = partial(answer_all, prompting=contest.prompting, policy=form.policy, engine=engine)
+            ways[name] = partial(answer_all, prompting=contest.prompting, policy=form.policy, engine=engine, max_live=1)
     if contest.published is not None:
         ways["published functions"] = contest.published(form).answer_all
     return ways

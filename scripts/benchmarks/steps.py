@@ -16,7 +16,7 @@ _TRANSFORMERS = (
     "Ours is the transformers engine, with a new prefix cache for each line. The published loop answers one question"
     " at a time by `model.generate` of the same module, all passages of a node in one batch."
 )
-_VLLM = "Ours and the loop share one vLLM engine with prefix caching, emptied before each run of ours."
+_VLLM = "Ours and the loop share one vLLM engine with prefix caching, emptied before each line."
 _TRAINING = (
     "Ours packs rows and keeps float32 originals of what it trains; the plain Trainer pads rows and computes logits at"
     " every position. In full training the plain one keeps weights and AdamW's state in the number format of the"
