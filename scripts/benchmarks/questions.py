@@ -18,12 +18,12 @@ from benchmarks.job import Job
 from benchmarks.models import checkpoint_7b, demo_checkpoint
 from benchmarks.random_models import LLAMA_7B, TINY_7B, make_model, make_tokenizer, prompting_for
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended
-from selfrag.decoding.sessions import Serving
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.engines.transformers_model import LoadedModel, load
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
+from selfrag.runtime.sessions import Serving
 from speed.decoding import ABLATED, KIND
 from speed.generate import TransformersLLM
 from speed.official import Published
