@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         join,
     )
     from retrieval.sync import add_files, remove_files, sync_index
-    from retrieval.web import RemoteRetriever, WebRetriever
 
 DISTRIBUTION = "selfrag"
 """Who owns this import name: `import selfrag` refuses another package called `retrieval`."""
@@ -53,7 +52,6 @@ _MODULES = {
         *("Fusion", "RerankedRetriever"),
     ),
     "retrieval.sync": ("sync_index", "add_files", "remove_files"),
-    "retrieval.web": ("WebRetriever", "RemoteRetriever"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 """Where each name is defined. Its module is imported when the name is first used."""
@@ -73,14 +71,12 @@ __all__ = [
     "compact_index",
     "as_retriever",
     "join",
-    "WebRetriever",
     "DenseRetriever",
     "WordRetriever",
     "HybridRetriever",
     "FixedPassages",
     "Fusion",
     "RerankedRetriever",
-    "RemoteRetriever",
     "Corpus",
     "UserError",
 ]

@@ -34,11 +34,6 @@ _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
 """A NUL, or half of a character, in decoded text."""
 
 
-def is_milvus(name: str | Path) -> bool:
-    """Return whether a name of an index is meant to be an address of Milvus."""
-    return str(name).startswith(("milvus:", "milvus+https:"))
-
-
 def user_path(path: str | Path) -> Path:
     """The path with `~` replaced by the home folder; there need be nothing at it."""
     try:

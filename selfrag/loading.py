@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,20 @@ from retrieval import pretrained
 from retrieval.encoders import Encoder, EncoderCard, load_encoder, resolve_device
 from retrieval.index import load_manifest, open_index
 from retrieval.passage import Retriever
-from retrieval.reading import is_milvus, user_path
+from retrieval.reading import user_path
 from retrieval.search import IndexRetriever, as_retriever, join
 from selfrag.errors import UserError, require
-from selfrag.plugins import registered
+from selfrag.plugins import names, registered
+
+if TYPE_CHECKING:
+    from retrieval.remote import RemoteIndexes
 
 DEMO = "demo"
 """Name of the default model, index and encoder."""
+RETRIEVERS = "selfrag.retrievers"
+"""Entry points by the scheme of an address: each names a function of the address that gives a `Retriever`."""
+REMOTE_INDEXES = "selfrag.remote_indexes"
+"""Entry points by the scheme of an address: each names a `retrieval.remote.RemoteIndexes`."""
 WEIGHTS, CALIBRATOR = "combined.json", "certainty.json"
 """Files in the folder of an intrinsic: weights of tokens and words, and what calibrates the scores of a beam."""
 
@@ -160,7 +167,7 @@ def load_checkpoint(name_or_path: str | Path, *, trust_remote_code: bool = False
 def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> Retriever | None:
     """A callable as it is, an index directory opened, a search server by its address, or the demo index.
 
-    A name may also be that of a web search (`retrieval.web`), or several names with commas between them, whose passages
+    A name may also be the address of a search server, or several names with commas between them, whose passages
     are then taken in turn.
     """
     if retriever is None:
@@ -181,17 +188,15 @@ def retriever_parts(name: str) -> list[str]:
 
 
 def is_address(name: str) -> bool:
-    """Whether a retriever's name is no index here or in Milvus: a search server, or a web search."""
-    return name.startswith(("http://", "https://", "searxng:", "google:"))
+    """Whether a retriever's name is the address of a server, of which nothing but its answers is known."""
+    return name.partition(":")[0] in names(RETRIEVERS)
 
 
 def load_index_or_address(name: str) -> Retriever:
     """One retriever by its name."""
-    if not is_address(name):
-        return load_index(name)
-    from retrieval.web import RemoteRetriever, WebRetriever
-
-    return RemoteRetriever(name) if name.startswith("http") else WebRetriever(name)
+    scheme, colon, _ = name.partition(":")
+    make = registered(RETRIEVERS, scheme) if colon else None
+    return load_index(name) if make is None else make(name)
 
 
 def resolve_encoder(name_or_path: str) -> str:
@@ -200,21 +205,26 @@ def resolve_encoder(name_or_path: str) -> str:
     return name_or_path if make is None else str(make())
 
 
+def remote_indexes(name: str | Path) -> RemoteIndexes | None:
+    """Return what serves an address such as `milvus://HOST:PORT/NAME`; None for any other name of an index."""
+    scheme, colon, _ = str(name).partition(":")
+    return registered(REMOTE_INDEXES, scheme) if colon else None
+
+
 def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str | None = None) -> IndexRetriever:
     """An index with its encoder; where that has moved since, with the packaged one.
 
     Args:
-        name_or_path: folder of the index, a registered name such as `demo`, or the address of a collection of Milvus.
+        name_or_path: folder of the index, a registered name such as `demo`, or the address of a remote index.
         encoder: directory, hub name or registered name of its encoder; None looks where it was at build time.
         mode: `dense`, `words` or `hybrid`; None is hybrid where the index has words, else dense.
 
     Raises:
         UserError: the index cannot be used, or was built with another encoder.
     """
-    if is_milvus(name_or_path):
-        from retrieval.milvus import open_milvus  # an index in files needs no client of Milvus
-
-        return open_milvus(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
+    remote = remote_indexes(name_or_path)
+    if remote is not None:
+        return remote.open(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
     directory = index_directory(name_or_path)
     return open_index(directory, index_encoder(directory, encoder), mode=mode)
 
@@ -225,20 +235,12 @@ def index_encoder(index: str | Path, encoder: str | None) -> str | None:
     A directory or hub name; None where the index does not say it.
     """
     if encoder is None:
-        source = _encoder_card(index).source
+        remote = remote_indexes(index)
+        source = (load_manifest(index) if remote is None else remote.card(index)).encoder.source
         # A hub name may always be found; a directory may have moved.
         moved = Path(source).is_absolute() and not Path(source).is_dir()
         return resolve_encoder(DEMO) if source and moved else source or None
     return resolve_encoder(encoder)
-
-
-def _encoder_card(index: str | Path) -> EncoderCard:
-    """Return what an index in files or in Milvus says of its encoder."""
-    if not is_milvus(index):
-        return load_manifest(index).encoder
-    from retrieval.milvus import Collection
-
-    return Collection.open(index).card.encoder
 
 
 class LazyEncoder:

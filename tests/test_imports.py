@@ -16,8 +16,8 @@ LIMIT_SECONDS = 0.3
 
 EDGES = (
     *("selfrag.training.", "selfrag.engines.transformers", "critic.student.training"),
-    *("retrieval.web", "retrieval.fetching", "retrieval.parquet_worker", "selfrag.chat_template_worker"),
-    "selfrag.integrations.",
+    *("selfrag.extensions.web.search", "selfrag.extensions.web.fetching", "selfrag.extensions.frameworks."),
+    *("retrieval.parquet_worker", "selfrag.chat_template_worker"),
 )
 """Modules that are nothing without torch, httpx or a framework; the others reach them inside functions only."""
 

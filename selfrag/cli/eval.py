@@ -23,7 +23,7 @@ from selfrag.cli.options import (
     quiet,
     show_markdown,
 )
-from selfrag.cli.running import Commands
+from selfrag.cli.running import Commands, with_entry_points
 from selfrag.errors import UserError, require
 from selfrag.untrusted import printable
 
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from selfrag.evaluation.items import Item
     from selfrag.evaluation.judging import Judges
 
-app = Commands(name="eval", help="Measure a model on held-out data.", no_args_is_help=True)
+app = Commands(
+    name="eval",
+    help="Measure a model on held-out data.",
+    no_args_is_help=True,
+    cls=with_entry_points("selfrag.eval"),
+)
 WHERE = partial(typer.Option, rich_help_panel="Where it runs")
 DEFAULT = "selfrag"
 
@@ -204,31 +209,6 @@ def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str |
 
 
 @app.command()
-def export(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="run folders such as RUNS/selfrag-adaptive, or a folder of them", metavar="RUN..."),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the exported files")],
-    to: Annotated[
-        Literal["inspect", "lm-eval"],
-        typer.Option(help="inspect for inspect-ai logs, lm-eval for its results and samples"),
-    ] = "inspect",
-    only: Annotated[list[str] | None, typer.Option(help="export this file only; repeatable")] = None,
-    data: DataFolder = None,
-    seed: Annotated[int, typer.Option(help="seed of the standard errors")] = 0,
-) -> None:
-    """Write finished runs in the format of another evaluation tool."""
-    from selfrag.evaluation.comparison import read_run, run_folders
-    from selfrag.evaluation.exporting import read_source, write_inspect, write_lm_eval
-
-    for folder in run_folders(runs):
-        sources = [read_source(folder, name, data, seed=seed) for name in read_run(folder, only).files]
-        written = [write_lm_eval(sources, out)] if to == "lm-eval" else [write_inspect(one, out) for one in sources]
-        typer.echo(printable("\n".join(map(str, written))))
-
-
-@app.command()
 def judge(
     runs: Annotated[list[Path], typer.Argument(help="run folders of the same files, or a folder of them")],
     by: Annotated[
@@ -354,42 +334,6 @@ def _items_loader(data: Path | None, index: str | None) -> Callable[[Path, str],
         return {item.id: item for item in searched(list(items.values()), open_once(index), found)}
 
     return load
-
-
-@app.command()
-def annotate(
-    run: Annotated[Path, typer.Argument(help="folder of a run that kept traces (--traces)", metavar="RUN")],
-    sample: Annotated[int, typer.Option(min=1, help="answers of each file")] = 50,
-    only: Annotated[list[str] | None, typer.Option(help="judge this file only; repeatable")] = None,
-    seed: Annotated[int, typer.Option(help="seed of the sample and of the intervals")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="write the form here, one HTML file")] = None,
-    read: Annotated[list[Path] | None, typer.Option(help="file that the form saved; repeatable, one a person")] = None,
-) -> None:
-    """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper)."""
-    from selfrag.evaluation.annotation import FIGURES, form, read_forms
-    from selfrag.experiments.report_tables import Table, markdown, percent, share
-
-    if (out is None) == (not read):
-        raise UserError("give --out FORM.html to write the form, or --read FILE for each person who filled it in")
-    if out is not None:
-        from retrieval.atomic import write_text
-
-        write_text(out, form(run, sample, seed=seed, only=only or ()))
-        typer.echo(printable(f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"))
-        return
-    rows = [
-        (
-            *(one.file, FIGURES[one.name], str(one.share.n), percent(one.share)),
-            *(percent(one.agreement), share(one.kappa)),
-        )
-        for one in read_forms(run, read or [], seed=seed)
-    ]
-    head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
-    notes = (
-        f"{len(read or [])} people; intervals resample answers",
-        "Supported and plausible: of answers with a segment predicted relevant and at least partially supported",
-    )
-    show_markdown(markdown(Table("Human evaluation", head, tuple(rows), notes)))
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -19,23 +19,35 @@ from retrieval.corpus import Corpus
 from retrieval.documents.ocr import check_languages
 from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
-from retrieval.milvus import FORM, Collection, add_to_collection, push_index, remove_from_collection
 from retrieval.published import export_index
 from retrieval.readers import read_files
-from retrieval.reading import is_milvus
+from retrieval.remote import RemoteCard
 from retrieval.reports import ReadReport
 from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting
 from retrieval.sync import SyncReport, add_files, index_splitting, remove_files, sync_index
 from retrieval.words import ANALYZER
-from selfrag.cli.running import UNREADABLE, Commands
+from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.errors import UserError
-from selfrag.loading import DEMO, LazyEncoder, index_directory, index_encoder, load_index, resolve_encoder
+from selfrag.loading import (
+    DEMO,
+    LazyEncoder,
+    index_directory,
+    index_encoder,
+    load_index,
+    remote_indexes,
+    resolve_encoder,
+)
 from selfrag.render.text import NAME, cut
 from selfrag.untrusted import printable, whole
 
-app = Commands(name="index", help="Build and search an index of your own documents.", no_args_is_help=True)
+app = Commands(
+    name="index",
+    help="Build and search an index of your own documents.",
+    no_args_is_help=True,
+    cls=with_entry_points("selfrag.index"),
+)
 
 _DEFAULT = Splitting()
 _SHOWN = 300  # characters of a passage on the terminal
@@ -52,7 +64,10 @@ FilesArgument = Annotated[
     ),
 ]
 DirectoryArgument = Annotated[Path, typer.Argument(help="Directory of the index.")]
-IndexArgument = Annotated[Path, typer.Argument(help=f"Directory of the index, or {FORM}.")]
+IndexArgument = Annotated[
+    Path,
+    typer.Argument(help="Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME."),
+]
 _AS_BEFORE = "add and sync: as the index has it"
 WordsOption = Annotated[
     int | None,
@@ -275,13 +290,14 @@ def add(
     is 3 if a file was left out.
     """
     cutting = {"words": words, "overlap": overlap, "row_words": row_words, "sentences": sentences, "ocr": ocr}
-    if is_milvus(directory):
+    remote = remote_indexes(directory)
+    if remote is not None:
         cut_as = _splitting(_DEFAULT, **cutting)
         source = index_encoder(directory, encoder)
         loaded = None if source is None else load_encoder(source, device=device, precision=precision)
         read = ReadReport()
         rows = read_files(files, cut_as, report=read, skip_unreadable=skip_unreadable)
-        added = add_to_collection(directory, rows, encoder=loaded, batch_size=batch_size)
+        added = remote.add(directory, rows, encoder=loaded, batch_size=batch_size)
         if as_json:
             typer.echo(whole(json.dumps({"passages_added": added, "read": read.as_dict()}, ensure_ascii=False)))
         else:
@@ -324,8 +340,8 @@ def sync(
     An index that is not there is built. Passages that stay the same are not encoded again. Interrupted, the index is as
     before, and the same command continues.
     """
-    if is_milvus(directory):
-        raise UserError("a collection of Milvus cannot be synced; sync the folder of an index and push it")
+    if remote_indexes(directory) is not None:
+        raise UserError("a remote index cannot be synced; sync the folder of an index and push it")
     cutting = {"words": words, "overlap": overlap, "row_words": row_words, "sentences": sentences, "ocr": ocr}
     splitting = _splitting(index_splitting(directory), **cutting)
     opened = LazyEncoder(directory, encoder, device=device, precision=precision)
@@ -379,10 +395,11 @@ def remove(
         raise UserError("nothing to remove; give ids of passages, or --file PATH")
     if ids and file:
         raise UserError("give ids of passages or --file PATH, not both")
-    if is_milvus(directory):
+    remote = remote_indexes(directory)
+    if remote is not None:
         if file:
-            raise UserError("a collection of Milvus does not know files; give the ids of the passages")
-        removed = remove_from_collection(directory, ids or [])
+            raise UserError("a remote index does not know files; give the ids of the passages")
+        removed = remote.remove(directory, ids or [])
     else:
         removed = remove_files(directory, file) if file else remove_passages(directory, ids or [])
     typer.echo(f"{removed} passages removed from {directory}")
@@ -401,33 +418,18 @@ def compact(
 
 
 @app.command()
-def push(
-    directory: DirectoryArgument,
-    address: Annotated[str, typer.Argument(help=f"The collection: {FORM}.")],
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            help="Kind of search: auto (Milvus chooses), flat (exact), or ivf (IVF with RaBitQ codes).",
-            show_default="as it is; auto for a new collection, flat in a file",
-        ),
-    ] = None,
-) -> None:
-    """Copy an index into a collection of Milvus. Interrupted, it continues when the same command is run again."""
-    written, passages = push_index(index_directory(str(directory)), address, kind=kind)
-    typer.echo(f"{written} passages written; {address} holds {passages}")
-
-
-@app.command()
 def info(
     directory: IndexArgument,
     verify: Annotated[bool, typer.Option("--verify", help="Read all files and compare their checksums.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what an index holds, how it is searched, and the recall that was measured."""
-    if is_milvus(directory):
+    remote = remote_indexes(directory)
+    if remote is not None:
         if verify:
-            raise UserError("a collection of Milvus has no checksums; leave --verify out")
-        values, rows = _collection_info(Collection.open(directory))
+            raise UserError("a remote index has no checksums; leave --verify out")
+        card = remote.card(directory)
+        values, rows = card.values, _remote_info(card)
     else:
         path = index_directory(str(directory))
         manifest = verify_index(path) if verify else load_manifest(path)
@@ -470,17 +472,14 @@ def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
     return rows
 
 
-def _collection_info(collection: Collection) -> tuple[dict[str, Any], dict[str, str]]:
-    card, passages = collection.card, len(collection)
-    columns = ["id", "title", *collection.columns()]
-    rows = {
-        "passages": f"{passages}",
+def _remote_info(card: RemoteCard) -> dict[str, str]:
+    return {
+        "passages": f"{card.passages}",
         "encoder": _encoder_line(card.encoder),
-        "columns": ", ".join(columns),
+        "columns": ", ".join(card.columns),
         "words": _words_line(card.language, card.analyzer),
-        "search": f"Milvus, {card.kind}",
+        "search": card.search,
     }
-    return {"passages": passages, "columns": columns, **asdict(card)}, rows
 
 
 @app.command()

@@ -21,13 +21,14 @@ from types import FrameType
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 from typer.models import CommandFunctionType
 
 from retrieval.atomic import check_room
 from retrieval.checks import choice, web_address
 from retrieval.checks import whole as whole_number
 from selfrag.errors import UserError
-from selfrag.plugins import names
+from selfrag.plugins import names, registered
 from selfrag.untrusted import printable, whole
 
 USER_ERROR = 2
@@ -178,6 +179,28 @@ class Commands(typer.Typer):
             return function
 
         return decorate
+
+
+def with_entry_points(group: str) -> type[TyperGroup]:
+    """Return a class of groups of commands to which the entry points of `group` add theirs, imported when needed."""
+
+    class WithEntryPoints(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return [*super().list_commands(ctx), *names(group)]
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            own = super().get_command(ctx, cmd_name)
+            if own is not None or cmd_name not in names(group):
+                return own
+            target = registered(group, cmd_name)
+            if not isinstance(target, typer.Typer):
+                function, target = target, Commands(add_completion=False)
+                target.command(cmd_name)(function)
+            command = typer.main.get_command(target)
+            command.name = cmd_name
+            return command
+
+    return WithEntryPoints
 
 
 def _checked(name: str, value: Any) -> Any:

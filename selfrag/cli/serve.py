@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from retrieval.reading import is_milvus, read_whole
+from retrieval.reading import read_whole
 from selfrag.cli import options
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError, require
-from selfrag.loading import DEMO, LazyEncoder, is_address
+from selfrag.loading import DEMO, LazyEncoder, is_address, remote_indexes
 from selfrag.plugins import names
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _watch(index: str | None, files: list[Path] | None, skip_unreadable: bool, r
     from selfrag.serving.index_watch import IndexWatch
 
     require("watchfiles", extra="watch")
-    if index is None or index == DEMO or "," in index or is_address(index) or is_milvus(index):
+    if index is None or index == DEMO or "," in index or is_address(index) or remote_indexes(index):
         raise UserError(f"--watch {files[0]}: give the folder of one index to follow it: --index DIR")
     if ray is not None:
         raise UserError("--watch does not work with --ray; run `selfrag index sync --watch` beside it, and restart it")

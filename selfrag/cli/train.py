@@ -5,22 +5,18 @@ from __future__ import annotations
 import atexit
 import functools
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 
 from selfrag.cli.options import quiet
-from selfrag.cli.running import Commands
+from selfrag.cli.running import Commands, with_entry_points
 from selfrag.errors import UserError
 
 if TYPE_CHECKING:
     from selfrag.training.job import Job
     from selfrag.training.recipes import Recipe
-
-GROUP = "selfrag.train"
 
 What = Annotated[
     str, typer.Argument(help="rows with reflection tokens (JSONL, .gz allowed), or an intrinsic such as answerability")
@@ -89,31 +85,11 @@ OF_INTRINSICS = ("--data", "--activated", "--dialect", "--seen", "--most-rows", 
 OF_ROWS = ("--processes", "--row-lr", "--leave-long")
 
 
-class _WithEntryPoints(TyperGroup):
-    """Adds the commands of other packages, imported when they are asked for."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *sorted(_others())]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        own = super().get_command(ctx, cmd_name)
-        point = _others().get(cmd_name)
-        if own is not None or point is None:
-            return own
-        target = point.load()
-        if not isinstance(target, typer.Typer):
-            function, target = target, Commands(add_completion=False)
-            target.command(cmd_name)(function)
-        command = typer.main.get_command(target)
-        command.name = cmd_name
-        return command
-
-
 app = Commands(
     name="train",
     help="Train a generator, an adapter or a critic, and make training data.",
     no_args_is_help=True,
-    cls=_WithEntryPoints,
+    cls=with_entry_points("selfrag.train"),
 )
 
 
@@ -352,7 +328,3 @@ def _intrinsic_estimate(job: Any) -> str:
         *summary(found, job.config.epochs),
     ]
     return "\n".join(lines)
-
-
-def _others() -> dict[str, Any]:
-    return {point.name: point for point in entry_points(group=GROUP)}

@@ -9,17 +9,15 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from retrieval import as_retriever
 from retrieval.atomic import MANIFEST, locked_directory
 from retrieval.checks import component
-from retrieval.milvus import Collection
 from retrieval.passage import Passage, Retriever
 from retrieval.progress import Progress
-from retrieval.reading import is_milvus
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
@@ -31,7 +29,15 @@ from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 from selfrag.evaluation.systems import NoEngine, Prompted, System, endpoint_system, named_system, system_of_task
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, searched
-from selfrag.loading import index_directory, is_address, load_retriever, load_tokenizer, resolve_model, retriever_parts
+from selfrag.loading import (
+    index_directory,
+    is_address,
+    load_retriever,
+    load_tokenizer,
+    remote_indexes,
+    resolve_model,
+    retriever_parts,
+)
 from selfrag.plugins import plugin
 from selfrag.provenance import model_files, sha256
 from selfrag.runtime.driver import Answered, Broken, drive
@@ -513,7 +519,7 @@ def engine_kind(engine: str | None) -> str:
 
 
 def index_fingerprint(index: str) -> str:
-    """What tells one index from another: the checksum of its manifest; of a collection, its card and its size.
+    """What tells one index from another: the checksum of its manifest; of a remote one, all that it says of itself.
 
     Of an address it is the address, and of joined ones that of all.
     """
@@ -521,9 +527,9 @@ def index_fingerprint(index: str) -> str:
     if len(parts) > 1 or is_address(index):
         stated = json.dumps([one if is_address(one) else index_fingerprint(one) for one in parts])
         return hashlib.sha256(stated.encode()).hexdigest()
-    if is_milvus(index):
-        collection = Collection.open(index)
-        stated = json.dumps([asdict(collection.card), len(collection)], sort_keys=True)
+    remote = remote_indexes(index)
+    if remote is not None:
+        stated = json.dumps(remote.card(index).values, sort_keys=True)
         return hashlib.sha256(stated.encode()).hexdigest()
     folder = index_directory(index)
     manifest = folder / MANIFEST

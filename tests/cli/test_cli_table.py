@@ -349,7 +349,9 @@ def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
             yield from of(group.typer_instance, f"{path} {group.name}")
 
     yield from of(selfrag_app, "selfrag")
-    yield from ((f"selfrag train {point.name}", point.load()) for point in entry_points(group="selfrag.train"))
+    for group in ("train", "index", "eval"):
+        for point in entry_points(group=f"selfrag.{group}"):
+            yield f"selfrag {group} {point.name}", point.load()
     yield from of(critic_app, "critic")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-FOLDERS = (HERE / "augment", HERE / "student", HERE / "teacher", HERE.parent / "pages")
+FOLDERS = (HERE / "augment", HERE / "student", HERE / "teacher", HERE.parent / "render")
 sys.path[:0] = map(str, FOLDERS)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-OTHERS = ("decoding", "intrinsics", "critic/augment", "pages")
+OTHERS = ("decoding", "intrinsics", "critic/augment", "render")
 for folder in (HERE, *(HERE.parent / name for name in OTHERS)):
     sys.path.insert(0, str(folder))
 

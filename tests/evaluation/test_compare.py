@@ -18,13 +18,13 @@ from scripted_run import FILE, Slow, data_file, job, reply
 from retrieval.errors import UserError
 from selfrag.cli.main import main
 from selfrag.evaluation.comparison import Comparison, Row, Table, average, bootstrap, compare, read_run, read_runs
-from selfrag.evaluation.exporting import higher_is_better
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import METRICS
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import Terminal, csv_text, markdown
 from selfrag.evaluation.task import BIOGRAPHY
 from selfrag.evaluation.task_files import TaskFile, read_task
+from selfrag.extensions.export.formats import higher_is_better
 
 FEW = replace(FILE, items=FILE.items[:3])
 

@@ -22,7 +22,6 @@ from make_results import groups, keep, page
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.cli.main import main
-from selfrag.evaluation.annotation import asked, digest, form, read_forms, sampled
 from selfrag.evaluation.comparison import Comparison, Row, Table, compare, read_runs
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
@@ -40,6 +39,7 @@ from selfrag.evaluation.report import (
     write,
 )
 from selfrag.evaluation.tables import markdown
+from selfrag.extensions.annotation.forms import asked, digest, form, read_forms, sampled
 from selfrag.render.figures import encoded, save
 
 ROOT = Path(__file__).parents[2]

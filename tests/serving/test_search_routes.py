@@ -10,7 +10,7 @@ from random_model import random_search
 from served import Serve
 
 from retrieval.errors import UserError
-from retrieval.web import RemoteRetriever
+from selfrag.extensions.web.search import RemoteRetriever
 from selfrag.loading import load_retriever
 
 FIND = random_search(0)

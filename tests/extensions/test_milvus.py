@@ -10,10 +10,16 @@ import pytest
 
 from retrieval import Passage, UserError, index_passages, open_index, remove_passages
 from retrieval.corpus import Condition, Place, Row
-from retrieval.milvus import Collection, add_to_collection, open_milvus, push_index, remove_from_collection
-from retrieval.reading import is_milvus
 from retrieval.search import Fusion
 from selfrag.cli.main import main
+from selfrag.extensions.milvus.collections import (
+    Collection,
+    add_to_collection,
+    open_milvus,
+    push_index,
+    remove_from_collection,
+)
+from selfrag.loading import remote_indexes
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -207,7 +213,7 @@ def test_a_wrong_address_is_one_line_without_secrets(tmp_path, monkeypatch, capf
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     monkeypatch.chdir(tmp_path)
     Path("FILE.db").write_text("no database")
-    assert is_milvus(address)
+    assert remote_indexes(address) is not None
     with pytest.raises(UserError, match=re.escape(message)) as error:
         open_milvus(address)
     assert "secret" not in str(error.value)
@@ -233,7 +239,7 @@ def test_a_collection_of_somebody_else_is_left_alone(tmp_path, index):
 
 
 def test_an_addition_that_was_interrupted_goes_on(address, make_encoder, monkeypatch):
-    monkeypatch.setattr("retrieval.milvus.BLOCK_ROWS", 10)
+    monkeypatch.setattr("selfrag.extensions.milvus.collections.BLOCK_ROWS", 10)
     many = [Passage(f"new{n}", f"text {n}") for n in range(45)]
     with pytest.raises(KeyboardInterrupt):
         add_to_collection(address, many, encoder=make_encoder(fail_after=3))

@@ -119,7 +119,7 @@ def form(folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()) -
     answers = sampled(folder, count, seed=seed, only=only)
     names = {name for _, _, name in asked(answers)}
     about = {"format": FORMAT, "count": count, "seed": seed, "only": list(only), "sample": digest(answers)}
-    script = files(__package__).joinpath("annotation.js").read_text(encoding="utf-8")
+    script = files(__package__).joinpath("form.js").read_text(encoding="utf-8")
     checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{checksum}'; style-src 'unsafe-inline'; base-uri 'none'"
     return _template().render(
@@ -134,7 +134,7 @@ def _template() -> jinja2.Template:
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["visible"] = visible
-    return environment.from_string(files(__package__).joinpath("annotation.html.j2").read_text(encoding="utf-8"))
+    return environment.from_string(files(__package__).joinpath("form.html.j2").read_text(encoding="utf-8"))
 
 
 def digest(answers: Sequence[Sampled]) -> str:

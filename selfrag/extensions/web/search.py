@@ -25,11 +25,11 @@ from retrieval.content import ENCODINGS, Content
 from retrieval.documents import ReadingOptions
 from retrieval.documents.isolation import IsolatedReader
 from retrieval.errors import UserError
-from retrieval.fetching import BoundedTransport
 from retrieval.passage import Passage
 from retrieval.readers import read_document
 from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting
+from selfrag.extensions.web.fetching import BoundedTransport
 
 GOOGLE = "https://www.googleapis.com/customsearch/v1"
 KEY = "GOOGLE_API_KEY"

@@ -23,11 +23,11 @@ from critic.teacher.endpoint import EndpointConfig as TeacherConfig
 from critic.teacher.endpoint import EndpointTeacher
 from retrieval.content import Content
 from retrieval.errors import UserError
-from retrieval.fetching import BoundedTransport, is_public_address
-from retrieval.web import RemoteRetriever, WebRetriever
 from selfrag.engines.client import Client, ServerConfig, json_of
 from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.evaluation.metrics.entailment import executor_of
+from selfrag.extensions.web.fetching import BoundedTransport, is_public_address
+from selfrag.extensions.web.search import RemoteRetriever, WebRetriever
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.state import Message, State

@@ -13,7 +13,7 @@ pytest.importorskip("haystack", reason="haystack-ai is not installed")
 from haystack import Document, Pipeline
 
 from selfrag.api import SelfRAG
-from selfrag.integrations.haystack import SelfRAGAnswerer
+from selfrag.extensions.frameworks.haystack import SelfRAGAnswerer
 
 QUESTIONS = [f"question {number}" for number in range(8)]
 
@@ -55,7 +55,7 @@ def test_documents_are_evidence(loaded: list[Any]) -> None:
 def test_a_pipeline_is_written_and_read(loaded: list[Any]) -> None:
     pipeline = Pipeline()
     pipeline.add_component("answerer", SelfRAGAnswerer(model="m", settings={"beam": 1}))
-    again = Pipeline.loads(pipeline.dumps(), allowed_modules=["selfrag.integrations.haystack"])
+    again = Pipeline.loads(pipeline.dumps(), allowed_modules=["selfrag.extensions.frameworks.haystack"])
     assert again.get_component("answerer").settings == {"beam": 1}
     assert loaded == []
 

@@ -17,7 +17,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests, Retriev
 from langchain_tests.unit_tests import ChatModelUnitTests
 
 from selfrag.errors import UserError
-from selfrag.integrations.langchain import ChatSelfRAG, SelfRAGRetriever
+from selfrag.extensions.frameworks.langchain import ChatSelfRAG, SelfRAGRetriever
 
 QUESTIONS = [f"question {number}" for number in range(8)]
 

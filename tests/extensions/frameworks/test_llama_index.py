@@ -10,7 +10,7 @@ from written import passages
 
 pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
 
-from selfrag.integrations.llama_index import SelfRAGQueryEngine, SelfRAGRetriever
+from selfrag.extensions.frameworks.llama_index import SelfRAGQueryEngine, SelfRAGRetriever
 
 QUESTIONS = [f"question {number}" for number in range(8)]
 

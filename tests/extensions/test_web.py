@@ -10,7 +10,7 @@ from loopback import Answering, loopback
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.search import join
-from retrieval.web import WebRetriever
+from selfrag.extensions.web.search import WebRetriever
 from selfrag.loading import load_retriever
 
 HTML = (

@@ -3,5 +3,5 @@
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 sys.path[:0] = [str(TESTS / "serving"), str(TESTS / "decoding")]

@@ -1,0 +1,61 @@
+"""Indexes that stand on a server of their own, as a package registers them under the scheme of their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from retrieval.corpus import Row
+from retrieval.encoders import Encoder, EncoderCard
+from retrieval.passage import Passage
+from retrieval.search import IndexRetriever
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCard:
+    """What a remote index says of itself.
+
+    Attributes:
+        encoder: what its passages were encoded by.
+        passages: how many it holds.
+        columns: names of their columns.
+        language: of its search by words; empty without.
+        analyzer: version of that search.
+        search: how it is searched, in words.
+        values: all settings, ready for JSON; they tell one state of the index from another.
+    """
+
+    encoder: EncoderCard
+    passages: int
+    columns: Sequence[str]
+    language: str
+    analyzer: int
+    search: str
+    values: dict[str, Any]
+
+
+class RemoteIndexes(Protocol):
+    """The remote indexes of one kind of server, by their addresses. Each method raises a `UserError` in one line."""
+
+    def open(
+        self, address: str | Path, encoder: Encoder | str | Path | None, *, mode: str | None = None
+    ) -> IndexRetriever:
+        """Return a retriever; `encoder` is that of the index, or where to load it."""
+
+    def card(self, address: str | Path) -> RemoteCard:
+        """Return what the index says of itself."""
+
+    def add(
+        self,
+        address: str | Path,
+        passages: Iterable[Passage | Row],
+        *,
+        encoder: Encoder | str | Path | None,
+        batch_size: int,
+    ) -> int:
+        """Encode and add passages, those with the same id replaced; return how many were added."""
+
+    def remove(self, address: str | Path, ids: Sequence[str]) -> int:
+        """Remove passages by id; return how many."""

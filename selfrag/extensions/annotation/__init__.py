@@ -1,0 +1,1 @@
+"""Human evaluation of finished runs: `selfrag eval annotate`."""

@@ -1,0 +1,45 @@
+"""`selfrag eval annotate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from retrieval.atomic import write_text
+from selfrag.cli.options import show_markdown
+from selfrag.errors import UserError
+from selfrag.experiments.report_tables import Table, markdown, percent, share
+from selfrag.extensions.annotation.forms import FIGURES, form, read_forms
+from selfrag.untrusted import printable
+
+
+def annotate(
+    run: Annotated[Path, typer.Argument(help="folder of a run that kept traces (--traces)", metavar="RUN")],
+    sample: Annotated[int, typer.Option(min=1, help="answers of each file")] = 50,
+    only: Annotated[list[str] | None, typer.Option(help="judge this file only; repeatable")] = None,
+    seed: Annotated[int, typer.Option(help="seed of the sample and of the intervals")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="write the form here, one HTML file")] = None,
+    read: Annotated[list[Path] | None, typer.Option(help="file that the form saved; repeatable, one a person")] = None,
+) -> None:
+    """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper)."""
+    if (out is None) == (not read):
+        raise UserError("give --out FORM.html to write the form, or --read FILE for each person who filled it in")
+    if out is not None:
+        write_text(out, form(run, sample, seed=seed, only=only or ()))
+        typer.echo(printable(f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"))
+        return
+    rows = [
+        (
+            *(one.file, FIGURES[one.name], str(one.share.n), percent(one.share)),
+            *(percent(one.agreement), share(one.kappa)),
+        )
+        for one in read_forms(run, read or [], seed=seed)
+    ]
+    head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
+    notes = (
+        f"{len(read or [])} people; intervals resample answers",
+        "Supported and plausible: of answers with a segment predicted relevant and at least partially supported",
+    )
+    show_markdown(markdown(Table("Human evaluation", head, tuple(rows), notes)))

@@ -1,0 +1,1 @@
+"""Finished runs in the formats of inspect-ai and lm-eval: `selfrag eval export`."""

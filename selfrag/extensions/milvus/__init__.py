@@ -1,0 +1,1 @@
+"""Indexes in Milvus: `milvus:` addresses wherever an index is named, and `selfrag index push`."""

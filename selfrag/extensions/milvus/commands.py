@@ -1,0 +1,27 @@
+"""`selfrag index push`: copies an index into a collection of Milvus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selfrag.extensions.milvus.collections import FORM, push_index
+from selfrag.loading import index_directory
+
+
+def push(
+    directory: Annotated[Path, typer.Argument(help="Directory of the index.")],
+    address: Annotated[str, typer.Argument(help=f"The collection: {FORM}.")],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="Kind of search: auto (Milvus chooses), flat (exact), or ivf (IVF with RaBitQ codes).",
+            show_default="as it is; auto for a new collection, flat in a file",
+        ),
+    ] = None,
+) -> None:
+    """Copy an index into a collection of Milvus. Interrupted, it continues when the same command is run again."""
+    written, passages = push_index(index_directory(str(directory)), address, kind=kind)
+    typer.echo(f"{written} passages written; {address} holds {passages}")
