@@ -14,8 +14,8 @@ from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.requests import Finish
 from selfrag.decoding.segments import Branch
 from selfrag.errors import UserError, generation_error
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import GROUPS, Role
+from selfrag.reflection.judgment import SELF_RAG_LABELS, Judgment, labels_of
+from selfrag.reflection.labels import Role
 from selfrag.reflection.weights import Weights
 from selfrag.refusals import refuses
 
@@ -326,13 +326,10 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
     return values | {"weights": decoding.weights.as_dict()}
 
 
-_SELF_RAG_LABELS = {labels.role: labels for labels in GROUPS}
-
-
 def judgment_dict(judgment: Judgment) -> dict[str, Any]:
     """Plain values; a label set that is not Self-RAG's is written out, so that the trace can be read alone."""
     values = judgment.as_dict()
-    if judgment.labels == _SELF_RAG_LABELS.get(judgment.role):
+    if judgment.labels == SELF_RAG_LABELS.get(judgment.role):
         return values
     return values | {"labels": [[label.name, label.value, label.token, str(label.kind)] for label in judgment.labels]}
 
@@ -342,8 +339,6 @@ def _read_judgment(record: JudgmentRecord | None) -> Judgment | None:
 
 
 def _read_known_judgment(record: JudgmentRecord) -> Judgment:
-    from selfrag.decoding.trace_schema import labels_of
-
     labels, distribution = labels_of(record), record["distribution"]
     return Judgment(
         labels=labels,

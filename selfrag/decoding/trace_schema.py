@@ -7,7 +7,6 @@ can be rescored and drawn without further checks.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, NotRequired
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -16,24 +15,21 @@ from typing_extensions import TypedDict
 from selfrag.decoding.policy import Action, AnswerReason
 from selfrag.decoding.segments import Branch
 from selfrag.errors import UserError
-from selfrag.reflection.judgment import Source
-from selfrag.reflection.labels import CRITIQUES, GROUPS, RETRIEVE, Kind, Label, LabelSet, Role
+from selfrag.reflection.judgment import SUM_TOLERANCE, Source, labels_of
+from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Kind, Role
 
 MAX_NODES = 100_000
 """Candidates of a trace that is read."""
 MAX_DEPTH = 1_024
 """Segments of a path in a trace that is read."""
 _MAX_INTEGER = 1 << 31
-_SUM_TOLERANCE = 1e-3  # by which the probabilities of a distribution may differ from 1
 
 
-SELF_RAG_LABELS = {labels.role: labels for labels in GROUPS}
-"""Label sets that a judgment in a trace does not write out."""
 _CRITIQUE_ROLES = frozenset(labels.role for labels in CRITIQUES)
 
 Lax = Field(strict=False)
 """Lets an enumeration be read from its string, and a tuple from a list."""
-Share = Annotated[float, Field(ge=0, le=1 + _SUM_TOLERANCE)]
+Share = Annotated[float, Field(ge=0, le=1 + SUM_TOLERANCE)]
 Count = Annotated[int, Field(ge=0, lt=_MAX_INTEGER)]
 TokenIds = Annotated[tuple[Count, ...], Lax]
 NodeId = Annotated[int, Field(ge=0, lt=MAX_NODES)]
@@ -65,27 +61,6 @@ class JudgmentRecord(TypedDict):
     site: str
     evidence: str | None
     labels: NotRequired[list[Annotated[tuple[str, float, str, Annotated[Kind, Lax]], Lax]]]
-
-
-def labels_of(judgment: JudgmentRecord) -> LabelSet:
-    """Return the labels that a judgment is over.
-
-    Raises:
-        UserError: they are missing, or the distribution names others or does not sum to 1.
-    """
-    role, distribution = judgment["role"], judgment["distribution"]
-    if "labels" in judgment:
-        labels = LabelSet(role, tuple([Label(*values) for values in judgment["labels"]]))
-    elif role in SELF_RAG_LABELS:
-        labels = SELF_RAG_LABELS[role]
-    else:
-        raise UserError(f"the judgment {judgment['site']!r:.80} about {role} has no labels")
-    if len(distribution) != len(labels) or not all(name in distribution for name in labels.names):
-        raise UserError(f"the judgment {judgment['site']!r:.80} is not over the labels of {role}")
-    total = math.fsum(distribution.values())
-    if abs(total - 1) > _SUM_TOLERANCE:
-        raise UserError(f"the probabilities of the judgment {judgment['site']!r:.80} sum to {total:g}, not 1")
-    return labels
 
 
 @_strict

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from selfrag.reflection.labels import Kind, LabelSet, Role
+from selfrag.errors import UserError
+from selfrag.reflection.labels import GROUPS, Kind, Label, LabelSet, Role
+
+SUM_TOLERANCE = 1e-3
+"""By how much the probabilities of a distribution that is read may differ from 1."""
+SELF_RAG_LABELS = {labels.role: labels for labels in GROUPS}
+"""Label sets that a judgment in a trace does not write out."""
 
 
 class Source(StrEnum):
@@ -124,3 +130,24 @@ class Judgment:
             "site": self.site,
             "evidence": self.evidence,
         }
+
+
+def labels_of(record: Mapping[str, Any]) -> LabelSet:
+    """Return the labels that a judgment of a trace is over.
+
+    Raises:
+        UserError: they are missing, or the distribution names others or does not sum to 1.
+    """
+    role, distribution, site = record["role"], record["distribution"], record["site"]
+    if "labels" in record:
+        labels = LabelSet(role, tuple([Label(*values) for values in record["labels"]]))
+    elif role in SELF_RAG_LABELS:
+        labels = SELF_RAG_LABELS[role]
+    else:
+        raise UserError(f"the judgment {site!r:.80} about {role} has no labels")
+    if tuple(distribution) != labels.names and sorted(distribution) != sorted(labels.names):
+        raise UserError(f"the judgment {site!r:.80} is not over the labels of {role}")
+    total = math.fsum(distribution.values())
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise UserError(f"the probabilities of the judgment {site!r:.80} sum to {total:g}, not 1")
+    return labels
