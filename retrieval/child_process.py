@@ -21,6 +21,11 @@ from typing import IO, Any, cast
 
 from retrieval.errors import MissingExtraError, UserError
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 LENGTH = struct.Struct(">Q")
 """Stands before each reply, and before the bytes that belong to it: their length."""
 MEBIBYTE = 1 << 20
@@ -75,6 +80,9 @@ class ChildProcess:
         self._requests = cast(IO[bytes], self._process.stdin)
         self._replies = cast(IO[bytes], self._process.stdout)
         self._is_late = False
+        if hasattr(fcntl, "F_SETPIPE_SZ"):  # of Linux
+            with suppress(OSError):  # such as where the user has too many large pipes
+                fcntl.fcntl(self._replies, fcntl.F_SETPIPE_SZ, MEBIBYTE)
 
     def is_alive(self) -> bool:
         """Return whether the process runs."""

@@ -25,11 +25,11 @@ class Replies:
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
 
-    def send(self, values: Mapping[str, Any], data: bytes = b"") -> None:
+    def send(self, values: Mapping[str, Any], data: bytes | memoryview = b"") -> None:
         """Send values, and bytes that belong to them."""
         self.send_text(_encode({**values, "is_last": False}), data)
 
-    def send_text(self, text: bytes, data: bytes = b"") -> None:
+    def send_text(self, text: bytes, data: bytes | memoryview = b"") -> None:
         """Send values that are JSON already."""
         self._stream.write(LENGTH.pack(len(text)) + text + LENGTH.pack(len(data)))
         self._stream.write(data)

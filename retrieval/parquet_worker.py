@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,9 @@ _NUMBER_BYTES = 8
 _BUFFER = 1 << 16  # with a small one a column is read page by page; without one, as a whole
 _VECTOR_ROWS = 1_024  # vectors of a block
 _BLOCK_BYTES = 1 << 26  # of such a block
+
+_Message: TypeAlias = tuple[dict[str, Any], bytes | memoryview]
+"""Values of a reply, and bytes that belong to it."""
 
 
 def main() -> None:
@@ -62,7 +65,7 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _row_messages(path: Path, metadata: Any, schema: Any) -> Iterator[tuple[dict[str, Any], bytes]]:
+def _row_messages(path: Path, metadata: Any, schema: Any) -> Iterator[_Message]:
     """Yield the names of the columns, then columns of some rows.
 
     A value that is repeated takes next to no room in the file. So text is read as dictionaries or a few rows at a
@@ -179,7 +182,7 @@ def _values(column: Any) -> list[Any]:
     return values
 
 
-def _vector_messages(path: Path, metadata: Any, schema: Any, start: int) -> Iterator[tuple[dict[str, Any], bytes]]:
+def _vector_messages(path: Path, metadata: Any, schema: Any, start: int) -> Iterator[_Message]:
     """Yield the number of the vectors and their length, then blocks of them from a row on."""
     if VECTOR not in schema.names:
         names = ", ".join(schema.names[:20])
@@ -200,7 +203,7 @@ def _vector_messages(path: Path, metadata: Any, schema: Any, start: int) -> Iter
             if len(rows):
                 ids = list(map(str, rows.column("id").to_pylist())) if "id" in columns else None
                 values = {"ids": ids, "shape": vectors.shape, "type": vectors.dtype.str, "count": len(rows)}
-                yield values, vectors.tobytes()
+                yield values, np.ascontiguousarray(vectors).data.cast("B")
     if dim is None:
         yield {"rows": metadata.num_rows, "dim": 0}, b""
 

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple, TypeAlias
 
@@ -168,12 +169,12 @@ def _npy(path: Path) -> _Source:
 
 def _parquet(path: Path) -> _Source:
     rows, dim = read_vector_size(path)
+    return _Source(path, rows, dim, partial(_parquet_blocks, path))
 
-    def blocks(start: int) -> Iterator[tuple[Ids | None, NDArray[Any]]]:
-        for block in read_vector_blocks(path, start):
-            yield block.ids, block.vectors
 
-    return _Source(path, rows, dim, blocks)
+def _parquet_blocks(path: Path, start: int) -> Iterator[tuple[Ids | None, NDArray[Any]]]:
+    for block in read_vector_blocks(path, start):
+        yield block.ids, block.vectors
 
 
 class PublishedVectors:
@@ -225,7 +226,7 @@ class PublishedVectors:
                 done += size
                 continue
             row = max(start - done, 0)
-            for ids, vectors in _opened(path).blocks(row):
+            for ids, vectors in _blocks(path, row):
                 self._check_ids(path, row, ids, corpus, done)
                 found = as_float32(vectors.astype(vectors.dtype.newbyteorder("="), copy=False))
                 if not np.isfinite(found).all():
@@ -248,6 +249,13 @@ class PublishedVectors:
 
 def _opened(path: Path) -> _Source:
     return {".npy": _npy, ".parquet": _parquet}.get(path.suffix.lower(), _shard)(path)
+
+
+def _blocks(path: Path, start: int) -> Iterator[tuple[Ids | None, NDArray[Any]]]:
+    """Return the vectors of a file from a row on; the size of a Parquet file is not asked for again."""
+    if path.suffix.lower() == ".parquet":
+        return _parquet_blocks(path, start)
+    return _opened(path).blocks(start)
 
 
 def export_index(directory: str | Path, out: str | Path, *, vectors: bool = False) -> int:

@@ -33,7 +33,7 @@ from retrieval.errors import UserError, require
 
 _MAX_DEPTH = 100  # levels of bookmarks
 _MAX_BOOKMARKS = 100_000
-_PAGES, _PAGE_BYTES = 10_000, 16  # a file may have so many pages, and one more for so many bytes: none repeats a page
+_PAGES, _PAGE_BYTES = 2_000, 16  # a file may have so many pages, and one more for so many bytes: none repeats a page
 _MAX_MISSING = 1000  # pages in a row that are not there; the file only says that it has them
 _MAX_OBJECTS = 1000  # of a page that are looked at for images
 _MAX_NAMED = 20  # ranges of pages that are named
@@ -170,11 +170,10 @@ class _PageReader:
 
         pages: list[_Page] = []
         missing = with_text = 0
-        most = _PAGES + self._path.stat().st_size // _PAGE_BYTES
-        for number in range(1, len(self._document) + 1):
-            if number > most:
-                count = len(self._document)
-                raise UserError(f"{self._path}: cannot be read as PDF: it names {count:,} pages, too many for its size")
+        count = len(self._document)
+        if self._options.pages is None and count > _PAGES + self._path.stat().st_size // _PAGE_BYTES:
+            raise UserError(f"{self._path}: cannot be read as PDF: it names {count:,} pages, too many for its size")
+        for number in range(1, count + 1):
             try:
                 page = self._read_page(number)
                 missing = 0
