@@ -21,6 +21,7 @@ from retrieval.documents.headers import has_digit, merge_headers, names_columns
 from retrieval.documents.layout import MAX_FRAGMENTS, Fragment, Line, build_lines, is_right_to_left
 from retrieval.documents.pdf_rules import Grid
 
+_MAX_CELLS = 5000  # of a table with strokes; a drawing has more
 _MAX_CELL = 1000  # characters of a cell; a longer one is layout
 _MAX_REPEATED = 200  # characters of a cell that is repeated in each row that it spans
 _MAX_HEADERS = 3  # rows of bold text that may be header rows
@@ -105,15 +106,9 @@ def _is_inside(fragment: Fragment, grid: Grid) -> bool:
 def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     """Return the table in a grid, or None where it is a frame, a chart or a layout of the page."""
     width = len(grid.columns) - 1
-    cells: dict[tuple[int, int], list[Fragment]] = {}
-    for fragment in fragments:
-        row = grid.row_at((fragment.bottom + fragment.top) / 2)
-        column = grid.column_at(min(fragment.left + fragment.height / 2, (fragment.left + fragment.right) / 2))
-        while (row, column) in grid.open_above:
-            row -= 1
-        cells.setdefault((row, column), []).append(fragment)
-    for row in range(len(grid.rows) - 1):
-        _merge_across(cells, grid, row)
+    if width * len(grid.rows) > _MAX_CELLS:
+        return None
+    cells = _fill_cells(fragments, grid)
     columns = [column for column in range(width) if any((row, column) in cells for row in range(len(grid.rows)))]
     rows: list[list[CellText]] = []
     bold: list[bool] = []
@@ -136,6 +131,20 @@ def _grid_table(fragments: Sequence[Fragment], grid: Grid) -> PageTable | None:
     if is_right_to_left(fragments):
         rows = [texts[::-1] for texts in rows]
     return _with_header(rows, bold, [grid.columns[column] for column in columns])
+
+
+def _fill_cells(fragments: Sequence[Fragment], grid: Grid) -> dict[tuple[int, int], list[Fragment]]:
+    """Return the fragments in each cell that holds some, by row and column."""
+    cells: dict[tuple[int, int], list[Fragment]] = {}
+    for fragment in fragments:
+        row = grid.row_at((fragment.bottom + fragment.top) / 2)
+        column = grid.column_at(min(fragment.left + fragment.height / 2, (fragment.left + fragment.right) / 2))
+        while (row, column) in grid.open_above:
+            row -= 1
+        cells.setdefault((row, column), []).append(fragment)
+    for row in range(len(grid.rows) - 1):
+        _merge_across(cells, grid, row)
+    return cells
 
 
 def _merge_across(cells: dict[tuple[int, int], list[Fragment]], grid: Grid, row: int) -> None:
