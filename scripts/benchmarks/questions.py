@@ -36,7 +36,7 @@ FORMS = (SHORT, LONG)
 WARM_QUESTIONS = 2
 """Questions before the clock: the first calls of a device are slow."""
 
-FIXED_TOKENS = 32
+FIXED_TOKENS = 20
 """New tokens of every candidate where weights are random."""
 
 TINY_TOKENS = 6
@@ -57,7 +57,7 @@ class QuestionCounts:
 COUNTS = {
     "demo": {
         "short": QuestionCounts(((1, 4), (8, 16), (64, 64)), 3),
-        "long": QuestionCounts(((1, 3), (8, 16), (64, 64)), 2),
+        "long": QuestionCounts(((1, 3), (8, 16), (64, 64)), 1),
     },
     "7b": {
         "short": QuestionCounts(((1, 3), (8, 16), (64, 64)), 3),
@@ -203,7 +203,7 @@ def time_7b(job: Job) -> None:
     module = make_model(shape, tokenizer, job.device, getattr(torch, job.dtype))
     eos_id, ending = prompting.vocabulary.eos_id, prompting.vocabulary.ids["[Retrieval]"]
     loaded = LoadedModel(module, module.device, shape.context, shape.vocabulary, frozenset((eos_id,)))
-    config = engine_config(job, shape.name, 128)
+    config = engine_config(job, shape.name, 96)
     llm = TransformersLLM(module, tokenizer, (eos_id,), ending)
     contest = Contest(
         shape.name,

@@ -9,7 +9,7 @@ from benchmarks.job import Job, SkipStep
 from benchmarks.report import Step
 
 _RANDOM = (
-    "Weights are random. Every candidate has 32 new tokens: no stop id ends it, and a Retrieve token takes the place of"
+    "Weights are random. Every candidate has 20 new tokens: no stop id ends it, and a Retrieve token takes the place of"
     " its last id, for ours and for the loop alike. The long form always has three segments."
 )
 _TRANSFORMERS = (
@@ -106,13 +106,13 @@ def retraining(job: Job) -> None:
 
 
 STEPS: dict[Step, Callable[[Job], None]] = {
-    Step("environment", "What is there", 20): environment,
-    Step("weights", "The demo model", 50): weights,
-    Step("parity", "Parity of the transformers engine with the CPU", 50): parity,
-    Step("questions-demo", "Questions a second: demo model", 55, (_TRANSFORMERS,)): questions_demo,
-    Step("questions-7b", "Questions a second: shape of Llama-2 7B", 70, (_TRANSFORMERS, _RANDOM)): questions_7b,
+    Step("environment", "What is there", 15): environment,
+    Step("weights", "The demo model", 75): weights,
+    Step("parity", "Parity of the transformers engine with the CPU", 45): parity,
+    Step("questions-demo", "Questions a second: demo model", 70, (_TRANSFORMERS,)): questions_demo,
+    Step("questions-7b", "Questions a second: shape of Llama-2 7B", 80, (_TRANSFORMERS, _RANDOM)): questions_7b,
     Step("training-demo", "Training: size of the demo", 40, (_TRAINING,)): training_demo,
-    Step("training-7b", "Training: shape of Llama-2 7B", 100, (_TRAINING,)): training_7b,
+    Step("training-7b", "Training: shape of Llama-2 7B", 95, (_TRAINING,)): training_7b,
     Step("vllm-demo", "Questions a second: demo model on vLLM", 150, (_VLLM,)): vllm_demo,
     Step("vllm-7b", "Questions a second: shape of Llama-2 7B on vLLM", 150, (_VLLM, _RANDOM)): vllm_7b,
     Step("retraining", "The demo's first stage, trained anew", None, (_RETRAINING,)): retraining,

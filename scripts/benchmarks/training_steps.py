@@ -151,7 +151,7 @@ def retrain_demo(job: Job) -> None:
     watcher = threading.Thread(target=_follow, args=(job, run / "log.jsonl", done), daemon=True)
     watcher.start()
     steps = 4 if job.settings.tiny else ANNOTATED[0].max_steps
-    every = 2 if job.settings.tiny else 100
+    every = 2 if job.settings.tiny else 50
     config = replace(
         ANNOTATED[0],
         max_steps=steps,

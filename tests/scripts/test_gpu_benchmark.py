@@ -168,7 +168,8 @@ def test_all_steps_run_on_a_cpu_with_tiny_models(items, tmp_path):
     made = [Row(f"r{number}", "made/row", f"What {number}?", target) for number in range(300)]
     write_rows(rows / "rows.jsonl", made[:-20])
     write_rows(rows / "heldout.jsonl", made[-20:])
-    done = run("run", "--tiny", "--items", items, "--out", tmp_path / "out", "--rows", rows, "--seconds", 900)
+    limits = [f"--limit={step.name}=300" for step in gpu.STEPS]
+    done = run("run", "--tiny", "--items", items, "--out", tmp_path / "out", "--rows", rows, "--seconds", 900, *limits)
     ended = {one["name"]: one for one in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]}
     statuses = {name: (one["status"], one["reason"]) for name, one in ended.items() if one["status"] != "done"}
     assert set(statuses) <= {"vllm-demo", "vllm-7b"}, statuses
