@@ -15,7 +15,6 @@ import numpy as np
 
 from retrieval.atomic import MANIFEST, damaged, locked_directory, write_json, writing
 from retrieval.checks import choice, whole
-from retrieval.compressed import factory_of
 from retrieval.corpus import Corpus, Row, check_replaceable
 from retrieval.encoders import (
     BLOCK_ROWS,
@@ -34,25 +33,28 @@ from retrieval.index import (
     PARTS,
     REMOVED,
     SEGMENT,
-    STORAGES,
     VECTORS,
     WORDS,
     IndexManifest,
     Segment,
     absolute,
     building_directory,
-    check_language,
     check_sums,
-    dtype_of,
     encoder_of,
     file_records,
-    language_of,
     load_manifest,
-    next_generation,
     open_index,
     open_parts,
-    publish_index,
     removed_rows,
+)
+from retrieval.index_kinds import factory_of
+from retrieval.index_writing import (
+    STORAGES,
+    check_language,
+    dtype_of,
+    language_of,
+    next_generation,
+    publish_index,
     restructure,
 )
 from retrieval.passage import Passage

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from command import command, progress
 from retrieval.atomic import write_json
-from selfrag.demo.download import CORPUS, fetch, passages
+from selfrag.demo.assets import CORPUS
+from selfrag.demo.download import fetch, passages
 from selfrag.loading import resolve_model
 from selfrag.provenance import commit, machine
 from speed.alora import GOAL, Sizes, race, table

@@ -30,9 +30,10 @@ import numpy as np
 
 from retrieval import Passage, build_index, index_passages, open_index
 from retrieval.build import add_passages, compact_index
-from retrieval.compressed import CompressedIndex, DenseCard, build_compressed, factory_of
+from retrieval.compressed import CompressedIndex, build_compressed
 from retrieval.encoders import EncoderCard, load_encoder
 from retrieval.index import open_parts
+from retrieval.index_kinds import DenseCard, factory_of
 from retrieval.search import Fusion, RerankedRetriever
 from retrieval.vectors import FlatIndex, Matrix
 from retrieval.words import WordIndex, add_words

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from retrieval.passage import Passage
-from selfrag.chat_templates import render_chat
 from selfrag.errors import UserError
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import ReadOnlyTokenizer, TextCodec, decode_without
@@ -182,6 +181,8 @@ class Chat:
             return cls((*codec.bos_ids, *before_ids), tuple(after_ids), words.name)
         message = [{"role": "system", "content": system}] if system else []
         message.append({"role": "user", "content": _SLOT})
+        from selfrag.chat_templates import render_chat  # starts a child process, and few prompts need it
+
         text = render_chat(tokenizer, message)
         before, slot, after = text.partition(_SLOT)
         if not slot or _SLOT in after:

@@ -14,7 +14,8 @@ from typing import Any
 
 from retrieval.atomic import new_directory, write_json
 from retrieval.reading import read_json
-from selfrag.demo.download import BASE_MODEL, asset_path, publish
+from selfrag.demo.assets import BASE_MODEL, asset_path
+from selfrag.demo.download import publish
 from selfrag.errors import UserError
 
 LIST = "parts.json"

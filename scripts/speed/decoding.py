@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.decoding.answer import Answer, sweep
+from selfrag.decoding.answer import Answer
+from selfrag.decoding.sweep import sweep
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
 from selfrag.evaluation.tables import aligned

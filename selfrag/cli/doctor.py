@@ -23,7 +23,7 @@ from retrieval.errors import installing
 from retrieval.pretrained import fast_format
 from retrieval.reading import user_path
 from selfrag.cli.options import quiet
-from selfrag.demo.download import ASSETS, asset_path, cache_home
+from selfrag.demo.assets import ASSETS, asset_path, cache_home
 from selfrag.errors import UserError, VocabularyError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.reflectors import as_label
-from selfrag.decoding.rescore import Bools, Ints, Settings, replay, rescore
 from selfrag.decoding.trace import FinishReason, Node, Trace
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
@@ -221,6 +218,8 @@ class Answer:
         """
         if self.error is not None:
             raise UserError(f"this answer failed ({self.error}); there is nothing to rescore")
+        from selfrag.decoding.rescore import rescore
+
         trace, exact = rescore(self.trace, weights, threshold)
         text, segments = segments_of(trace, trace.best)
         return replace(self, text=text, segments=segments, trace=trace, exact=exact and self.final)
@@ -256,14 +255,6 @@ class Answer:
             pieces.append(body + shown + written[len(body) :])
             position = s.end
         return "".join(pieces) + self.text[position:]
-
-
-def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
-    """Re-ranks A answers under S settings: ids of the last nodes [A, S], and whether each choice is exact [A, S]."""
-    replays = [(replay(answer.trace, weights), answer.final) for answer in answers]
-    if not replays:
-        return np.zeros((0, len(weights)), dtype=np.int64), np.zeros((0, len(weights)), dtype=bool)
-    return np.stack([r.best for r, _ in replays]), np.stack([r.exact & final for r, final in replays])
 
 
 def joint(before: str, segment: str) -> str:

@@ -11,12 +11,11 @@ from itertools import takewhile
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
-from selfrag.decoding.cascade import Admitted, admit, judge_candidates, route
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.reflectors import Asking, Critic, Guardrail, ScoreTerm
 from selfrag.decoding.requests import Result
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
-from selfrag.decoding.tree import Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
+from selfrag.decoding.tree import Admitted, Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
 from selfrag.decoding.writing import (
     Candidate,
     Hypothesis,
@@ -29,6 +28,7 @@ from selfrag.decoding.writing import (
 )
 from selfrag.errors import UserError
 from selfrag.prompting import Prompting, Turn
+from selfrag.reflection.judgment import Judgment
 
 
 def decode(
@@ -98,7 +98,7 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Asking[list[Candidate]]:
         (h, *tree.policy.action(h.boundary, has_evidence=h.evidence is not None)) for h in live
     ]
     first, asked = live[0].node == ROOT, {}
-    routed = (yield from route(tree)) if first else None
+    routed = (yield from _route(tree)) if first else None
     if routed is not None:
         plans, asked[ROOT] = [(live[0], *routed[:2])], routed[2]
     wanted = [h for h, action, _ in plans if action == "retrieve"]
@@ -106,7 +106,7 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Asking[list[Candidate]]:
     short = yield from shortlisted(
         tree, [(h.prefix, result.passages) for h, result in zip(wanted, results, strict=True)]
     )
-    admitted = yield from admit(tree, [passages for passages, _ in short], first=first)
+    admitted = yield from _admit(tree, [passages for passages, _ in short], first=first)
     for one, (_, judged) in zip(admitted, short, strict=True):
         one.judged[:0] = judged
     found = {h.node: (result, one) for h, result, one in zip(wanted, results, admitted, strict=True)}
@@ -138,9 +138,31 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Asking[list[Candidate]]:
     return candidates
 
 
+def _route(tree: Tree) -> Asking[tuple[Action, str, list[tuple[str, Judgment]]] | None]:
+    """Return whether to search, by the guardrails on the question; None without any."""
+    if not tree.critics:
+        return None
+    from selfrag.decoding.cascade import route
+
+    return (yield from route(tree))
+
+
+def _admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -> Asking[list[Admitted]]:
+    """Return what the guardrails leave of the passages of each search."""
+    if not tree.critics:
+        return [Admitted(passages) for passages in searches]
+    from selfrag.decoding.cascade import admit
+
+    return (yield from admit(tree, searches, first=first))
+
+
 def _judge(tree: Tree, grown: list[Hypothesis]) -> Asking[tuple[list[Hypothesis], list[Hypothesis]]]:
     """Returns the hypotheses that no reflector rejects, and of these the ones that pass the whole cascade."""
-    nodes = yield from judge_candidates(tree, [tree.nodes[hypothesis.node] for hypothesis in grown])
+    nodes = [tree.nodes[hypothesis.node] for hypothesis in grown]
+    if tree.critics:
+        from selfrag.decoding.cascade import judge_candidates
+
+        nodes = yield from judge_candidates(tree, nodes)
     staying = {node.id for node in nodes}
     usable = [h for h in grown if tree.nodes[h.node].status is not Status.FORBIDDEN]
     return usable, [h for h in usable if h.node in staying]

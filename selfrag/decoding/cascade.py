@@ -11,7 +11,7 @@ from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reflectors import Asking, Effect, Guardrail, Moment, ScoreTerm, Verdict, together
 from selfrag.decoding.segments import APPLICABLE
 from selfrag.decoding.trace import QUESTION, Node, Status
-from selfrag.decoding.tree import Asked, Tree, counted
+from selfrag.decoding.tree import Admitted, Asked, Tree, counted
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES
 
@@ -128,27 +128,6 @@ def _rejected(policy: Decoding, node: Node, verdicts: Sequence[tuple[ScoreTerm, 
 
 
 Judging = Asking[list[list[Judgment | None]]]
-
-
-@dataclass(slots=True)
-class Admitted:
-    """Result of the guardrails."""
-
-    passages: tuple[Passage, ...]  # evidence that is left
-    abstained: bool = False  # whether the fixed abstention replaces the answer
-    writes: bool = False  # whether a guardrail has the segment written without evidence
-    reasons: list[str] = field(default_factory=list)  # what each guardrail did
-    judged: list[tuple[str, Judgment]] = field(default_factory=list)  # reflector and judgment, in the order asked
-
-    def note(self, gate: Guardrail, judgment: Judgment | None, done: str) -> bool:
-        """Record a judgment; whether it is below the gate's threshold."""
-        if judgment is None:
-            return False
-        self.judged.append((gate.reflector, judgment))
-        below = judgment.score < gate.threshold
-        if below:
-            self.reasons.append(f"{gate.reflector} {judgment.score:.3f} < {gate.threshold:g}, {done}")
-        return below
 
 
 def route(tree: Tree) -> Asking[tuple[Action, str, list[tuple[str, Judgment]]] | None]:

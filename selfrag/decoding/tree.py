@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Asking, Critic, Verdict
+from selfrag.decoding.reflectors import Asking, Critic, Guardrail, Verdict
 from selfrag.decoding.requests import (
     Arrived,
     Failed,
@@ -295,3 +295,24 @@ def distinct(passages: Sequence[Passage]) -> tuple[Passage, ...]:
         if passage.text.strip():
             kept.setdefault((passage.title, passage.text), passage)
     return tuple(kept.values())
+
+
+@dataclass(slots=True)
+class Admitted:
+    """Result of the guardrails."""
+
+    passages: tuple[Passage, ...]  # evidence that is left
+    abstained: bool = False  # whether the fixed abstention replaces the answer
+    writes: bool = False  # whether a guardrail has the segment written without evidence
+    reasons: list[str] = field(default_factory=list)  # what each guardrail did
+    judged: list[tuple[str, Judgment]] = field(default_factory=list)  # reflector and judgment, in the order asked
+
+    def note(self, gate: Guardrail, judgment: Judgment | None, done: str) -> bool:
+        """Record a judgment; whether it is below the gate's threshold."""
+        if judgment is None:
+            return False
+        self.judged.append((gate.reflector, judgment))
+        below = judgment.score < gate.threshold
+        if below:
+            self.reasons.append(f"{gate.reflector} {judgment.score:.3f} < {gate.threshold:g}, {done}")
+        return below

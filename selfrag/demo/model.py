@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from selfrag.demo.download import BASE_MODEL, cache_home, fetch, publish
+from selfrag.demo.assets import BASE_MODEL, CORPUS, ENCODER, asset_path, cache_home
 from selfrag.errors import UserError
 
 ADAPTER = Path(__file__).parent / "adapter"
@@ -43,6 +43,8 @@ def base_path() -> Path:
     target = cache_home() / "models" / BASE_MODEL.fingerprint / "SmolLM2-135M-Instruct"  # model cards take the name
     if target.exists():
         return target
+    from selfrag.demo.download import fetch
+
     packed = fetch(BASE_MODEL) / next(iter(BASE_MODEL.files))
 
     def build(draft: Path) -> None:
@@ -83,6 +85,8 @@ def merged_path(adapter: Path, name: str, *, beside: Sequence[str] = (), weights
 
 
 def _made(target: Path, name: str, make: Callable[[Path], None], weights: str | None) -> Path:
+    from selfrag.demo.download import publish
+
     def build(draft: Path) -> None:
         from tqdm import tqdm
 
@@ -116,3 +120,34 @@ def _fingerprint(adapter: Path) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def encoder_path() -> Path:
+    """Folder of the default sentence encoder (all-MiniLM-L6-v2, 384 dimensions), downloaded on the first call.
+
+    Raises:
+        UserError: it cannot be downloaded, or the disk is full.
+    """
+    folder = asset_path(ENCODER)
+    if not folder.exists():
+        from selfrag.demo.download import fetch
+
+        fetch(ENCODER)
+    return folder
+
+
+_INDEX_FORMAT = 1  # raised when splitting or indexing changes its output
+
+
+def index_path() -> Path:
+    """Folder of the index over the default corpus, built on the first call.
+
+    Raises:
+        UserError: the corpus or the encoder cannot be downloaded, or the disk is full.
+    """
+    folder = cache_home() / "indexes" / f"wikipedia-{CORPUS.fingerprint}-{ENCODER.fingerprint}-{_INDEX_FORMAT}"
+    if not folder.exists():
+        from selfrag.demo.download import build_index
+
+        build_index(folder)
+    return folder

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from retrieval.atomic import write_text
-from selfrag.demo.download import cache_home, publish
+from selfrag.demo.assets import cache_home
+from selfrag.demo.download import publish
 from selfrag.errors import UserError
 from selfrag.jsonl import json_line
 

@@ -25,10 +25,11 @@ from written import EOS, LIMITS, PROMPTING, Run, Searches, passages, run
 
 from retrieval.passage import Passage
 from selfrag.decoding import writing
-from selfrag.decoding.answer import Answer, Segment, sweep
+from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
+from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE, Status, Trace
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import DecodingError

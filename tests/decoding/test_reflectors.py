@@ -15,11 +15,12 @@ from scripted_critics import Scripted, distribution, draw, says
 from written import PROMPTING, TWO_WAYS, VOCABULARY, Run, passages, reply, run
 
 from retrieval.passage import Passage
-from selfrag.decoding.answer import segments_of, sweep
+from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking, Moment, Verdict
 from selfrag.decoding.requests import Generate, Generated
 from selfrag.decoding.segments import judge
+from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE, Node, Trace
 from selfrag.errors import UserError
 from selfrag.experiments.studies import rescored

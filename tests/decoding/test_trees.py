@@ -17,11 +17,12 @@ from written import LIMITS, Run, passages, run
 
 from retrieval.passage import Passage
 from selfrag.cli.ask import render
-from selfrag.decoding.answer import Answer, Usage, sweep
+from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Moment
 from selfrag.decoding.requests import Failed
 from selfrag.decoding.rescore import replay
+from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits
 from selfrag.errors import DecodingError, UserError

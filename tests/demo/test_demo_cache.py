@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from selfrag.demo import model
-from selfrag.demo.download import Asset, asset_path, cache_home, fetch, passages, publish
+from selfrag.demo.assets import Asset, asset_path, cache_home
+from selfrag.demo.download import fetch, passages, publish
 from selfrag.errors import UserError
 from selfrag.training.export import published
 

@@ -15,7 +15,8 @@ import pytest
 from selfrag import SelfRAG
 from selfrag.cli.doctor import check_checkpoint
 from selfrag.demo import encoder_path, index_path, model_path
-from selfrag.demo.download import BASE_MODEL, asset_path, fetch
+from selfrag.demo.assets import BASE_MODEL, asset_path
+from selfrag.demo.download import fetch
 from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import ADAPTER, base_path
 from selfrag.engines.adapters import read_adapter

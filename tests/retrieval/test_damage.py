@@ -135,7 +135,8 @@ CRAFTED = """
 import sys
 from pathlib import Path
 import numpy as np
-from retrieval.compressed import CompressedIndex, build_compressed, factory_of
+from retrieval.compressed import CompressedIndex, build_compressed
+from retrieval.index_kinds import factory_of
 from retrieval.errors import UserError
 from retrieval.vectors import FlatIndex
 

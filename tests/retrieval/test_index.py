@@ -94,7 +94,7 @@ def test_an_index_that_could_not_be_put_in_place_is_not_encoded_again(tmp_path, 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("retrieval.index.publish", full)
+        patch.setattr("retrieval.index_writing.publish", full)
         with pytest.raises(UserError, match="no space left while writing"):
             index_passages(many, tmp_path / "index", encoder=make_encoder())
     again = make_encoder()

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from retrieval import Passage, UserError, index_passages, open_index
 from retrieval.build import compact_index, remove_passages
-from retrieval.compressed import CompressedIndex, build_compressed, factory_of
+from retrieval.compressed import CompressedIndex, build_compressed
 from retrieval.encoders import EncoderCard
 from retrieval.index import load_manifest
+from retrieval.index_kinds import factory_of
 from retrieval.vectors import FlatIndex, GrowingMatrix, SegmentedIndex, as_float32, as_stored
 
 pytest.importorskip("faiss")

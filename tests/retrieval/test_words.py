@@ -193,7 +193,7 @@ def test_the_language_is_chosen_once_recorded_and_kept(tmp_path, encoder):
 
 def older_index(folder, encoder, monkeypatch):
     """An index as version 0.2 wrote it, which had one language and one analyzer."""
-    for module in ("retrieval.build", "retrieval.index"):
+    for module in ("retrieval.build", "retrieval.index_writing"):
         monkeypatch.setattr(f"{module}.ANALYZER", 1)
     monkeypatch.setattr(add_words, "__defaults__", (None, 1))
     passages = [Passage("tea", "Green teas: 绿茶。 Málaga"), Passage("cat", "A cat sleeps.")]

