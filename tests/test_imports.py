@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 import typer
 
 HEAVY = {
@@ -87,3 +88,24 @@ def test_the_front_door_is_small_and_complete() -> None:
 
     assert 0 < len(selfrag.__all__) <= 10
     assert [name for name in selfrag.__all__ if not hasattr(selfrag, name)] == []
+
+
+ASK = """
+import contextlib, io, json, sys
+from selfrag.cli import main
+with contextlib.redirect_stdout(io.StringIO()):
+    code = main.main(["ask", "How should green tea be brewed?"])
+print(json.dumps([code, sorted(sys.modules)]))
+"""
+
+
+@pytest.mark.demo
+def test_issue_45_an_answer_loads_only_what_it_needs() -> None:
+    """At 2d68d6f3 it loaded 87 of our modules; files of faiss, Milvus and readers of traces are for others."""
+    code, modules = run(ASK)
+    ours = {name for name in modules if name.split(".")[0] in ("selfrag", "retrieval", "critic")}
+    assert code == 0
+    assert len(ours) <= 87
+    unneeded = {"retrieval.faiss_files", "retrieval.tables", "retrieval.parquet", "selfrag.decoding.trace_schema"}
+    assert ours.isdisjoint(unneeded)
+    assert not any("milvus" in name for name in ours)
