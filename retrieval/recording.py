@@ -21,7 +21,7 @@ from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.sources import FileState, SourceFile, file_state
 from retrieval.splitting import Splitting
 
-_LIBRARIES = ("spacy", "markdown-it-py", "pypdfium2", "lxml")
+_LIBRARIES = ("spacy", "markdown-it-py", "pypdfium2", "pypdf", "lxml")
 
 
 class FileRows:

@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,21 @@ def refused(index, encoder):
     assert "\n" not in message
     assert str(index) in message
     return message
+
+
+def test_a_file_that_vanishes_while_an_index_is_opened_is_left_alone(index, encoder, monkeypatch):
+    """Another process writes the words of a new generation through temporary files."""
+    is_file = Path.is_file
+
+    def vanishes(path):
+        there = is_file(path)
+        if path.name == "temporary":
+            path.unlink()
+        return there
+
+    (index / "temporary").touch()
+    monkeypatch.setattr(Path, "is_file", vanishes)
+    assert len(open_index(index, encoder).corpus) == 5
 
 
 def edit(file, *, sealed=False, **changes):
@@ -133,6 +149,7 @@ def test_something_else_in_the_place_of_any_file(tmp_path, whole):
 
 CRAFTED = """
 import sys
+from pathlib import Path
 from pathlib import Path
 import numpy as np
 from retrieval.compressed import CompressedIndex, build_compressed
