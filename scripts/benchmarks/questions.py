@@ -140,7 +140,8 @@ def _rivals(contest: Contest, form: Form) -> dict[str, Callable[[Sequence[Item]]
             engine = contest.dictionaries(logprobs)
             name = f"ours, reading {logprobs:,} log-probabilities from dictionaries"
             ways[name] = partial(answer_all, prompting=contest.prompting, policy=form.policy, engine=engine, max_live=1)
-    if contest.published is not None:
+    # In the long form they ask for 32,000 log-probabilities of every token, which takes minutes a question.
+    if contest.published is not None and form.policy.max_segments == 1:
         ways["published functions"] = contest.published(form).answer_all
     return ways
 

@@ -21,6 +21,9 @@ from benchmarks.job import Settings
 from retrieval.atomic import write_json, write_text
 from selfrag.evaluation.tables import compact, escape
 
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+"""Variables of every step: without a network, a question to a model hub would wait for its time limit."""
+
 LOOK_SECONDS = 1.0
 """Time between two looks at the results of a running step."""
 
@@ -86,7 +89,9 @@ def run_step(result: StepResult, settings: Settings, program: Path, report: Sequ
     start = time.monotonic()
     with log.open("wb") as output:
         # A session of its own: what a step starts ends with it.
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)  # noqa: S603
+        process = subprocess.Popen(  # noqa: S603 - this interpreter and a script of ours
+            command, stdout=output, stderr=output, env=os.environ | OFFLINE, start_new_session=True
+        )
         try:
             stopped = _watch(process, result, lines, start + limit, report, out)
         finally:
