@@ -20,9 +20,13 @@ from typing import Any
 from benchmarks.job import Settings
 from retrieval.atomic import write_json, write_text
 from selfrag.evaluation.tables import compact, escape
+from selfrag.untrusted import printable
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 """Variables of every step: without a network, a question to a model hub would wait for its time limit."""
+
+LOG_LINES = 40
+"""Lines of a log that are kept."""
 
 LOOK_SECONDS = 1.0
 """Time between two looks at the results of a running step."""
@@ -50,6 +54,7 @@ class StepResult:
     limit: float | None = None  # seconds that it might take
     seconds: float = 0.0  # seconds that it took
     results: list[dict[str, Any]] = field(default_factory=list)  # lines of its table
+    log: list[str] = field(default_factory=list)  # last lines that it wrote, where it failed or was stopped
 
 
 def run_steps(steps: Sequence[Step], settings: Settings, out: Path, seconds: float, program: Path) -> list[StepResult]:
@@ -100,12 +105,16 @@ def run_step(result: StepResult, settings: Settings, program: Path, report: Sequ
             code = process.wait()
     result.seconds = time.monotonic() - start
     ending = _read(result, lines)
+    written = log_lines(log)
     if ending is not None:
         result.status, result.reason = ending["status"], ending["reason"]
     elif stopped:
         result.status, result.reason = "stopped", f"its time limit of {limit:.0f} s was over"
     else:
-        result.status, result.reason = "failed", f"its process ended with code {code}: {last_line(log)}"
+        last = written[-1] if written else "it wrote nothing"
+        result.status, result.reason = "failed", f"its process ended with code {code}: {last}"
+    if result.status in ("failed", "stopped"):
+        result.log = written[-LOG_LINES:]
 
 
 def _watch(
@@ -145,11 +154,14 @@ def _read(result: StepResult, lines: Path) -> dict[str, Any] | None:
     return ending
 
 
-def last_line(log: Path) -> str:
-    """Return the last line of a log that says something, or its absence."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    lines = [line for line in lines if line and not line.startswith("{")]
-    return lines[-1][:300] if lines else "it wrote nothing"
+def log_lines(log: Path) -> list[str]:
+    """Return the lines of a log that say something, without the results among them; the end of long ones."""
+    lines = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        text = printable(line.strip()[-300:])
+        if text and not text.startswith("{"):
+            lines.append(text)
+    return lines
 
 
 def write_report(report: Sequence[StepResult], out: Path) -> None:
