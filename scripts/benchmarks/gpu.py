@@ -18,6 +18,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -174,7 +175,8 @@ def run_one(name: str, work: Path, seconds: float) -> int:
     except Exception as error:
         line = " ".join(str(error).split())
         job.ended("failed", printable(f"{type(error).__name__}: {line}"[:300]))
-        raise
+        traceback.print_exc()
+        return 1
     else:
         job.ended("done")
     return 0

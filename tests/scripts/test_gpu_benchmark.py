@@ -147,7 +147,7 @@ def test_each_step_survives_the_others(items, tmp_path):
         "retraining": "failed",
     }
     assert "no rows.jsonl and no rows.jsonl.gz" in ended["retraining"]["reason"]
-    assert "UserError" in ended["retraining"]["log"][-1]
+    assert "retrain_demo" in " ".join(ended["retraining"]["log"])
     assert ended["environment"]["log"] == []
     assert (tmp_path / "out" / "gpu.md").read_text() in done.stdout
 
