@@ -19,9 +19,9 @@ from critic.demo import ADAPTER
 from critic.student.judge import DEMO, load_critic, resolve_critic
 from critic.student.prompt import CHARACTERS_A_TOKEN, Limits, Prompt, cut
 from critic.teacher.forms import OWN, answers
-from selfrag.errors import UserError, VocabularyError, require
+from selfrag.common.errors import UserError, VocabularyError, require
+from selfrag.common.provenance import sha256
 from selfrag.prompting import Prompting
-from selfrag.provenance import sha256
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.reflection.vocabulary import Vocabulary

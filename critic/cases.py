@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import read_identified
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_identified
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 

@@ -70,7 +70,7 @@ class _Late:
 def load(directory: str) -> CriticEntailment:
     """The judge of a critic's checkpoint, which is loaded at the first verdict."""
     from critic.student.judge import resolve_critic
-    from selfrag.provenance import model_files
+    from selfrag.common.provenance import model_files
 
     path = resolve_critic(directory)
     return CriticEntailment(_Late(path), f"critic {path.name}", {"model": directory, "files": model_files(path)})

@@ -22,12 +22,12 @@ from critic.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, Tfid
 from critic.cases import GROUPS, Critic, Labelled, judgment, read_labelled, rows_file
 from critic.student.judge import StudentCritic, load_critic
 from critic.tables import markdown
-from retrieval.atomic import write_json, writing
-from retrieval.progress import Progress
-from selfrag.errors import UserError
+from selfrag.common.atomic import write_json, writing
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import Header, RunLog
+from selfrag.common.progress import Progress
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
 from selfrag.evaluation.metrics.classification import BINS, equal_bins, error_statistic, macro_effective, macro_f1
-from selfrag.jsonl import Header, RunLog
 from selfrag.reflection.judgment import Judgment
 
 HUMAN = "human"
@@ -401,7 +401,7 @@ def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iter
 
 
 def _manifest(rows_path: Path, subjects: Subjects, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
-    from selfrag.provenance import commit, machine, model_files, sha256
+    from selfrag.common.provenance import commit, machine, model_files, sha256
 
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

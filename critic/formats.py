@@ -13,8 +13,8 @@ from string import ascii_uppercase
 from typing import Any, TypeAlias
 
 from critic.pairs import Dropped, Outcome, Pair, make_pair
-from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.prompting import SELFRAG
 from selfrag.training.public_rows import Raw, UnusableError, identifier, objects, text, value
 

@@ -13,12 +13,11 @@ from typing import Any, Generic, TypeVar
 
 from critic.formats import Format
 from critic.pairs import Dropped, Outcome, Pair
-from retrieval.atomic import write_json, writing
-from retrieval.checks import whole
-from retrieval.errors import UserError
-from selfrag.errors import require
-from selfrag.jsonl import write_jsonl
-from selfrag.provenance import commit, sha256, versions
+from selfrag.common.atomic import write_json, writing
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError, require
+from selfrag.common.jsonl import write_jsonl
+from selfrag.common.provenance import commit, sha256, versions
 from selfrag.training.public_rows import Source, raw_rows
 
 T = TypeVar("T")

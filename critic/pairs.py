@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from critic.cases import need, passage_of, text_of
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import read_identified, read_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_identified, read_jsonl
 from selfrag.training.public_rows import Rows, UnusableError, unbroken
 
 

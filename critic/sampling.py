@@ -18,9 +18,9 @@ from critic.augment.algorithm import segments
 from critic.cases import Case, Question, digest
 from critic.pairs import Pair
 from critic.tables import counted, markdown, quoted
-from retrieval.errors import UserError
 from retrieval.passage import Retriever
 from retrieval.sentences import SentenceFinder
+from selfrag.common.errors import UserError
 
 SHORTEST = 12
 """Characters below which a sentence joins its neighbour, as in the augmentation."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from selfrag.untrusted import printable
+from selfrag.common.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

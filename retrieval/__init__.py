@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         remove_passages,
     )
     from retrieval.corpus import Corpus
-    from retrieval.errors import UserError
     from retrieval.index import open_index
     from retrieval.passage import Passage, Retriever
     from retrieval.search import (
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         join,
     )
     from retrieval.sync import add_files, remove_files, sync_index
+    from selfrag.common.errors import UserError
 
 DISTRIBUTION = "selfrag"
 """Who owns this import name: `import selfrag` refuses another package called `retrieval`."""
@@ -44,7 +44,7 @@ _MODULES = {
         "compact_index",
     ),
     "retrieval.corpus": ("Corpus",),
-    "retrieval.errors": ("UserError",),
+    "selfrag.common.errors": ("UserError",),
     "retrieval.index": ("open_index",),
     "retrieval.passage": ("Passage", "Retriever"),
     "retrieval.search": (

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.atomic import MANIFEST, damaged, locked_directory, write_json, writing
-from retrieval.checks import choice, whole
 from retrieval.corpus import Corpus, Row, check_replaceable
 from retrieval.encoders import (
     BLOCK_ROWS,
@@ -25,7 +23,6 @@ from retrieval.encoders import (
     checked_encode,
     load_encoder,
 )
-from retrieval.errors import UserError
 from retrieval.file_table import FileRecord, read_file_table, write_file_table
 from retrieval.index import (
     CORPUS,
@@ -58,9 +55,7 @@ from retrieval.index_writing import (
     restructure,
 )
 from retrieval.passage import Passage
-from retrieval.progress import Progress
 from retrieval.published import PublishedVectors
-from retrieval.reading import read_json
 from retrieval.recording import FileRows
 from retrieval.reports import LongPassages, ReadReport
 from retrieval.search import LocalRetriever
@@ -68,6 +63,11 @@ from retrieval.sources import list_files, name_files
 from retrieval.splitting import Splitting
 from retrieval.vectors import FlatIndex, GrowingMatrix, Mask
 from retrieval.words import ANALYZER, add_words
+from selfrag.common.atomic import MANIFEST, damaged, locked_directory, write_json, writing
+from selfrag.common.checks import choice, whole
+from selfrag.common.errors import UserError
+from selfrag.common.progress import Progress
+from selfrag.common.reading import read_json
 
 _PLAN, _JOURNAL = "plan.json", "journal.json"
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.errors import UserError, require
 from retrieval.index_kinds import DenseCard
-from retrieval.progress import Progress
 from retrieval.vectors import FlatIndex, Hits, Mask, Matrix, faiss_threads
+from selfrag.common.errors import UserError, require
+from selfrag.common.progress import Progress
 
 _TRAINING_BYTES = 1 << 25  # of float32 vectors that centroids are trained on, and always so many for each list:
 _PER_LIST = 10

@@ -22,12 +22,12 @@ from typing import IO, Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.atomic import MANIFEST, check_finished, checksums, damaged, new_directory, sizes, write_json
-from retrieval.checks import whole
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from retrieval.reading import user_path
 from retrieval.vectors import Mask
+from selfrag.common.atomic import MANIFEST, check_finished, checksums, damaged, new_directory, sizes, write_json
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError
+from selfrag.common.reading import user_path
 
 Scalar: TypeAlias = str | int | float | bool
 FILE, METADATA = "passages.arrow", "metadata.arrow"

@@ -14,11 +14,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.checks import choice, whole
-from retrieval.errors import UserError, require
 from retrieval.passage import Passage
-from retrieval.pretrained import best_device, fast_format, load, own_code_refused, quiet, wants_own_code
-from retrieval.reading import read_json, user_path
+from selfrag.common.checks import choice, whole
+from selfrag.common.errors import UserError, require
+from selfrag.common.pretrained import best_device, fast_format, load, own_code_refused, quiet, wants_own_code
+from selfrag.common.reading import read_json, user_path
 
 
 @dataclass(frozen=True, slots=True)

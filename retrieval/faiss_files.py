@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from retrieval.errors import UserError, require
+from selfrag.common.errors import UserError, require
 
 _FACTORY_CHARACTERS = 200
 _MIN_LARGEST_NUMBER = 1 << 16  # of a factory string; indexes of more vectors may have as large a number

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.atomic import damaged
 from retrieval.vectors import Mask
+from selfrag.common.atomic import damaged
 
 Rows: TypeAlias = NDArray[np.int64]
 """Row numbers of passages in an index, rising."""

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrieval.atomic import MANIFEST, check_finished, checksums, damaged, recover
-from retrieval.checks import choice, whole
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
-from retrieval.errors import UserError
 from retrieval.index_kinds import DenseCard, factory_of
 from retrieval.languages import language_name
-from retrieval.reading import user_path
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
 from retrieval.vectors import NPY_ERRORS, FlatIndex, Mask, SegmentedIndex, VectorIndex
 from retrieval.words import ANALYZER, WordIndex
+from selfrag.common.atomic import MANIFEST, check_finished, checksums, damaged, recover
+from selfrag.common.checks import choice, whole
+from selfrag.common.errors import UserError
+from selfrag.common.reading import user_path
 
 if TYPE_CHECKING:
     from retrieval.file_table import FileRecord

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from retrieval.checks import number, whole
-from retrieval.errors import UserError
+from selfrag.common.checks import number, whole
+from selfrag.common.errors import UserError
 
 KINDS = ("auto", "flat", "rabitq", "ivf")
 _FLAT_ROWS, _RABITQ_ROWS = 50_000, 500_000  # `auto` is flat, then rabitq up to these numbers of rows

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retrieval.atomic import MANIFEST, checksums, publish, sizes, write_json, writing
 from retrieval.compressed import build_compressed
 from retrieval.corpus import Corpus
 from retrieval.index import CORPUS, DENSE, FILES, PARTS, VECTORS, WORDS, IndexManifest, file_records, open_parts
@@ -17,6 +16,7 @@ from retrieval.index_kinds import DenseCard, factory_of
 from retrieval.languages import detect_language, language_name, sample
 from retrieval.vectors import FlatIndex, GrowingMatrix, Mask, live_blocks
 from retrieval.words import ANALYZER, add_words
+from selfrag.common.atomic import MANIFEST, checksums, publish, sizes, write_json, writing
 
 if TYPE_CHECKING:
     from retrieval.file_table import FileRecord

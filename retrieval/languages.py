@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
-from retrieval.errors import UserError
 from retrieval.normalisation import UNSPACED, spaced_words
+from selfrag.common.errors import UserError
 
 LANGUAGES = {
     **{"arabic": "ar", "bengali": "bn", "bulgarian": "bg", "burmese": "my", "catalan": "ca", "chinese": "zh"},

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess, Reply
-from retrieval.errors import UserError
-from retrieval.reading import regular_file
+from selfrag.common.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess, Reply
+from selfrag.common.errors import UserError
+from selfrag.common.reading import regular_file
 
 VECTOR = "vector"
 """Name of the column of vectors."""

@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute, parquet, types
 
-from retrieval.child_work import Replies, answer_requests
-from retrieval.errors import UserError
 from retrieval.parquet import VECTOR
-from retrieval.reading import unpacked_limit
+from selfrag.common.child_work import Replies, answer_requests
+from selfrag.common.errors import UserError
+from selfrag.common.reading import unpacked_limit
 
 _TEXTS = ("id", "_id", "title", "text")
 _MAX_COLUMNS = 1000  # each takes memory of its own

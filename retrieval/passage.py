@@ -7,19 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, SupportsFloat
 
-from retrieval.errors import UserError
-
-
-def whole(text: str) -> str:
-    """The text with lone surrogates replaced by U+FFFD, so that it can be written as UTF-8.
-
-    Python makes them of bytes on a command line that are no UTF-8, and of escapes in JSON.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import whole
 
 
 @dataclass(frozen=True, slots=True)

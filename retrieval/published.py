@@ -18,13 +18,13 @@ from typing import IO, Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.atomic import writing
 from retrieval.corpus import Corpus
-from retrieval.errors import UserError
 from retrieval.index import open_parts
 from retrieval.parquet import VECTOR, read_vector_blocks, read_vector_size
-from retrieval.reading import regular_file, user_path
 from retrieval.vectors import NPY_ERRORS, Matrix, as_float32, live_blocks
+from selfrag.common.atomic import writing
+from selfrag.common.errors import UserError
+from selfrag.common.reading import regular_file, user_path
 
 BLOCK = 1_024
 """Vectors in memory at once."""

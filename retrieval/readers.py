@@ -10,13 +10,13 @@ from pathlib import Path
 from retrieval.corpus import Place, Row
 from retrieval.documents import READERS, ReadingOptions, Table
 from retrieval.documents.isolation import IsolatedReader, is_isolated
-from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.sentences import SentenceFinder, sentence_finder
 from retrieval.sources import SourceFile, file_kind, list_files, name_files
 from retrieval.splitting import Splitting, count_words, split
 from retrieval.tables import TABLES
+from selfrag.common.errors import UserError
 
 
 def read_files(

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from retrieval.corpus import Row
-from retrieval.errors import UserError
 from retrieval.file_table import FileRecord, Rows
 from retrieval.readers import check_some_read, read_sources
-from retrieval.reading import parse_json, record
 from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.sources import FileState, SourceFile, file_state
 from retrieval.splitting import Splitting
+from selfrag.common import reading
+from selfrag.common.errors import UserError
+from selfrag.common.reading import parse_json, record
 
 _LIBRARIES = ("spacy", "markdown-it-py", "pypdfium2", "pypdf", "lxml")
 
@@ -97,10 +98,10 @@ class FileRows:
     def record(self, file: SourceFile, rows: Rows) -> FileRecord:
         """Return the record of a file that was read, whose passages have these rows."""
         state = self._states[file.location]
-        reading = reading_of(self._splitting)
+        how_read = reading_of(self._splitting)
         name = self._names[file.location]
         times = state.size, state.modified, state.changed
-        return FileRecord(file.location, file.inside, name, reading, *times, state.digest, [], []).with_rows(rows)
+        return FileRecord(file.location, file.inside, name, how_read, *times, state.digest, [], []).with_rows(rows)
 
     def records(self) -> list[FileRecord]:
         """Return the records of all files that were read, whose passages are the rows from 0 on."""
@@ -122,7 +123,8 @@ def readers_version() -> str:
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
     modules = sorted((here / "documents").rglob("*.py"))
-    modules += [here / name for name in ("tables.py", "reading.py", "readers.py", "splitting.py", "sentences.py")]
+    modules += [here / name for name in ("tables.py", "readers.py", "splitting.py", "sentences.py")]
+    modules.append(Path(reading.__file__))
     for file in modules:
         digest.update(file.read_bytes())
     for name in _LIBRARIES:

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.checks import choice, number, whole
 from retrieval.corpus import Condition, Corpus, allowed_rows
 from retrieval.encoders import Encoder, Template, checked_encode
-from retrieval.errors import UserError
 from retrieval.normalisation import comparison_key
 from retrieval.passage import Passage, Retriever
 from retrieval.vectors import Mask, VectorIndex
 from retrieval.words import WordIndex
+from selfrag.common.checks import choice, number, whole
+from selfrag.common.errors import UserError
 
 _SPARE = 8  # rows beyond k that are fetched at first, to stand in for passages that repeat a better one
 FUSED_ROWS = 100  # rows of each ranking that are fused

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 Span: TypeAlias = tuple[int, int]
 SentenceFinder: TypeAlias = Callable[[str], Sequence[Span]]

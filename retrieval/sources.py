@@ -16,10 +16,10 @@ from pathlib import Path
 from unicodedata import normalize
 
 from retrieval.documents import READERS
-from retrieval.errors import UserError
-from retrieval.reading import regular_file, user_path
 from retrieval.reports import UnreadableFile
 from retrieval.tables import TABLES
+from selfrag.common.errors import UserError
+from selfrag.common.reading import regular_file, user_path
 
 _PACKED = (".parquet", ".pdf", ".docx", ".docm", ".dotx", ".dotm")
 """Formats that compress by themselves."""

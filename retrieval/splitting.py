@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from retrieval.checks import whole
 from retrieval.documents.document import Table
 from retrieval.sentences import SentenceFinder, Span, sentences, trim
+from selfrag.common.checks import whole
 
 # Scripts without spaces count one word a character (Chinese, Japanese) or one for four (Thai, Lao, Tibetan, Burmese,
 # Khmer); a run without spaces counts a word per 64 characters, so that none can make a passage that no encoder reads.

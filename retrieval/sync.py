@@ -29,10 +29,8 @@ from retrieval.build import (
     publish_change,
     take_back_draft,
 )
-from retrieval.checks import whole
 from retrieval.corpus import Corpus, Row, Scalar
 from retrieval.encoders import CountingEncoder, Encoder, EncoderCard, checked_encode
-from retrieval.errors import UserError
 from retrieval.file_table import FileRecord, Rows
 from retrieval.index import (
     IndexManifest,
@@ -44,12 +42,14 @@ from retrieval.index import (
     removed_rows,
 )
 from retrieval.passage import Passage
-from retrieval.reading import user_path
 from retrieval.recording import FileRows, reading_of, splitting_of
 from retrieval.reports import ReadReport
 from retrieval.sources import FileState, SourceFile, SourceList, file_state, list_files, name_files
 from retrieval.splitting import Splitting
 from retrieval.vectors import FlatIndex, Mask, Matrix
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError
+from selfrag.common.reading import user_path
 
 _MOST_SEGMENTS = 64
 """Segments after which a sync compacts the index: each costs every search a little."""

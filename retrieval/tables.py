@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.corpus import Place, Row, scalars
-from retrieval.errors import UserError
 from retrieval.parquet import read_table_rows
 from retrieval.passage import Passage
-from retrieval.reading import parse_json, read_lines
+from selfrag.common.errors import UserError
+from selfrag.common.reading import parse_json, read_lines
 
 _TEXTS = ("id", "_id", "title", "text")
 

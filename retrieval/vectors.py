@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.atomic import write_json, writing
-from retrieval.errors import UserError, require
-from retrieval.reading import read_json
+from selfrag.common.atomic import write_json, writing
+from selfrag.common.errors import UserError, require
+from selfrag.common.reading import read_json
 
 Matrix: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]

@@ -14,10 +14,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any, TypeAlias
 
-from retrieval.errors import UserError, require
-from retrieval.reading import user_path
 from retrieval.sources import IGNORED
 from retrieval.sync import SyncReport
+from selfrag.common.errors import UserError, require
+from selfrag.common.reading import user_path
 
 _QUIET, _LONGEST = 300, 3_000  # milliseconds without a change after which a sync begins, and that it waits at most
 _LOOK = 1_000  # milliseconds between two looks at what the system does not tell, such as a folder that is back

@@ -16,11 +16,12 @@ from uuid import UUID
 
 import numpy as np
 
-from retrieval.errors import UserError
 from retrieval.languages import language_name, stemmer_name
 from retrieval.normalisation import spaced_words, without_accents, word_terms
-from retrieval.passage import Passage, whole
+from retrieval.passage import Passage
 from retrieval.vectors import Hits, Mask
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import whole
 
 ANALYZER = 2
 """The present rules that make terms of a text. Indexes of version 1 know the letters of their language only."""

@@ -15,11 +15,11 @@ import tempfile
 from pathlib import Path
 
 from command import command, progress
-from retrieval.atomic import write_json
+from selfrag.common.atomic import write_json
+from selfrag.common.provenance import commit, machine
 from selfrag.demo.assets import CORPUS
 from selfrag.demo.download import fetch, passages
 from selfrag.loading import resolve_model
-from selfrag.provenance import commit, machine
 from speed.alora import GOAL, Sizes, race, table
 
 

@@ -22,12 +22,12 @@ from critic.cases import Case
 from critic.student.judge import StudentCritic
 from critic.student.prompt import PromptCodec
 from critic.tables import markdown
-from retrieval.atomic import write_json, writing
-from retrieval.checks import whole
+from selfrag.common.atomic import write_json, writing
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine, Limits, Ticket
 from selfrag.engines.vllm import VLLMConfig
-from selfrag.errors import UserError
 from selfrag.evaluation.items import Item, item_of, read_items
 
 ANSWER_TOKENS = 15
@@ -167,8 +167,8 @@ def race(
     """
     from critic.student.judge import resolve_critic
     from critic.student.prompt import read_card
+    from selfrag.common.provenance import machine
     from selfrag.loading import load_tokenizer
-    from selfrag.provenance import machine
     from speed.timing import least_tokens, serve
 
     whole("repeats", repeats)

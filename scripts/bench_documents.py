@@ -33,11 +33,11 @@ import numpy as np
 
 from command import command, progress
 from retrieval.documents.isolation import IsolatedReader, is_isolated
-from retrieval.errors import UserError
 from retrieval.readers import read_document
 from retrieval.reports import ReadReport
 from retrieval.sentences import SentenceFinder, sentence_finder
 from retrieval.splitting import Splitting
+from selfrag.common.errors import UserError
 
 PACKAGES = (
     "python-docx==1.2.0",

@@ -83,8 +83,8 @@ def questions_a_second(engine: str) -> Callable[[str, int], tuple[float, str]]:
     """Short answers of the demo model under an engine."""
 
     def measure(dtype: str, questions: int) -> tuple[float, str]:
-        from retrieval.pretrained import number_format
         from selfrag import SelfRAG
+        from selfrag.common.pretrained import number_format
         from selfrag.loading import resolve_model
         from speed.workload import SHORT, demo_items
 

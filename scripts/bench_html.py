@@ -32,7 +32,7 @@ import numpy as np
 
 from command import command
 from retrieval.documents.html import read_html
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 Reader: TypeAlias = Callable[[bytes], str]
 _WORDS = re.compile(r"\w+")

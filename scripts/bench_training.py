@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from command import command
-from selfrag.provenance import commit, machine
+from selfrag.common.provenance import commit, machine
 from selfrag.training.recipes import read_recipe
 from speed.training import SYSTEMS, Contest, measure, table
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
-from retrieval.errors import UserError
-from selfrag.untrusted import printable
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import printable
 
 P = ParamSpec("P")
 

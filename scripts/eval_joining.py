@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from command import command
+from selfrag.common.errors import UserError
+from selfrag.common.provenance import model_files
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import UserError
 from selfrag.evaluation.runner import Run, run
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.intrinsics.catalog import find
-from selfrag.provenance import model_files
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "tokens": {},
@@ -139,8 +139,8 @@ def main() -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from retrieval.atomic import write_text
     from selfrag.cli.options import quiet
+    from selfrag.common.atomic import write_text
     from selfrag.evaluation.comparison import compare, read_runs
     from selfrag.evaluation.runner import Source
     from selfrag.evaluation.tables import Terminal, csv_text, markdown

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from command import command
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 
 @command

@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 
 from command import command
-from retrieval.atomic import write_text
+from selfrag.common.atomic import write_text
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import json_line, read_jsonl
 from selfrag.decoding.trace import UNUSABLE, Trace
-from selfrag.errors import UserError
 from selfrag.evaluation.intervals import bracketed, counted, mean, pooled_auc
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.experiments.intrinsics.flows import BM25, read_collection
 from selfrag.intrinsics.execution.tokens import ScoreCalibrator
-from selfrag.jsonl import json_line, read_jsonl
 from selfrag.loading import CALIBRATOR
 from selfrag.training.rows import read_rows
 

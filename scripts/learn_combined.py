@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from command import command
-from retrieval.atomic import write_text
-from selfrag.errors import UserError, require
+from selfrag.common.atomic import write_text
+from selfrag.common.errors import UserError, require
+from selfrag.common.jsonl import json_line, read_jsonl
 from selfrag.evaluation.intervals import bracketed, pooled_auc
 from selfrag.intrinsics.execution.critiques import VIEWS
 from selfrag.intrinsics.execution.tokens import FEATURES, Tokens, Weighing, features
 from selfrag.intrinsics.model_library import prompting_of
-from selfrag.jsonl import json_line, read_jsonl
 from selfrag.loading import WEIGHTS, load_tokenizer, resolve_model
 from selfrag.reflection.judgment import Judgment
 from selfrag.training.intrinsics.rows import Labelled, read_labelled
@@ -155,8 +155,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     from selfrag.cli.options import quiet
+    from selfrag.common.provenance import model_files
     from selfrag.engines.select import load_engine
-    from selfrag.provenance import model_files
 
     quiet()
     rows: list[Labelled] = []

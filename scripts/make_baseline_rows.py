@@ -21,8 +21,8 @@ from typing import Any
 
 from command import command
 from critic.pairs import Pair, read_pairs
-from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
+from selfrag.common.errors import UserError
 from selfrag.prompting import SELFRAG
 from selfrag.training.rows import Evidence, Row, Text, write_rows
 
@@ -63,7 +63,7 @@ def _make(arguments: argparse.Namespace) -> int:
 def _lexical(corpus: Path) -> Retriever:
     """BM25 over a file; it is indexed again for every batch, so all queries should go in one."""
     from demo_rows.drafts import search
-    from selfrag.jsonl import read_jsonl
+    from selfrag.common.jsonl import read_jsonl
 
     passages = {p.id: p for p in read_jsonl(corpus, _passage)}
     return lambda queries, k: search(passages, queries, k)

@@ -23,9 +23,9 @@ from typing import Any
 from command import command
 from critic.cases import Case, Labelled, read_labelled, rows_file
 from critic.entailment import factual_sentence
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import read_jsonl, write_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl, write_jsonl
 from selfrag.prompting import SELFRAG
 from selfrag.reflection.labels import ISREL
 from selfrag.training.public_rows import identifier, objects, text, value

@@ -21,18 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from command import command
-from retrieval.atomic import write_json, write_text, writing
-from retrieval.reading import read_json
-from selfrag.errors import UserError
+from selfrag.common.atomic import write_json, write_text, writing
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import json_line
+from selfrag.common.reading import read_json
+from selfrag.common.untrusted import printable
 from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, comparable, compare, read_run, run_folders
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.public_data import public_sets
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.report import draw, file_origin, run_origin
 from selfrag.evaluation.tables import compact, escape, markdown
-from selfrag.jsonl import json_line
 from selfrag.render.figures import save
-from selfrag.untrusted import printable
 
 PLAIN = tuple(field.name for field in fields(FileResult) if field.name != "scores")
 LATER = ("judges",)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from command import command
-from selfrag.errors import UserError
-from selfrag.jsonl import read_jsonl, write_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl, write_jsonl
 
 LABELS = {"Fully supported": "faithful", "Partially supported": "partial", "No support / Contradictory": "unfaithful"}
 

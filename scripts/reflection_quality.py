@@ -13,22 +13,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from retrieval.checks import whole
-from retrieval.reading import filled
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
+from selfrag.common.provenance import commit, sha256
+from selfrag.common.reading import filled
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.refusals import abstains
 from selfrag.decoding.trace import UNUSABLE, decoding_dict
-from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, mean, pooled_auc, win_matrix
 from selfrag.evaluation.items import Item, is_answerable, item_of, passages_of, read_items
 from selfrag.evaluation.normalisation import contains_any, normalise
 from selfrag.evaluation.task_files import nothing_searched
-from selfrag.jsonl import write_jsonl
 from selfrag.prompting import Prompting
-from selfrag.provenance import commit, sha256
 from selfrag.reflection.labels import Role
-from selfrag.refusals import abstains
 from selfrag.runtime.driver import Answered, Broken, drive
 from selfrag.runtime.sessions import Serving
 from selfrag.training.rows import Token, parse_row
@@ -351,7 +351,7 @@ def _sample(items: list[Item], limit: int | None, seed: int) -> list[Item]:
 
 
 def _manifest(model: Path, files: Sequence[Path]) -> dict[str, Any]:
-    from selfrag.provenance import machine
+    from selfrag.common.provenance import machine
 
     weights = sorted([*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin")])
     return {

@@ -26,8 +26,8 @@ from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from retrieval.atomic import write_text
-from selfrag.untrusted import printable
+from selfrag.common.atomic import write_text
+from selfrag.common.untrusted import printable
 
 ROOT = Path(__file__).parents[1]
 RUNNABLE = ("python", "console", "bash", "sh")

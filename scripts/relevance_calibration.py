@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.reflection.labels import ISREL, TOKENS
 from selfrag.training.model import Trainee
 from selfrag.training.rows import Example

@@ -40,10 +40,10 @@ from reproduction.steps import (
     write_samples,
 )
 from reproduction.table2 import CITED, ROWS, TASKS, Row, row
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import printable
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task_files import read_tasks
-from selfrag.untrusted import printable
 
 REHEARSAL = "A rehearsal with another model on made-up items: the steps work, the figures say nothing about the paper"
 OTHER = "Another model than the paper's was run"

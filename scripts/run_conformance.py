@@ -16,8 +16,8 @@ from pathlib import Path
 from conformance.case import read_cases
 from conformance.check import Outcome, Verdict, check
 from conformance.compare import REASONS
-from retrieval.errors import UserError
-from selfrag.untrusted import printable
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import printable
 
 
 def main() -> int:

@@ -16,8 +16,8 @@ from pathlib import Path
 from command import command
 from critic.demo import ADAPTER
 from critic.student.prompt import CARD
-from retrieval.atomic import write_text
-from selfrag.errors import UserError
+from selfrag.common.atomic import write_text
+from selfrag.common.errors import UserError
 from selfrag.training.export import published
 
 LICENCES = (

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 from command import command
-from retrieval.atomic import write_text
+from selfrag.common.atomic import write_text
+from selfrag.common.errors import UserError
 from selfrag.demo import intrinsics
-from selfrag.errors import UserError
 from selfrag.experiments.intrinsics.run import found_adapters
 from selfrag.loading import CALIBRATOR, WEIGHTS
 from selfrag.training.export import published

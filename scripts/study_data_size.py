@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 
 from command import command
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.rows import Row, Text, read_rows, write_rows
 
 SHARES = (25, 50, 100)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from command import command
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.loading import resolve_model
 from selfrag.training.model import Trainee
 from selfrag.training.rows import Example

@@ -17,9 +17,9 @@ except ImportError as error:
         " uninstall it and reinstall selfrag, or use a new environment."
     ) from None
 if TYPE_CHECKING:
-    from retrieval.errors import UserError
     from retrieval.passage import Passage
     from selfrag.api import SelfRAG
+    from selfrag.common.errors import UserError
     from selfrag.decoding.answer import Answer, Segment
     from selfrag.decoding.policy import Decoding
     from selfrag.reflection.judgment import Judgment
@@ -32,7 +32,7 @@ _HOMES = {
     "Passage": "retrieval.passage",
     "Segment": "selfrag.decoding.answer",
     "SelfRAG": "selfrag.api",
-    "UserError": "retrieval.errors",
+    "UserError": "selfrag.common.errors",
     "Weights": "selfrag.reflection.weights",
 }
 """Where each name is defined. Its module is imported when the name is first used, so that commands start quickly."""

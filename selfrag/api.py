@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, overload
 
 from retrieval.passage import Passage, Retriever
+from selfrag.common.errors import UserError
+from selfrag.common.plugins import plugin
+from selfrag.common.untrusted import whole
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.base import Engine, check_process
 from selfrag.engines.select import is_remote, ready_engine
-from selfrag.errors import UserError
 from selfrag.loading import DEMO, load_checkpoint, load_retriever
-from selfrag.plugins import plugin
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.runtime.calls import Call, OwnsEngine
 from selfrag.runtime.driver import Service, SharedRetriever
 from selfrag.tokenization import HFTextCodec
-from selfrag.untrusted import whole
 
 if TYPE_CHECKING:
     from selfrag.decoding.options import Length

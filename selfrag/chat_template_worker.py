@@ -7,8 +7,8 @@ from typing import Any
 
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from retrieval.child_work import Replies, answer_requests
-from selfrag.errors import UserError
+from selfrag.common.child_work import Replies, answer_requests
+from selfrag.common.errors import UserError
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from retrieval.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess
-from selfrag.errors import UserError
+from selfrag.common.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess
+from selfrag.common.errors import UserError
 
 _LIMITS = ChildLimits(seconds=5, memory=400 * MEBIBYTE, reply=64 * MEBIBYTE)
 _FAILED = "the model's chat template cannot be rendered"

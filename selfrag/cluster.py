@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from retrieval.checks import whole
 from retrieval.encoders import Encoder, EncoderCard, checked_encode
 from retrieval.vectors import Matrix
-from selfrag.errors import UserError, require
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError, require
 
 WAVE = 1024
 """Rows that are handed to Ray at once, which bounds the memory of this process."""

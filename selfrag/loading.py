@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval import pretrained
 from retrieval.encoders import Encoder, EncoderCard, load_encoder, resolve_device
 from retrieval.index import load_manifest, open_index
 from retrieval.passage import Retriever
-from retrieval.reading import user_path
 from retrieval.search import IndexRetriever, as_retriever, join
-from selfrag.errors import UserError, require
-from selfrag.plugins import names, registered
+from selfrag.common import pretrained
+from selfrag.common.errors import UserError, require
+from selfrag.common.plugins import names, registered
+from selfrag.common.reading import user_path
 
 if TYPE_CHECKING:
     from retrieval.remote import RemoteIndexes

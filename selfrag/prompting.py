@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import ReadOnlyTokenizer, TextCodec, decode_without
 

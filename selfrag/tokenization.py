@@ -15,8 +15,8 @@ from itertools import takewhile
 from threading import Lock
 from typing import Any, Protocol
 
+from selfrag.common.untrusted import whole
 from selfrag.reflection.labels import TOKENS
-from selfrag.untrusted import whole
 
 
 class TextCodec(Protocol):

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from selfrag.chat_templates import render_chat
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 
 TURNS = [{"role": "system", "content": "Be <brief> & plain."}, {"role": "user", "content": 'Why "x"?'}]
 HONEST = {

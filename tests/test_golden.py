@@ -27,8 +27,8 @@ from scripted_critics import Scripted, distribution, says
 from written import run
 
 from selfrag.cli.main import app, main
+from selfrag.common.errors import UserError
 from selfrag.decoding.trace import Trace
-from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights
 from selfrag.render.answers import html, plain
 from selfrag.viewer.trees import svg

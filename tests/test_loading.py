@@ -10,13 +10,13 @@ import pytest
 import tiny
 
 from retrieval import build_index
-from selfrag import plugins
 from selfrag.cli.main import main
 from selfrag.cli.options import decoding
+from selfrag.common import plugins
+from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Generate, Generated
 from selfrag.engines.select import load_engine
-from selfrag.errors import UserError
 from selfrag.loading import DEMO, index_directory, load_index, resolve_encoder, resolve_model, shipped_adapters
 from selfrag.reflection.weights import Weights
 

@@ -147,7 +147,7 @@ def main(home: Path, kills: int) -> None:
     import tqdm
 
     import critic.cli.main  # noqa: F401 - once, not in every child
-    from selfrag.jsonl import write_jsonl
+    from selfrag.common.jsonl import write_jsonl
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it from the start
     tqdm.tqdm.monitor_interval = 0  # a process that forks wants no thread that may hold a lock

@@ -39,8 +39,8 @@ MODELS = ("AutoModel", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoMod
 
 CHILD = """
 import json, sys
-from retrieval.errors import UserError
-from retrieval.pretrained import load
+from selfrag.common.errors import UserError
+from selfrag.common.pretrained import load
 
 def outcome(do):
     try:
@@ -179,8 +179,8 @@ def test_an_adapter_cannot_name_a_module_to_import(tiny_llama: Path, tmp_path: P
     """PEFT imports whatever `megatron_core` names when `megatron_config` is there."""
     from lora_on_the_spot import save_adapter
 
-    from retrieval.errors import UserError
-    from retrieval.pretrained import load, load_adapter
+    from selfrag.common.errors import UserError
+    from selfrag.common.pretrained import load, load_adapter
     from selfrag.engines.select import load_engine
 
     folder = save_adapter(tiny_llama, tmp_path / "adapter")
@@ -230,6 +230,6 @@ def test_checkpoints_are_loaded_in_one_place() -> None:
     files = [file for folder in ("selfrag", "critic", "retrieval", "scripts") for file in (ROOT / folder).rglob("*.py")]
     assert len(files) > 100
     found = {str(file.relative_to(ROOT)): bare_loads(file.read_text(encoding="utf-8")) for file in files}
-    helper = found.pop("retrieval/pretrained.py")
+    helper = found.pop("selfrag/common/pretrained.py")
     assert helper
     assert {name: lines for name, lines in found.items() if lines} == {}

@@ -7,8 +7,8 @@ import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.decoding.beam import decode
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from selfrag.common.errors import UserError
 from selfrag.demo.model import checkpoint_path
-from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer
 

@@ -15,10 +15,10 @@ from typing import Literal, TypeAlias, TypeVar, cast, get_args, get_type_hints
 
 from critic.cases import Case
 from critic.pairs import Dropped, Pair
-from retrieval import checks
-from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.sentences import SentenceFinder, Span
+from selfrag.common import checks
+from selfrag.common.errors import UserError
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.reflection.judgment import Judgment
 

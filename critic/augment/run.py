@@ -29,16 +29,16 @@ from critic.augment.algorithm import Augmented, AugmentOptions, Request, Result,
 from critic.augment.rows import outcome
 from critic.cases import Case, Critic
 from critic.pairs import Dropped, Pair, Source
-from retrieval.atomic import locked_directory, write_json, write_text, writing
-from retrieval.checks import whole
-from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
-from retrieval.progress import Progress, duration
-from retrieval.reading import parse_json, read_json
 from retrieval.sentences import SentenceFinder, Span, sentence_finder
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
+from selfrag.common.atomic import locked_directory, write_json, write_text, writing
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError
+from selfrag.common.progress import Progress, duration
+from selfrag.common.provenance import commit, sha256, versions
+from selfrag.common.reading import parse_json, read_json
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
-from selfrag.provenance import commit, sha256, versions
 from selfrag.reflection.judgment import Judgment
 from selfrag.runtime.driver import search
 
@@ -474,7 +474,7 @@ def price(source: Source, found: Estimate, options: AugmentOptions, find: Senten
     import torch
 
     from critic.student.prompt import read_card
-    from retrieval.pretrained import fast_format
+    from selfrag.common.pretrained import fast_format
     from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import EFFICIENCY, measured_rate, read_shape
     from selfrag.training.settings import TrainingConfig

@@ -17,9 +17,9 @@ from critic.formats import FORMATS, named
 from critic.inspect import inspect_rows, render
 from critic.mixture import Part, Reading, Tally, write_mixture
 from critic.pairs import open_dataset
-from retrieval.atomic import write_text
-from retrieval.errors import UserError
 from selfrag.cli.options import quiet
+from selfrag.common.atomic import write_text
+from selfrag.common.errors import UserError
 
 if TYPE_CHECKING:
     from critic.pairs import Source
@@ -180,8 +180,8 @@ def augment(
         _estimate(source, options, critic)
         return
     from critic.baselines import fingerprint, open_critic
+    from selfrag.common.provenance import sha256
     from selfrag.loading import load_index
-    from selfrag.provenance import sha256
 
     judging = functools.partial(open_critic, critic, engine)
     searching = functools.partial(load_index, index, encoder) if index is not None else _nothing
@@ -233,7 +233,7 @@ def _columns(given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _summary(manifest: dict[str, Any], out: Path) -> str:
-    from selfrag.untrusted import printable
+    from selfrag.common.untrusted import printable
 
     counts = manifest["counts"]
     dropped = ", ".join(f"{count} {reason}" for reason, count in counts["dropped"].items()) or "none"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,10 +47,10 @@ def sample(
     from critic.sampling import draw, report
     from critic.tables import terminal
     from retrieval import open_index
-    from retrieval.atomic import write_json, writing
     from retrieval.sentences import sentence_finder
-    from selfrag.jsonl import write_jsonl
-    from selfrag.provenance import commit, sha256
+    from selfrag.common.atomic import write_json, writing
+    from selfrag.common.jsonl import write_jsonl
+    from selfrag.common.provenance import commit, sha256
 
     wanted = parse_targets(target) if target else PAPER
     if not wanted.keys() <= GROUPS.keys():
@@ -79,7 +79,7 @@ def sample(
 def _read(files: list[Path]) -> list[Pair]:
     from critic.cases import encodable
     from critic.pairs import parse_pair
-    from selfrag.jsonl import read_jsonl
+    from selfrag.common.jsonl import read_jsonl
 
     found: dict[str, Pair] = {}
 
@@ -180,7 +180,7 @@ def label(
         forecast,
     )
     from critic.teacher.run import GoldTeacher, Limits, Teacher, label_questions
-    from selfrag.provenance import commit, sha256, versions
+    from selfrag.common.provenance import commit, sha256, versions
 
     limits = Limits(parse_targets(target or ()), _prices(price_in, price_out, max_cost), max_cost)
     if bool(gold) == (url is not None):
@@ -264,7 +264,7 @@ def agree(
 
     from critic.agreement import HUMAN, agreements
     from critic.tables import terminal
-    from retrieval.atomic import write_json
+    from selfrag.common.atomic import write_json
 
     labels = _labels(teachers)
     found = agreements(labels, seed=seed)
@@ -336,8 +336,8 @@ def split(
 
     from critic.cases import GROUPS, read_labelled
     from critic.tables import terminal
-    from retrieval.checks import number
-    from selfrag.jsonl import write_jsonl
+    from selfrag.common.checks import number
+    from selfrag.common.jsonl import write_jsonl
     from selfrag.training.run import held_out
 
     for name, share in (("dev", dev), ("test", test)):

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from critic.cases import GROUPS
-from retrieval.errors import UserError
 from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.train import PrintConfig, Settings, check_processes, given, launch
+from selfrag.common.errors import UserError
 
 _SIZE = functools.partial(typer.Option, rich_help_panel="What is learned")
 _SPEED = functools.partial(typer.Option, rich_help_panel="How it is learned")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from critic.mixture import Sample
-from retrieval.errors import UserError
-from selfrag.jsonl import read_jsonl
-from selfrag.provenance import sha256
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl
+from selfrag.common.provenance import sha256
 from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 from selfrag.render.colours import COLOURS, NAMES, slug
 from selfrag.render.documents import document, picked_out

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from critic.cases import Case
 from critic.student.prompt import Prompt
+from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.options import option_logprobs, option_requests
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.errors import EngineError, UserError
 from selfrag.loading import resolve_model
 from selfrag.reflection.judgment import Judgment, Source
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from critic.cases import GROUPS, Case
-from retrieval.checks import whole
-from retrieval.reading import read_json
-from selfrag.errors import UserError, VocabularyError
-from selfrag.jsonl import write_jsonl
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError, VocabularyError
+from selfrag.common.jsonl import write_jsonl
+from selfrag.common.reading import read_json
 from selfrag.reflection.labels import LabelSet
 from selfrag.tokenization import HFTextCodec, TextCodec, common_prefix
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from critic.cases import GROUPS, Labelled, check, read_labelled, rows_file
 from critic.student.prompt import Layout, Limits, PromptCodec, Style, write_card
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.job import base_name, trained
 from selfrag.training.recipes import GENERATOR, Recipe, Stage
 from selfrag.training.rows import GROUP_OF_ROLE, MASKED, Example, Group

@@ -16,8 +16,8 @@ from anyio.from_thread import start_blocking_portal
 from critic.cases import Case, Question
 from critic.teacher.forms import OWN, Forms, answers
 from critic.teacher.run import Outcome, Prices, Reply, TeacherError
-from retrieval.checks import number, whole
-from retrieval.errors import UserError
+from selfrag.common.checks import number, whole
+from selfrag.common.errors import UserError
 from selfrag.engines.client import BadReplyError, Client, ServerConfig
 from selfrag.engines.client import Reply as Sent
 

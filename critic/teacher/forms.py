@@ -5,7 +5,7 @@ for Retrieve by the instruction alone and by a sentence with evidence; here a se
 its own, without Continue.
 
 Texts to be judged are untrusted. Every line of them but the first is indented, so that none can pass for a field of
-the form. What may be a control token of some model is broken by a space (`selfrag.untrusted.unmarked`), since a
+the form. What may be a control token of some model is broken by a space (`selfrag.common.untrusted.unmarked`), since a
 server reads them in message text.
 """
 
@@ -21,11 +21,11 @@ from string import ascii_uppercase
 from typing import Any
 
 from critic.cases import GROUPS, Case, Labelled, check
-from retrieval.checks import choice, number
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from retrieval.reading import filled, read_whole
-from selfrag.untrusted import printable, unmarked
+from selfrag.common.checks import choice, number
+from selfrag.common.errors import UserError
+from selfrag.common.reading import filled, read_whole
+from selfrag.common.untrusted import printable, unmarked
 
 INDENT = "  "
 GROUP_OF = {

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, read_labelled
 from critic.tables import counted, markdown, quoted
-from retrieval.atomic import locked_directory, write_json, write_text, writing
-from retrieval.checks import number
-from retrieval.errors import UserError
-from retrieval.progress import Progress
-from selfrag.jsonl import Header, RunLog, write_jsonl
-from selfrag.provenance import sha256
+from selfrag.common.atomic import locked_directory, write_json, write_text, writing
+from selfrag.common.checks import number
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import Header, RunLog, write_jsonl
+from selfrag.common.progress import Progress
+from selfrag.common.provenance import sha256
 
 
 class TeacherError(UserError):

@@ -10,7 +10,7 @@ import codecs
 import re
 from pathlib import Path
 
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 _HEAD = 1 << 17  # bytes in which a declaration is sought
 _MAX_BAD = 0.001  # share of characters that may be damaged in a page that declares its encoding

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from retrieval.corpus import Scalar
-from retrieval.errors import UserError
-from retrieval.reading import regular_file
 from retrieval.sentences import Span
+from selfrag.common.errors import UserError
+from selfrag.common.reading import regular_file
 
 MAX_HEADING = 1000
 """Characters of a heading. A longer one is text, since every passage below repeats its headings."""

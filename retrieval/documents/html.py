@@ -16,8 +16,8 @@ from retrieval.documents.charset import page_to_utf8
 from retrieval.documents.document import MAX_BYTES, MAX_HEADING, Document, DocumentBuilder
 from retrieval.documents.html_tables import MAX_SPAN, Block, Cell, DataTable, Heading, Preformatted, TableFrame
 from retrieval.documents.html_visibility import Omission, is_content, omission_of
-from retrieval.errors import UserError, require
-from retrieval.reading import opened
+from selfrag.common.errors import UserError, require
+from selfrag.common.reading import opened
 
 _CHUNK = 1 << 14  # bytes that the parser gets at once
 _MAX_STEPS = 200  # steps of the parser a byte: end tags that match no start tag are compared with all open elements

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from retrieval.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess
 from retrieval.documents import READERS
 from retrieval.documents.document import Document, ReadingOptions, Section, Skipped, Table
 from retrieval.documents.ocr import check_languages
-from retrieval.errors import UserError
+from selfrag.common.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess
+from selfrag.common.errors import UserError
 
 _MAX_IDLE = 2  # children that wait for further files
 _LARGE = 4 * MEBIBYTE

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.documents.document import MAX_HEADING, Document, Outline, Section, Table
-from retrieval.reading import read_whole
 from retrieval.sentences import Span
+from selfrag.common.reading import read_whole
 
 _FRONT_MATTER = re.compile(r"---[^\S\n]*\n")
 _FRONT_MATTER_END = re.compile(r"\n(?:---|\.\.\.)[^\S\n]*(?=\n|$)")

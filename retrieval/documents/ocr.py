@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from retrieval.documents.layout import Fragment, Line
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 _PROGRAM = "tesseract"
 _LANGUAGES = re.compile(r"[A-Za-z_]{2,40}(\+[A-Za-z_]{2,40}){0,20}")

@@ -29,7 +29,7 @@ from retrieval.documents.ocr import recognise_page
 from retrieval.documents.page_tables import Block, PageTable, find_tables, repeat_headers, take_grid_tables
 from retrieval.documents.pdf_rules import find_grids
 from retrieval.documents.pdf_text import Box, FragmentReader, take_notes, turn_box
-from retrieval.errors import UserError, require
+from selfrag.common.errors import UserError, require
 
 _MAX_DEPTH = 100  # levels of bookmarks
 _MAX_BOOKMARKS = 100_000

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from retrieval.child_work import Replies, answer_requests, limit_time
 from retrieval.documents import READERS
 from retrieval.documents.document import Document, ReadingOptions
 from retrieval.documents.isolation import plain_document
 from retrieval.documents.pdf import read_pdf
+from selfrag.common.child_work import Replies, answer_requests, limit_time
 
 
 def main() -> None:

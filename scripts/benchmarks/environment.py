@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.job import Job
-from selfrag.provenance import commit, machine, versions
+from selfrag.common.provenance import commit, machine, versions
 
 PACKAGES = (
     "vllm",

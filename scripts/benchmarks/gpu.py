@@ -31,9 +31,9 @@ from benchmarks.parts import join_parts, split_file
 from benchmarks.report import Step, run_steps
 from benchmarks.steps import STEPS
 from command import command
-from selfrag.errors import UserError
-from selfrag.jsonl import write_jsonl
-from selfrag.untrusted import printable
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
+from selfrag.common.untrusted import printable
 
 SECONDS = 420.0
 """Time limit of all steps together."""

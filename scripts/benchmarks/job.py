@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from retrieval.pretrained import best_device
-from selfrag.errors import UserError
-from selfrag.jsonl import read_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl
+from selfrag.common.pretrained import best_device
 from speed.workload import Item, read_items
 
 PASSAGES = 5

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from retrieval.atomic import new_directory, write_json
-from retrieval.reading import read_json
+from selfrag.common.atomic import new_directory, write_json
+from selfrag.common.errors import UserError
+from selfrag.common.reading import read_json
 from selfrag.demo.assets import BASE_MODEL, asset_path
 from selfrag.demo.download import publish
-from selfrag.errors import UserError
 
 LIST = "parts.json"
 """Name of the list of checksums in a folder of parts."""

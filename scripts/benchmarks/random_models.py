@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from retrieval.atomic import new_directory
-from selfrag.errors import UserError
+from selfrag.common.atomic import new_directory
+from selfrag.common.errors import UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.job import Settings
-from retrieval.atomic import write_json, write_text
+from selfrag.common.atomic import write_json, write_text
 from selfrag.evaluation.tables import compact, escape
 from selfrag.untrusted import printable
 

@@ -15,7 +15,7 @@ import torch
 from benchmarks.job import Job, SkipStep
 from benchmarks.models import base_checkpoint, checkpoint_7b
 from benchmarks.random_models import LLAMA_7B
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.recipes import read_recipe
 from selfrag.training.rows import Evidence, Row, Text, Token, read_rows, write_rows
 from selfrag.training.run import Prepare, Prepared, fit, layout_for, rows_of

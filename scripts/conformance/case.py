@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
 from selfrag.intrinsics.dialects.chat import Spec, read_spec
 from selfrag.intrinsics.dialects.registry import (

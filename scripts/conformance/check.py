@@ -29,7 +29,7 @@ from conformance.recorded import (
     state_of,
 )
 from conformance.records import plain_result
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.contract import Completion, Message, Reflection, Request, State, TextPrompt
 from selfrag.intrinsics.dialects.chat import ChatCodec
 from selfrag.intrinsics.dialects.completion import CompletionCodec

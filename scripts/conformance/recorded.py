@@ -16,7 +16,7 @@ from conformance.compare import Deviation, MismatchError, Rejoined, compare
 from conformance.records import categories, plain_result
 from retrieval.passage import Passage
 from retrieval.sentences import SentenceFinder, Span
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.contract import Code, Completion, Gold, Message, Reflection, Request, Site, State, TokenLogprob
 from selfrag.intrinsics.dialects.chat import ChatCodec, Spec
 from selfrag.intrinsics.dialects.completion import CompletionCodec, System

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from demo_rows.mixture import STAGES, describe, set_aside
-from selfrag.errors import UserError
-from selfrag.jsonl import write_jsonl
-from selfrag.provenance import commit, sha256, versions
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
+from selfrag.common.provenance import commit, sha256, versions
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.training.rows import Row, Token, read_rows, write_rows
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.errors import require
+from selfrag.common.errors import require
 from selfrag.training.rows import Evidence, Part, Row, Text, Token
 
 _SPACE_BEFORE = re.compile(r"(?<!\s)\s+([,.;:!?%)\]\u2019]|'s\b|n't\b|'re\b|'ve\b|'ll\b|'d\b)")

@@ -13,8 +13,8 @@ from typing import Any
 from demo_rows import claims, instructions, long_form, short_form
 from demo_rows.drafts import Cutter, Draft, Lengths
 from demo_rows.sources import FILES, Sources, load
-from selfrag.jsonl import write_jsonl
-from selfrag.provenance import commit, sha256, versions
+from selfrag.common.jsonl import write_jsonl
+from selfrag.common.provenance import commit, sha256, versions
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import read_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl
 
 FILES: tuple[str, ...] = (
     "train/pairs.jsonl",

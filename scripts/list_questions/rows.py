@@ -13,12 +13,12 @@ from typing import Any
 
 from list_questions.questions import ListQuestion, list_questions
 from list_questions.statements import statements
-from retrieval.atomic import write_json
 from retrieval.passage import Passage, Retriever
-from selfrag.errors import UserError
+from selfrag.common.atomic import write_json
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_identified, write_jsonl
+from selfrag.common.provenance import commit, sha256, versions
 from selfrag.experiments.intrinsics.flows import BM25
-from selfrag.jsonl import read_identified, write_jsonl
-from selfrag.provenance import commit, sha256, versions
 
 TASK = "list_qa"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reproduction.table2 import TASKS, Row
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.records import read_manifest

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.evaluation.presets import PRESETS
 
 COLUMNS = (

@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from retrieval.checks import whole
 from retrieval.passage import Passage
-from retrieval.pretrained import load
-from selfrag.errors import UserError, require
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError, require
+from selfrag.common.pretrained import load
 from selfrag.intrinsics.catalog import PAPER, find
 from selfrag.intrinsics.contract import Failed, Request
 from selfrag.intrinsics.execution.engine import EngineExecutor

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from selfrag.common.errors import EngineError
+from selfrag.common.provenance import machine
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.sweep import sweep
 from selfrag.engines.vllm import VLLMConfig
-from selfrag.errors import EngineError
 from selfrag.evaluation.tables import aligned
 from selfrag.prompting import Prompting
-from selfrag.provenance import machine
 from speed.official import Published
 from speed.rivals import CutAfterwards, Dictionaries, OfficialLoop, Recording, replay
 from speed.timing import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.loading import load_tokenizer
 from speed.timing import Run, Work
 from speed.workload import Form, Item

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from selfrag.common.errors import DecodingError, require
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
@@ -24,7 +25,6 @@ from selfrag.engines.vllm import (
     quiet_import,
     spare_llvmlite,
 )
-from selfrag.errors import DecodingError, require
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary

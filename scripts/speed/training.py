@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from selfrag.errors import UserError, require
+from selfrag.common.errors import UserError, require
 from selfrag.training.run import Prepare, fit, plan, rows_of
 from selfrag.training.settings import Scale, TrainingConfig, Weighting
 from speed.decoding import memory_gib

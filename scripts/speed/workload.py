@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import UserError
-from selfrag.jsonl import read_jsonl
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,18 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from retrieval.atomic import write_text
 from retrieval.passage import Passage
-from retrieval.reading import read_whole
 from selfrag.cli import options
+from selfrag.common.atomic import write_text
+from selfrag.common.errors import UserError
+from selfrag.common.plugins import names
+from selfrag.common.reading import read_whole
+from selfrag.common.untrusted import printable, whole
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import UserError
-from selfrag.plugins import names
 from selfrag.reflection.labels import GROUPS
 from selfrag.render.answers import judged, named, notes, spoken
 from selfrag.render.text import NAME, cut
-from selfrag.untrusted import printable, whole
 
 if TYPE_CHECKING:
     from selfrag.intrinsics.state import Message

@@ -18,13 +18,12 @@ from typing import Annotated, Any, Literal
 import typer
 from packaging.requirements import Requirement
 
-from retrieval import pretrained
-from retrieval.errors import installing
-from retrieval.pretrained import fast_format
-from retrieval.reading import user_path
 from selfrag.cli.options import quiet
+from selfrag.common import pretrained
+from selfrag.common.errors import UserError, VocabularyError, installing
+from selfrag.common.pretrained import fast_format
+from selfrag.common.reading import user_path
 from selfrag.demo.assets import ASSETS, asset_path, cache_home
-from selfrag.errors import UserError, VocabularyError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 

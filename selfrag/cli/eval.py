@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from retrieval.checks import component
 from selfrag.cli.options import (
     ASKED,
     WHAT,
@@ -24,8 +23,9 @@ from selfrag.cli.options import (
     show_markdown,
 )
 from selfrag.cli.running import Commands, with_entry_points
-from selfrag.errors import UserError, require
-from selfrag.untrusted import printable
+from selfrag.common.checks import component
+from selfrag.common.errors import UserError, require
+from selfrag.common.untrusted import printable
 
 if TYPE_CHECKING:
     from selfrag.evaluation.items import Item

@@ -29,7 +29,8 @@ from retrieval.sync import SyncReport, add_files, index_splitting, remove_files,
 from retrieval.words import ANALYZER
 from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
 from selfrag.cluster import Actors, RayEncoder, connect
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import printable, whole
 from selfrag.loading import (
     DEMO,
     LazyEncoder,
@@ -40,7 +41,6 @@ from selfrag.loading import (
     resolve_encoder,
 )
 from selfrag.render.text import NAME, cut
-from selfrag.untrusted import printable, whole
 
 app = Commands(
     name="index",

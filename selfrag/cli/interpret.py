@@ -12,7 +12,7 @@ import typer
 
 from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.running import Commands
-from selfrag.untrusted import printable
+from selfrag.common.untrusted import printable
 
 app = Commands(name="interpret", help="Ask a model why it answered so, and test what it says.", no_args_is_help=True)
 
@@ -131,7 +131,7 @@ def table(
 
     text = page(read_grid(run), answers=answers)
     if out is not None:
-        from retrieval.atomic import write_text
+        from selfrag.common.atomic import write_text
 
         write_text(out, text)
     show_markdown(text)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from selfrag.cli.options import quiet
-from selfrag.errors import UserError
-from selfrag.untrusted import whole
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import whole
 
 if TYPE_CHECKING:
     from selfrag.intrinsics.model_library import Library

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from selfrag.common.errors import UserError
+from selfrag.common.plugins import names, registered
+from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import UserError
-from selfrag.plugins import names, registered
-from selfrag.untrusted import printable
 
 WHAT, WHEN, SCORE, SEARCH, ASKED = (
     partial(typer.Option, rich_help_panel=panel)

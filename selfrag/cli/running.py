@@ -24,12 +24,12 @@ import typer
 from typer.core import TyperGroup
 from typer.models import CommandFunctionType
 
-from retrieval.atomic import check_room
-from retrieval.checks import choice, web_address
-from retrieval.checks import whole as whole_number
-from selfrag.errors import UserError
-from selfrag.plugins import names, registered
-from selfrag.untrusted import printable, whole
+from selfrag.common.atomic import check_room
+from selfrag.common.checks import choice, web_address
+from selfrag.common.checks import whole as whole_number
+from selfrag.common.errors import UserError
+from selfrag.common.plugins import names, registered
+from selfrag.common.untrusted import printable, whole
 
 USER_ERROR = 2
 UNREADABLE = 3

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from retrieval.reading import read_whole
 from selfrag.cli import options
+from selfrag.common.errors import UserError, require
+from selfrag.common.plugins import names
+from selfrag.common.reading import read_whole
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import UserError, require
 from selfrag.loading import DEMO, LazyEncoder, is_address, remote_indexes
-from selfrag.plugins import names
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from selfrag.cli.options import ASKED, EngineName, Files, IndexName, Limit, Model, RetryFailed, quiet
-from selfrag.errors import require
-from selfrag.untrusted import printable
+from selfrag.common.errors import require
+from selfrag.common.untrusted import printable
 
 WIDTH = 120
 """Columns of a table that goes into a file or a pipe."""

@@ -12,7 +12,7 @@ import typer
 
 from selfrag.cli.options import quiet
 from selfrag.cli.running import Commands, with_entry_points
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 
 if TYPE_CHECKING:
     from selfrag.training.job import Job

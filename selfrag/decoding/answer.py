@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.reflectors import as_label
+from selfrag.decoding.refusals import refuses
 from selfrag.decoding.trace import FinishReason, Node, Trace
-from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 from selfrag.reflection.weights import Weights
-from selfrag.refusals import refuses
 from selfrag.render.answers import html, plain
 
 

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from itertools import takewhile
 
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.reflectors import Asking, Critic, Guardrail, ScoreTerm
@@ -26,7 +27,6 @@ from selfrag.decoding.writing import (
     segment_limits,
     write,
 )
-from selfrag.errors import UserError
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 

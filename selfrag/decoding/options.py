@@ -11,8 +11,10 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from retrieval.checks import choice
 from retrieval.passage import Passage
+from selfrag.common.checks import choice
+from selfrag.common.errors import UserError, generation_error
+from selfrag.common.untrusted import whole
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.reflectors import Asking
@@ -21,11 +23,9 @@ from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.segments import APPLICABLE, Branch, judge
 from selfrag.decoding.trace import ROOT, Decision, Node, Status
 from selfrag.decoding.tree import Decoder, Found, Tree, ask, find, shortlisted, start_boundary
-from selfrag.errors import UserError, generation_error
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
-from selfrag.untrusted import whole
 
 Length: TypeAlias = Literal["none", "tokens", "characters"]
 """What an option's log-probability is divided by; `characters` ranks as `acc_norm` of lm-evaluation-harness does."""

@@ -14,9 +14,9 @@ from itertools import accumulate as running
 from itertools import groupby
 from typing import Any, Literal, get_args, get_type_hints
 
-from retrieval.checks import choice, number, unknown_name, whole
+from selfrag.common.checks import choice, number, unknown_name, whole
+from selfrag.common.errors import UserError
 from selfrag.decoding.reflectors import REPLACEABLE, Guardrail, ScoreTerm, as_label, distinct_roles, parts
-from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Role, group
 from selfrag.reflection.weights import TOKEN_TERMS, Weights

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar, cast, get_args
 
-from retrieval.checks import choice
 from retrieval.passage import Passage
+from selfrag.common.checks import choice
+from selfrag.common.errors import UserError
 from selfrag.decoding.requests import Request, Result
-from selfrag.errors import UserError
 from selfrag.prompting import Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, Role

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import ScoreTerm
 from selfrag.decoding.segments import Floats, Undefined, add_to_path, critique_score, group_scores
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
-from selfrag.errors import UserError
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.reflection.weights import Weights
 

@@ -9,15 +9,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from retrieval.passage import Passage
-from retrieval.reading import parse_json
+from selfrag.common.errors import UserError, generation_error
+from selfrag.common.reading import parse_json
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
+from selfrag.decoding.refusals import refuses
 from selfrag.decoding.requests import Finish
 from selfrag.decoding.segments import Branch
-from selfrag.errors import UserError, generation_error
 from selfrag.reflection.judgment import SELF_RAG_LABELS, Judgment, labels_of
 from selfrag.reflection.labels import Role
 from selfrag.reflection.weights import Weights
-from selfrag.refusals import refuses
 
 if TYPE_CHECKING:
     from selfrag.decoding.trace_schema import DecisionRecord, JudgmentRecord, NodeRecord, TraceRecord

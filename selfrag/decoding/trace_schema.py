@@ -12,9 +12,9 @@ from typing import Annotated, Any, NotRequired
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
+from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Action, AnswerReason
 from selfrag.decoding.segments import Branch
-from selfrag.errors import UserError
 from selfrag.reflection.judgment import SUM_TOLERANCE, Source, labels_of
 from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Kind, Role
 

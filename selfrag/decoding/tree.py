@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
+from selfrag.common.errors import SearchError, generation_error
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking, Critic, Guardrail, Verdict
@@ -26,7 +27,6 @@ from selfrag.decoding.requests import (
 )
 from selfrag.decoding.segments import judge, path_score, segment_score
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
-from selfrag.errors import SearchError, generation_error
 from selfrag.prompting import Evidence, Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, RETRIEVE

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from retrieval.reading import user_path
+from selfrag.common.reading import user_path
 
 
 @dataclass(frozen=True, slots=True)

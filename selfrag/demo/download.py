@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from retrieval.atomic import held, new_directory, recover
 from retrieval.passage import Passage
+from selfrag.common.atomic import held, new_directory, recover
+from selfrag.common.errors import UserError
 from selfrag.demo.assets import CORPUS, ENCODER, Asset, asset_path
-from selfrag.errors import UserError
 
 _ABANDONED_SECONDS = 24 * 3600
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from selfrag.common.errors import UserError
 from selfrag.demo.assets import BASE_MODEL, CORPUS, ENCODER, asset_path, cache_home
-from selfrag.errors import UserError
 
 ADAPTER = Path(__file__).parent / "adapter"
 _FORMAT = 2  # raised when converting or merging changes its output

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retrieval.reading import read_json, user_path
-from selfrag.errors import EngineError, UserError
+from selfrag.common.errors import EngineError, UserError
+from selfrag.common.reading import read_json, user_path
 
 MERGE = "export a merged checkpoint instead"
 TENSORS = "adapter_model.safetensors"

@@ -12,9 +12,9 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.reading import user_path
+from selfrag.common.errors import TOO_LONG, EngineError
+from selfrag.common.reading import user_path
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.errors import TOO_LONG, EngineError
 from selfrag.runtime.sessions import Serving, session
 from selfrag.runtime.sessions import Ticket as Ticket
 

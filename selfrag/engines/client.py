@@ -15,10 +15,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import urlsplit
 
-from retrieval.checks import number, web_address, whole
 from retrieval.content import ENCODINGS, Content
-from selfrag.errors import EngineError
-from selfrag.untrusted import printable
+from selfrag.common.checks import number, web_address, whole
+from selfrag.common.errors import EngineError
+from selfrag.common.untrusted import printable
 
 LONGEST_MESSAGE = 300
 """Characters of a server's own words that are repeated, at most."""

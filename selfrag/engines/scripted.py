@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from selfrag.common.errors import EngineError
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, refusal
-from selfrag.errors import EngineError
 
 Row = Mapping[int, float]
 """Probabilities of watched ids at one position; ids left out have `FLOOR`."""

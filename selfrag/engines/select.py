@@ -9,11 +9,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retrieval.errors import installing
+from selfrag.common.errors import EngineError, UserError, installing
+from selfrag.common.plugins import names, registered
 from selfrag.engines.adapters import is_activated
-from selfrag.errors import EngineError, UserError
 from selfrag.loading import resolve_adapter
-from selfrag.plugins import names, registered
 
 if TYPE_CHECKING:
     from selfrag.engines.base import Engine

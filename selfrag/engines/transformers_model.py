@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-from retrieval import pretrained
-from retrieval.checks import choice, whole
-from retrieval.reading import read_json
+from selfrag.common import pretrained
+from selfrag.common.checks import choice, whole
+from selfrag.common.errors import EngineError, UserError, require
+from selfrag.common.reading import read_json
 from selfrag.decoding.requests import Constraint, Form, Generate
 from selfrag.engines.adapters import read_config
 from selfrag.engines.base import check_model
-from selfrag.errors import EngineError, UserError, require
 
 
 @dataclass(frozen=True, slots=True)

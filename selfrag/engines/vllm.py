@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.checks import number, whole
-from retrieval.pretrained import number_format, own_code_refused, wants_own_code
-from retrieval.reading import user_path
+from selfrag.common.checks import number, whole
+from selfrag.common.errors import EngineError, require
+from selfrag.common.pretrained import number_format, own_code_refused, wants_own_code
+from selfrag.common.reading import user_path
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.adapters import Adapter, max_lora_rank, read_adapter
 from selfrag.engines.base import BaseEngine, Limits, Ticket, check_model
-from selfrag.errors import EngineError, require
 
 
 def has_compiler() -> bool:

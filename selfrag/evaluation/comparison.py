@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.evaluation.intervals import ROUNDS, SHARE, Bounds, Estimate, Floats, effective_items, interval
 from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.registry import Part, is_count

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.passage import Passage
-from retrieval.reading import filled, parse_json, read_lines, read_whole
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl
+from selfrag.common.reading import filled, parse_json, read_lines, read_whole
 from selfrag.decoding.answer import Answer
-from selfrag.errors import UserError
 from selfrag.evaluation.normalisation import marks
-from selfrag.jsonl import read_jsonl
 from selfrag.prompting import SELFRAG
 
 TASK_INPUT = SELFRAG.task_input

@@ -16,10 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from retrieval.atomic import locked_directory, write_json
 from retrieval.passage import Passage, Retriever
-from retrieval.reading import read_json
-from selfrag.errors import UserError
+from selfrag.common.atomic import locked_directory, write_json
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl
+from selfrag.common.provenance import commit, sha256, versions
+from selfrag.common.reading import read_json
 from selfrag.evaluation.items import OUTPUT, Item, Output
 from selfrag.evaluation.metrics.citations import (
     Claims,
@@ -46,8 +48,6 @@ from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
 from selfrag.evaluation.metrics.registry import JUDGED, Part
 from selfrag.evaluation.normalisation import evaluated
 from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read_records
-from selfrag.jsonl import read_jsonl
-from selfrag.provenance import commit, sha256, versions
 
 CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
 DEFAULT = ("citations",)

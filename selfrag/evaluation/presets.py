@@ -16,13 +16,13 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from retrieval.passage import Passage
-from retrieval.reading import filled
+from selfrag.common.errors import UserError
+from selfrag.common.plugins import names, registered
+from selfrag.common.reading import filled
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import UserError
 from selfrag.evaluation.items import TASK_INPUT, Item
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.task import SET_BY_TASK, Kind, Task
-from selfrag.plugins import names, registered
 
 Record: TypeAlias = Mapping[str, Any]
 

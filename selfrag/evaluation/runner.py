@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from retrieval import as_retriever
-from retrieval.atomic import MANIFEST, locked_directory
-from retrieval.checks import component
 from retrieval.passage import Passage, Retriever
-from retrieval.progress import Progress
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
+from selfrag.common.atomic import MANIFEST, locked_directory
+from selfrag.common.checks import component
+from selfrag.common.errors import UserError, require
+from selfrag.common.plugins import plugin
+from selfrag.common.progress import Progress
+from selfrag.common.provenance import model_files, sha256
 from selfrag.engines.base import Engine
-from selfrag.errors import UserError, require
 from selfrag.evaluation.items import Item, Output, output_of
 from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.evaluation.metrics.registry import Part
@@ -38,8 +40,6 @@ from selfrag.loading import (
     resolve_model,
     retriever_parts,
 )
-from selfrag.plugins import plugin
-from selfrag.provenance import model_files, sha256
 from selfrag.runtime.driver import Answered, Broken, drive
 from selfrag.runtime.sessions import Serving
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from retrieval.checks import choice, whole
 from retrieval.passage import Passage
+from selfrag.common.checks import choice, whole
+from selfrag.common.errors import DecodingError, UserError
+from selfrag.common.plugins import names, registered
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.beam import decode
 from selfrag.decoding.options import Ids, decode_options, normalised, option_logprobs, option_requests
@@ -24,14 +26,12 @@ from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Resul
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding_dict
 from selfrag.decoding.tree import Batch, Decoder, ask
-from selfrag.errors import DecodingError, UserError
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import Given, documents
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Request, State
 from selfrag.intrinsics.flows import ChatWriter, Flow, Write
 from selfrag.intrinsics.flows.progress import Progress
-from selfrag.plugins import names, registered
 from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting, passage_ids
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import EFFORT, LISTS
 from selfrag.evaluation.metrics.citations import CITATIONS

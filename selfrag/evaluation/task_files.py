@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from retrieval.checks import component, whole
 from retrieval.passage import Passage, Retriever
-from selfrag.errors import UserError
+from selfrag.common.checks import component, whole
+from selfrag.common.errors import UserError
+from selfrag.common.provenance import sha256
 from selfrag.evaluation.items import Item, choices, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.presets import Given, Preset, Record, passages_of
 from selfrag.evaluation.task import SHORT, Task, task_of
-from selfrag.provenance import sha256
 
 
 @dataclass(frozen=True, slots=True)

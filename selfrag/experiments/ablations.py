@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
-from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, Table, bootstrap, read_runs
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.items import OUTPUT, Output

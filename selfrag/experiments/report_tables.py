@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from selfrag.common.untrusted import printable
 from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.evaluation.metrics.classification import Bin
 from selfrag.evaluation.tables import aligned
-from selfrag.untrusted import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from retrieval.atomic import writing
+from selfrag.common.atomic import writing
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl, write_jsonl
+from selfrag.common.provenance import model_files
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
 from selfrag.decoding.trace import ROOT, Status, Trace, trace_of
-from selfrag.errors import UserError
 from selfrag.evaluation.items import USAGE, Item, Output, output_of
 from selfrag.evaluation.records import RunDirectory, item_id
 from selfrag.evaluation.runner import (
@@ -36,10 +38,8 @@ from selfrag.evaluation.runner import (
 )
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
-from selfrag.jsonl import read_jsonl, write_jsonl
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
-from selfrag.provenance import model_files
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec

@@ -8,14 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from retrieval.atomic import writing
-from selfrag.errors import require
+from selfrag.common.atomic import writing
+from selfrag.common.errors import require
+from selfrag.common.untrusted import printable
 from selfrag.evaluation.comparison import Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.pareto import Point, front
 from selfrag.render.figures import save
-from selfrag.untrusted import printable
 
 Curve = Sequence[tuple[float, Estimate]]
 ENDINGS = ("svg", "png")

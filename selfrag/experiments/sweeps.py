@@ -17,10 +17,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from retrieval.atomic import write_json, write_text, writing
+from selfrag.common.atomic import write_json, write_text, writing
+from selfrag.common.errors import UserError
+from selfrag.common.provenance import commit, versions
+from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
-from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, SystemRun, Table, bootstrap, compare, read_runs
 from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
@@ -35,9 +37,7 @@ from selfrag.evaluation.tables import csv_text, escape, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.studies import FileStudy, Setting, balance, opened, spared, study, write_answers
-from selfrag.provenance import commit, versions
 from selfrag.reflection.weights import TOKEN_TERMS
-from selfrag.untrusted import printable
 
 HEADLINE = "headline"
 """Stands for the metric that a task is averaged by."""

@@ -11,9 +11,10 @@ from enum import StrEnum
 from itertools import chain, islice
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import printable
 from selfrag.decoding.answer import Answer
 from selfrag.engines.base import pump
-from selfrag.errors import UserError
 from selfrag.intrinsics.contract import (
     Code,
     Codec,
@@ -31,7 +32,6 @@ from selfrag.intrinsics.layout import one_line
 from selfrag.intrinsics.state import Conversation, Passages, State, read_state
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
-from selfrag.untrusted import printable
 
 
 class Documents(StrEnum):

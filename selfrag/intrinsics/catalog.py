@@ -17,12 +17,12 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from retrieval.passage import Passage
-from retrieval.reading import read_json
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.plugins import names, registered
+from selfrag.common.reading import read_json
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.contract import DIALECT, ChatPrompt, Codec, Message, State
 from selfrag.loading import resolve_adapter
-from selfrag.plugins import names, registered
 
 PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation")
 """The five of the paper (Table 1 of arXiv 2504.11704)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from retrieval.sentences import SentenceFinder
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.contract import (
     DIALECT,
     ChatPrompt,

@@ -16,6 +16,7 @@ from enum import IntEnum, StrEnum
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from selfrag.common.untrusted import printable
 from selfrag.decoding.requests import Constraint as Constraint
 from selfrag.decoding.requests import Failed as Failed
 from selfrag.decoding.requests import Generate, Generated
@@ -25,7 +26,6 @@ from selfrag.intrinsics.state import Site as Site
 from selfrag.intrinsics.state import State as State
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
-from selfrag.untrusted import printable
 
 DIALECT = "chat"
 """Name of the default dialect, which any chat model understands (`selfrag.intrinsics.chat`)."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from selfrag.errors import UserError, VocabularyError
+from selfrag.common.errors import UserError, VocabularyError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import PUBLISHED, AdapterCard, check_cards, codec_of, find, find_published
 from selfrag.intrinsics.contract import DIALECT, Codec, Execution, Executor

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import joint
 from selfrag.decoding.reflectors import Asking, Critic, Moment, Verdict
 from selfrag.decoding.requests import Consult, Consulted, Failed, Result
 from selfrag.engines.base import Engine
-from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import check_cards, find
 from selfrag.intrinsics.contract import (

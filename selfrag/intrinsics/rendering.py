@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from selfrag.chat_templates import render_chat
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Piece, Slot, TextPrompt
 from selfrag.intrinsics.state import ROLES
 from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec, common_prefix

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics import labels
 from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, Result, YesNoResult, spread
 from selfrag.intrinsics.catalog import CORRECTIONS, CRITERIA, guardian_arguments, named

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from retrieval.sentences import SentenceFinder, Span, sentence_finder, sentences
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.contract import Citation
 from selfrag.intrinsics.state import Message, Scope, Site, State
 

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from retrieval.passage import Passage
-from retrieval.reading import read_json
+from selfrag.common.errors import UserError
+from selfrag.common.reading import read_json
+from selfrag.common.untrusted import whole
 from selfrag.decoding.answer import Answer
-from selfrag.errors import UserError
-from selfrag.untrusted import whole
 
 ROLES = ("user", "assistant", "system", "developer", "tool")
 """Who speaks in a conversation. A chat template compares roles and prints them, so nobody can make one up."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.reflection.labels import GROUPS, Kind, Label, LabelSet, Role
 
 SUM_TOLERANCE = 1e-3

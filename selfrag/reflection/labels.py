@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 
 
 class Role(StrEnum):

@@ -13,7 +13,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
-from selfrag.errors import UserError, VocabularyError
+from selfrag.common.errors import UserError, VocabularyError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import (
     CRITIQUES,

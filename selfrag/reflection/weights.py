@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 
 TOKEN_TERMS = ("isrel", "issup", "isuse")
 MAX_WEIGHT = 1e6

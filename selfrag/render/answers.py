@@ -12,10 +12,10 @@ from html import escape
 from typing import Protocol
 
 from retrieval.passage import Passage
+from selfrag.common.untrusted import printable
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 from selfrag.render.text import NAME, cut
-from selfrag.untrusted import printable
 
 
 class ShownSegment(Protocol):

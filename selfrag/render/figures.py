@@ -7,8 +7,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from retrieval.atomic import writing
-from selfrag.errors import UserError
+from selfrag.common.atomic import writing
+from selfrag.common.errors import UserError
 
 FORMATS = (".png", ".svg", ".pdf")
 _DOTS = 120

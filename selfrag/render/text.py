@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from selfrag.untrusted import UNSEEN, printable
+from selfrag.common.untrusted import UNSEEN, printable
 
 LONGEST = 6_000
 """Characters of one text that are shown; how many more there are is said."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from retrieval.passage import Retriever
+from selfrag.common.errors import DecodingError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.tree import Decoder
-from selfrag.errors import DecodingError
 from selfrag.runtime.driver import Answered, Broken, Committed, Event, Service, adrive, drive
 from selfrag.runtime.sessions import Serving
 from selfrag.runtime.sessions import close as close_engine

@@ -18,8 +18,8 @@ from threading import Lock
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeGuard
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.requests import (
     Arrived,

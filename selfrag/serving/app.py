@@ -25,13 +25,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from retrieval.checks import whole
 from retrieval.passage import Passage
 from selfrag.cluster import connect
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError, require
 from selfrag.decoding.answer import Answer, Segment, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import trace_of
-from selfrag.errors import UserError, require
 from selfrag.serving.citations import CitationStyle, Writer, selfrag_object
 from selfrag.serving.guard import Access, Guard, RequestLimits, as_fault, refusal
 from selfrag.serving.index_watch import IndexWatch

@@ -18,10 +18,10 @@ from prometheus_client import Counter
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from selfrag.errors import ContextLengthError, SearchError, UserError
+from selfrag.common.errors import ContextLengthError, SearchError, UserError
+from selfrag.common.untrusted import printable
 from selfrag.render.text import cut
 from selfrag.serving.requests import Fault
-from selfrag.untrusted import printable
 
 LOG = logging.getLogger("selfrag.serving")
 OPEN_PATHS = ("/", "/health")

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from retrieval.errors import UserError
 from retrieval.index import load_manifest, open_index
 from retrieval.search import IndexVersion
 from retrieval.sync import SyncReport, sync_index
 from retrieval.watching import watch_files
+from selfrag.common.errors import UserError
 from selfrag.serving.service import Service
 
 _PATIENCE = 5.0  # seconds for a sync to end when the server ends

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 from starlette.exceptions import HTTPException
 
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights
 from selfrag.serving.citations import CitationStyle
 

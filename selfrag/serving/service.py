@@ -19,12 +19,12 @@ from secrets import token_urlsafe
 from typing import Any, Literal, Protocol
 
 from retrieval.passage import Passage, Retriever
-from retrieval.reading import user_path
 from retrieval.search import LocalRetriever
 from selfrag.api import SelfRAG
+from selfrag.common.errors import ContextLengthError, EngineError, UserError
+from selfrag.common.reading import user_path
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import ContextLengthError, EngineError, UserError
 from selfrag.runtime.driver import SharedRetriever
 from selfrag.serving.citations import CitationStyle
 from selfrag.serving.requests import LONGEST, Asked, Fault

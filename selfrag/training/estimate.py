@@ -26,9 +26,9 @@ from pathlib import Path
 
 import torch
 
-from retrieval.pretrained import load, quiet, unusable
-from retrieval.progress import duration
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.pretrained import load, quiet, unusable
+from selfrag.common.progress import duration
 from selfrag.loading import check_base
 from selfrag.training.model import DTYPES, Trainee, chosen_precision
 from selfrag.training.packing import Pack, Step, pack, split

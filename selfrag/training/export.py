@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from retrieval.atomic import check_room, new_directory
-from retrieval.pretrained import load, load_adapter, saved_format
-from retrieval.reading import read_json
-from selfrag.errors import UserError
+from selfrag.common.atomic import check_room, new_directory
+from selfrag.common.errors import UserError
+from selfrag.common.pretrained import load, load_adapter, saved_format
+from selfrag.common.reading import read_json
 from selfrag.loading import check_base
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import STORED, Vocabulary

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfrag.errors import UserError, require
+from selfrag.common.errors import UserError, require
 from selfrag.training.recipes import launch_file
 from selfrag.training.run import Prepare, Trained, fit, rows_of
 from selfrag.training.settings import ADAPTER, MODEL, RUN, Scale, TrainingConfig

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from retrieval.atomic import writing
-from retrieval.reading import read_json
-from selfrag.errors import UserError
-from selfrag.provenance import commit, versions
+from selfrag.common.atomic import writing
+from selfrag.common.errors import UserError
+from selfrag.common.provenance import commit, versions
+from selfrag.common.reading import read_json
 from selfrag.training.export import WEIGHTS
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import embedding, linear
 
+from selfrag.common.errors import UserError
 from selfrag.engines.adapters import invocation_start
-from selfrag.errors import UserError
 
 
 @dataclass(eq=False)

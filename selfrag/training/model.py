@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
-from retrieval.pretrained import fast_format, load, quiet
-from selfrag.errors import UserError, require
+from selfrag.common.errors import UserError, require
+from selfrag.common.pretrained import fast_format, load, quiet
 from selfrag.loading import check_base
 from selfrag.training.expansion import Expansion, expand, unexpanded
 from selfrag.training.lora import Fused, TokenRows, fuse, replaceable, token_ids

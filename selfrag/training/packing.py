@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.rows import MASKED, Example, Group
 from selfrag.training.settings import Weighting
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from retrieval.reading import regular_file
-from selfrag.errors import UserError
-from selfrag.jsonl import read_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl
+from selfrag.common.reading import regular_file
 
 
 @dataclass(frozen=True, slots=True)

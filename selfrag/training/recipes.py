@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.settings import Scale, TrainingConfig
 
 CONFIGS = Path(str(files("selfrag.training") / "configs"))

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from retrieval.atomic import write_text, writing
-from retrieval.reading import read_json
-from selfrag.errors import UserError, require
-from selfrag.jsonl import read_jsonl
+from selfrag.common.atomic import write_text, writing
+from selfrag.common.errors import UserError, require
+from selfrag.common.jsonl import read_jsonl
+from selfrag.common.reading import read_json
+from selfrag.common.untrusted import printable
 from selfrag.render.figures import save
-from selfrag.untrusted import printable
 
 REFLECTION = ("retrieve", "isrel", "issup", "isuse")
 _SPAN = 40  # a curve is smoothed over this share of the run

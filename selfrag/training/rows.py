@@ -14,10 +14,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from retrieval.reading import filled
-from selfrag.jsonl import read_identified, write_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_identified, write_jsonl
+from selfrag.common.reading import filled
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import GROUPS, Role
 

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from retrieval.progress import Progress
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.progress import Progress
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec

@@ -17,9 +17,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from retrieval.atomic import writing
-from retrieval.progress import Progress
-from selfrag.errors import UserError, require
+from selfrag.common.atomic import writing
+from selfrag.common.errors import UserError, require
+from selfrag.common.progress import Progress
 from selfrag.training.journal import Journal
 from selfrag.training.model import Tally, Trainee, keeps_logits, measure, target_losses
 from selfrag.training.packing import PACKED, Pack, Step, pack, split, weight_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from retrieval.checks import choice, number, whole
-from selfrag.errors import UserError
+from selfrag.common.checks import choice, number, whole
+from selfrag.common.errors import UserError
 from selfrag.training.rows import Group
 
 RUN, ADAPTER, MODEL = "run", "adapter", "model"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from selfrag.cli.main import main
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.loading import check_base
 
 ROW = '{"id": "1", "source": "own", "instruction": "Q?", "target": [{"token": "[No Retrieval]"}, {"text": "A."}]}\n'

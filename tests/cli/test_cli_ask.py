@@ -15,10 +15,10 @@ from retrieval import Passage, index_passages
 from selfrag.cli.ask import plain, render
 from selfrag.cli.main import main
 from selfrag.cli.options import constraints, decoding, intrinsics, joined
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, Role
 from selfrag.reflection.weights import Weights

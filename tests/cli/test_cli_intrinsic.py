@@ -13,12 +13,12 @@ from grid_world import first_context, item
 from intrinsic_rows import CHAT, save_chat_llama, turns
 
 from selfrag.cli.main import main
+from selfrag.common.jsonl import write_jsonl
 from selfrag.evaluation.records import read_records
 from selfrag.experiments.self_interpretation.grid import Cell
 from selfrag.experiments.self_interpretation.report import published
 from selfrag.intrinsics.catalog import catalog, codec_of, find, intrinsics
 from selfrag.intrinsics.state import Message, State
-from selfrag.jsonl import write_jsonl
 
 FAUST = {"doc_id": "d1", "text": "Faust is a play by Goethe. It has two parts.", "title": "Faust"}
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

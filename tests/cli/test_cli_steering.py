@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from selfrag.cli.main import main
+from selfrag.common.jsonl import write_jsonl
 from selfrag.evaluation.records import items_of
 from selfrag.evaluation.runner import Model
 from selfrag.experiments.ablations import PUBLISHED
-from selfrag.jsonl import write_jsonl
 
 PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(3)]
 SHORT = {"task": "short_qa", "answers": ["Ann", "a"], "passages": PASSAGES, "gold_passage_ids": ["p1"]}

@@ -36,9 +36,9 @@ from retrieval import Passage, build_index
 from retrieval.encoders import EncoderCard
 from selfrag.cli.main import app as selfrag_app
 from selfrag.cli.main import main as selfrag
+from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.jsonl import write_jsonl
 from selfrag.training.rows import Row, Text, Token, write_rows
 
 SEED = int(os.environ.get("SELFRAG_TABLE_SEED", "19"))

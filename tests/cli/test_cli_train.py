@@ -7,7 +7,7 @@ import tiny
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows

@@ -24,9 +24,9 @@ from critic.student.judge import StudentCritic
 from critic.student.prompt import Prompt
 from critic.teacher.forms import OWN
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import UserError
-from selfrag.jsonl import write_jsonl
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP
 

@@ -15,8 +15,8 @@ from critic.cases import Case, read_labelled
 from critic.demo import ADAPTER, critic_path
 from critic.student.judge import load_critic, resolve_critic
 from retrieval.passage import Passage
+from selfrag.common.jsonl import write_jsonl
 from selfrag.demo import model_path
-from selfrag.jsonl import write_jsonl
 
 CASE = next(row for row in labelled() if row.label == "Fully supported").as_dict() | {"id": "c1"}
 CLAIM = {

@@ -10,8 +10,8 @@ from structure import Structure
 
 from critic.cli.main import main
 from critic.inspect import MOST_PARTS, Inspection, Statistics, departure, inspect_rows, render
-from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfrag.render.text import LONGEST
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows

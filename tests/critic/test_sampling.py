@@ -12,9 +12,9 @@ from critic.cases import PAPER, Filling, check, digest, parse_targets, read_ques
 from critic.cli.main import main
 from critic.pairs import Pair
 from critic.sampling import RULES, WAVE, draw, report
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import write_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 
 
 def searching(hits=4):

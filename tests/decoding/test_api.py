@@ -15,11 +15,11 @@ from written import EOS, LIMITS, PROMPTING, Searches, passages, run, scripted
 import selfrag
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
+from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import EngineError, UserError
 from selfrag.reflection.weights import Weights
 
 ABSTENTION = Decoding.abstention

@@ -17,6 +17,7 @@ from written import EOS, LIMITS, PROMPTING, Searches, Tree, model, passages, scr
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
+from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
@@ -24,7 +25,6 @@ from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Gene
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import EngineError, UserError
 from selfrag.runtime import sessions
 from selfrag.runtime.driver import Answered, Broken, Event, SharedRetriever, drive
 

@@ -24,6 +24,7 @@ from reference import WATCHED, Reference, Said, Unanswerable
 from written import EOS, LIMITS, PROMPTING, Run, Searches, passages, run
 
 from retrieval.passage import Passage
+from selfrag.common.errors import DecodingError
 from selfrag.decoding import writing
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
@@ -32,7 +33,6 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE, Status, Trace
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.errors import DecodingError
 from selfrag.evaluation.items import USAGE
 from selfrag.experiments.studies import recording, rescored
 from selfrag.reflection.labels import TOKENS

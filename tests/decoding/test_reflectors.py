@@ -15,6 +15,7 @@ from scripted_critics import Scripted, distribution, draw, says
 from written import PROMPTING, TWO_WAYS, VOCABULARY, Run, passages, reply, run
 
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking, Moment, Verdict
@@ -22,7 +23,6 @@ from selfrag.decoding.requests import Generate, Generated
 from selfrag.decoding.segments import judge
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE, Node, Trace
-from selfrag.errors import UserError
 from selfrag.experiments.studies import rescored
 from selfrag.intrinsics.labels import ANSWERABLE, CERTAINTY, FAITHFULNESS, RELEVANCE
 from selfrag.prompting import Turn

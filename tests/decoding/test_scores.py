@@ -14,12 +14,12 @@ import written
 from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, RESPONSE, VOCABULARY, Run, passages, run, seen
 
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.decoding.options import normalised
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Finish, Generate, Generated
 from selfrag.decoding.segments import critique_score, group_scores, read, segment_score
 from selfrag.engines.scripted import Reply
-from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role, group
 from selfrag.reflection.vocabulary import Scaling

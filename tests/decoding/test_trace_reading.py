@@ -19,10 +19,10 @@ from random_model import random_model, random_search
 from scripted_critics import Scripted, distribution, says
 from written import run
 
+from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, trace_of
-from selfrag.errors import DecodingError, UserError
 from selfrag.reflection.weights import Weights
 from selfrag.render.answers import html, plain
 from selfrag.viewer.traces import traces_page

@@ -17,6 +17,7 @@ from written import LIMITS, Run, passages, run
 
 from retrieval.passage import Passage
 from selfrag.cli.ask import render
+from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Moment
@@ -25,7 +26,6 @@ from selfrag.decoding.rescore import replay
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits
-from selfrag.errors import DecodingError, UserError
 from selfrag.intrinsics.labels import ANSWERABLE
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.weights import Weights

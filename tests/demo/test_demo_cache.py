@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from selfrag.common.errors import UserError
 from selfrag.demo import model
 from selfrag.demo.assets import Asset, asset_path, cache_home
 from selfrag.demo.download import fetch, passages, publish
-from selfrag.errors import UserError
 from selfrag.training.export import published
 
 DATA = b"weights " * 1000

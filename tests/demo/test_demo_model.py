@@ -14,13 +14,13 @@ import pytest
 
 from selfrag import SelfRAG
 from selfrag.cli.doctor import check_checkpoint
+from selfrag.common.errors import UserError
 from selfrag.demo import encoder_path, index_path, model_path
 from selfrag.demo.assets import BASE_MODEL, asset_path
 from selfrag.demo.download import fetch
 from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import ADAPTER, base_path
 from selfrag.engines.adapters import read_adapter
-from selfrag.errors import UserError
 from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
 from selfrag.intrinsics.execution.tokens import ScoreCalibrator, Weighing
 from selfrag.intrinsics.model_library import Library

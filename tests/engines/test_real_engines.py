@@ -19,11 +19,11 @@ from pump import CONTEXT, FORMS, TEMPLATE, assert_same, at_once, generated, prom
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
+from selfrag.common.errors import EngineError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
 from selfrag.engines.select import load_engine
 from selfrag.engines.vllm import VLLMConfig, VLLMEngine, quiet_import
-from selfrag.errors import EngineError
 from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.questions import Answerability
 from selfrag.loading import load_tokenizer

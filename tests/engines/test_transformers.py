@@ -16,10 +16,10 @@ from lora_on_the_spot import save_adapter
 from pump import assert_same, generated, prompt, serve
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.transformers import PrefixCache, TransformersConfig, TransformersEngine, shared_prefixes
 from selfrag.engines.transformers_model import LoadedModel
-from selfrag.errors import EngineError, UserError
 
 pytestmark = pytest.mark.engine
 

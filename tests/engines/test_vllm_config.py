@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import pytest
 from lora_on_the_spot import save_adapter
 
-from retrieval.pretrained import cpu_instructions
+from selfrag.common.errors import EngineError, UserError
+from selfrag.common.pretrained import cpu_instructions
 from selfrag.decoding.requests import Finish, Generate
 from selfrag.engines import vllm
 from selfrag.engines.adapters import Adapter, read_adapter, unsupported
 from selfrag.engines.base import check_model
 from selfrag.engines.vllm import VLLMConfig, build_environment, engine_arguments, multiply_by_groups
-from selfrag.errors import EngineError, UserError
 
 OWN = {"block_size": 128, "quantization": "x"}
 ADAPTERS = [Adapter(f"a{i}", Path("x"), rank) for i, rank in enumerate((4, 12, 16, *[2] * 9))]

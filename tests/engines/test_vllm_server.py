@@ -21,9 +21,9 @@ from critic.teacher.run import Outcome
 from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.cli.main import app
+from selfrag.common.errors import EngineError
 from selfrag.decoding.requests import Failed, Finish, Generate
 from selfrag.engines.http import COMPLETIONS, TOKENS, HTTPConfig, HTTPEngine
-from selfrag.errors import EngineError
 from selfrag.experiments.self_interpretation.run import read_grid
 
 pytestmark = pytest.mark.engine

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.cli.main import main
+from selfrag.common.errors import UserError
+from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics import registry
 from selfrag.evaluation.metrics.answers import (
@@ -44,7 +45,6 @@ from selfrag.evaluation.metrics.registry import (
     ratio,
 )
 from selfrag.evaluation.normalisation import contains_any
-from selfrag.refusals import abstains
 
 PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
 SHORT = Item("q", "who?", True, PASSAGES, gold=frozenset({"p1", "p2"}), answers=("Ann", "Anne"), references=("Ann",))

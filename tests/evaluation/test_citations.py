@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from answering import Answering
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.citations import (
     Cited,

@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 from scripted_run import FILE, Slow, data_file, job, reply
 
-from retrieval.errors import UserError
 from selfrag.cli.main import main
+from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import Comparison, Row, Table, average, bootstrap, compare, read_run, read_runs
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import METRICS

@@ -14,7 +14,7 @@ from intrinsic_rows import save_chat_llama
 from scripted_critic import ScriptedCritic
 
 from critic.entailment import CriticEntailment, load
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.evaluation.metrics.entailment import (
     TASK,
     ClassifierEntailment,

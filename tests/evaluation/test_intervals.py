@@ -12,9 +12,9 @@ import tiny
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
+from selfrag.common.errors import UserError
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Draws, average, bootstrap
 from selfrag.evaluation.intervals import DIFFERENCE, SHARE, Estimate, bracketed, kappa, mean, pooled_auc
 from selfrag.evaluation.metrics.citations import pair_figures

@@ -17,10 +17,10 @@ from scripted_run import Slow, data_file, job
 from tiny_judges import Ruled
 from written import PROMPTING
 
-from retrieval.atomic import locked_directory
-from retrieval.errors import MissingExtraError, UserError
 from retrieval.passage import Passage
 from selfrag.cli.main import main
+from selfrag.common.atomic import locked_directory
+from selfrag.common.errors import MissingExtraError, UserError
 from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply
 from selfrag.evaluation.comparison import compare, read_runs

@@ -19,9 +19,9 @@ import reported
 from structure import Structure
 
 from make_results import groups, keep, page
-from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.cli.main import main
+from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import Comparison, Row, Table, compare, read_runs
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output

@@ -24,15 +24,14 @@ from written import PROMPTING, scripted
 
 from reproduction.steps import write_samples
 from reproduction.table2 import ROWS
-from retrieval.atomic import locked_directory
-from retrieval.errors import MissingExtraError, UserError
-from selfrag import plugins
 from selfrag.cli.main import main
 from selfrag.cluster import Actors
+from selfrag.common import plugins
+from selfrag.common.atomic import locked_directory
+from selfrag.common.errors import EngineError, MissingExtraError, UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
-from selfrag.errors import EngineError
 from selfrag.evaluation import runner
 from selfrag.evaluation.presets import PRESETS
 from selfrag.evaluation.records import RecordFile, Spent, failures, read_records
@@ -49,7 +48,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 from scripted_run import start
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]

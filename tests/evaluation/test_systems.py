@@ -14,9 +14,9 @@ from chat_server import ChatServer, said
 from scripted_run import data_file
 from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, VOCABULARY, Characters, seen
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.cli.main import main
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate

@@ -16,9 +16,9 @@ from loopback import Answering, loopback
 from scripted_run import data_file as write
 from table5 import CHOOSE, CITE, CLAIM
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.cli.main import main
+from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation import public_data
 from selfrag.evaluation.items import Item, choices

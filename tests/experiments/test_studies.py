@@ -17,11 +17,11 @@ from tiny_judges import Ruled
 from written import EOS, LIMITS, PROMPTING, VOCABULARY, passages, run
 
 from retrieval.passage import Passage
+from selfrag.common.errors import DecodingError, EngineError, UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import DecodingError, EngineError, UserError
 from selfrag.evaluation.comparison import read_runs
 from selfrag.evaluation.intervals import Estimate, bracketed
 from selfrag.evaluation.items import USAGE, Item, Output, output_of

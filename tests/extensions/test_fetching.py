@@ -22,7 +22,7 @@ from critic.cases import Case
 from critic.teacher.endpoint import EndpointConfig as TeacherConfig
 from critic.teacher.endpoint import EndpointTeacher
 from retrieval.content import Content
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.engines.client import Client, ServerConfig, json_of
 from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.evaluation.metrics.entailment import executor_of

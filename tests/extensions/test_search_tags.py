@@ -14,8 +14,8 @@ from tagged import CODEC, FOUND, model, two_searches
 from written import EOS
 
 from retrieval.passage import Passage
+from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.trace import Trace
-from selfrag.errors import DecodingError, UserError
 from selfrag.extensions.search_tags.decoder import NO_MORE, PROFILES, Profile, Searcher
 from selfrag.extensions.search_tags.model import SearchTagModel
 

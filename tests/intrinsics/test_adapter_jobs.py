@@ -8,8 +8,8 @@ import torch
 from intrinsic_rows import MAKERS
 
 from selfrag.cli.main import main
+from selfrag.common.errors import UserError
 from selfrag.engines.adapters import read_adapter, unsupported
-from selfrag.errors import UserError
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from wire_help import ALL, ARGUMENTS, find, plain, published, state, token
 
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Completion, Gold, Message, State, TokenLogprob
 from selfrag.intrinsics.dialects.chat import read_spec

@@ -16,7 +16,7 @@ from wire_help import ARGUMENTS, find, plain, published, state, token
 
 from conformance.records import plain_result
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics import CitationGeneration
 from selfrag.intrinsics.contract import ChatPrompt, Code, Completion, Message, Reflection, State
 from selfrag.intrinsics.dialects.chat import read_spec

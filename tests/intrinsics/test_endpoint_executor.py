@@ -7,7 +7,7 @@ import math
 import pytest
 from chat_server import ChatServer, said
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
 from selfrag.intrinsics.contract import (
     ChatPrompt,

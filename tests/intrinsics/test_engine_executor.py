@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from intrinsic_rows import CHAT as TEMPLATE
 from lora_on_the_spot import save_adapter
 
+from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.requests import Failed, Finish, Generated
 from selfrag.engines.base import Limits, serve
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Constraint, Message, Request, Slot, State
 from selfrag.intrinsics.execution.engine import EngineExecutor, label_ids, plan, tokens
 from selfrag.intrinsics.rendering import Renderer

@@ -11,12 +11,12 @@ from written import PROMPTING, RESPONSE, Searches, passages, reply, scripted
 
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Generate
 from selfrag.decoding.sweep import sweep
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import UserError
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from wire_help import published
 
 from retrieval.passage import Passage
+from selfrag.common.errors import MissingExtraError, UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.errors import MissingExtraError, UserError
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,

@@ -16,7 +16,7 @@ from answering import scoring, writing
 from lora_on_the_spot import save_adapter
 
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics import (
     AnswerRelevanceClassifier,
     AnswerRelevanceRewriter,

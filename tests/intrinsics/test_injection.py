@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from critic.cases import GROUPS, Case
 from critic.teacher.forms import OWN
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
 from selfrag.experiments.self_interpretation.grid import DIRECT, Trial

@@ -9,9 +9,9 @@ import pytest
 import tiny
 from intrinsic_rows import CHAT, MAKERS, answerable, asked, cited, judged, turns
 
+from selfrag.common.errors import UserError
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import UserError
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.intrinsics.contract import Message
 from selfrag.intrinsics.execution.engine import EngineExecutor

@@ -17,7 +17,7 @@ import pytest
 from wire_help import ALL
 
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.contract import Completion, Gold, Message, State
 from selfrag.reflection.labels import LabelSet
 

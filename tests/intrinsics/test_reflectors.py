@@ -17,10 +17,10 @@ from written import LIMITS, PROMPTING, TWO_WAYS, Searches, passages, run, script
 from retrieval.passage import Passage
 from retrieval.search import RerankedRetriever
 from selfrag.api import SelfRAG
+from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed
 from selfrag.engines.base import pump
-from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AddedToken, AutoTokenizer, LlamaTokenizerFast
 
-from selfrag.errors import UserError, VocabularyError
+from selfrag.common.errors import UserError, VocabularyError
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import CRITIQUES, GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, TOKENS, LabelSet, Role, group
 from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record, read_scalings

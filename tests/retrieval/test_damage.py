@@ -154,7 +154,7 @@ from pathlib import Path
 import numpy as np
 from retrieval.compressed import CompressedIndex, build_compressed
 from retrieval.index_kinds import factory_of
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 from retrieval.vectors import FlatIndex
 
 random = np.random.default_rng(0)

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from retrieval import Passage, UserError, build_index, index_passages, open_index
 from retrieval.documents.markdown import parse_markdown
 from retrieval.readers import read_files
-from retrieval.reading import parse_json, read_json, read_lines, read_whole
 from retrieval.reports import ReadReport
 from retrieval.splitting import Splitting
-from selfrag.jsonl import read_jsonl
+from selfrag.common.jsonl import read_jsonl
+from selfrag.common.reading import parse_json, read_json, read_lines, read_whole
 
 
 def write(path, content):
@@ -235,7 +235,7 @@ def test_any_bytes_are_rows_or_one_line(tmp_path_factory, names, data):
 
 
 def test_a_line_without_end_is_refused_before_memory_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("retrieval.reading._MOST", 1 << 22)
+    monkeypatch.setattr("selfrag.common.reading._MOST", 1 << 22)
     with (tmp_path / "a.jsonl").open("wb") as file:
         file.truncate(1 << 40)  # takes no space
     assert "a line of more than 4 MiB" in one_line(lambda: list(read_lines(tmp_path / "a.jsonl")))
@@ -335,7 +335,7 @@ def test_d20_a_long_row_becomes_passages_that_know_their_row(tmp_path: Path) -> 
 
 HOSTILE_PARQUET = """
 import resource, sys
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 from retrieval.readers import read_files
 
 def peak(path):

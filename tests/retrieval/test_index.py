@@ -12,13 +12,13 @@ import pytest
 
 import retrieval.build
 from retrieval import Passage, UserError, build_index, index_passages, open_index
-from retrieval.atomic import locked_directory
 from retrieval.build import add_passages, compact_index, remove_passages, verify_index
 from retrieval.encoders import Template
 from retrieval.index import load_manifest
 from selfrag import cluster
 from selfrag.cluster import Actors, RayEncoder
-from selfrag.errors import MissingExtraError
+from selfrag.common.atomic import locked_directory
+from selfrag.common.errors import MissingExtraError
 
 FOX = Passage("fox", "A fox steals honey from the hive.", "Fox")
 

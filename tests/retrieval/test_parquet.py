@@ -23,7 +23,7 @@ MEBIBYTE = 1 << 20
 READ = """
 import resource, sys
 from pathlib import Path
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 from retrieval.published import PublishedVectors
 from retrieval.tables import read_parquet
 

@@ -13,8 +13,8 @@ from retrieval.documents import READERS, Document
 from retrieval.documents.word.equations import EquationWriter
 from retrieval.documents.word.numbering import format_number
 from retrieval.documents.word.symbols import superscript, symbol_text
-from retrieval.errors import UserError
 from retrieval.readers import read_files
+from selfrag.common.errors import UserError
 
 NAMESPACES = {
     "w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",

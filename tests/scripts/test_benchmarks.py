@@ -19,11 +19,11 @@ from trained import ROWS, config, write
 
 import bench_critic
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Finish, Generate, Generated
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.errors import UserError
-from selfrag.jsonl import write_jsonl
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary

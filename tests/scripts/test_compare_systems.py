@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import study_data_size
 from eval_joining import VARIANTS, Joining
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.evaluation.systems import ROLES
 from selfrag.intrinsics.catalog import find
-from selfrag.jsonl import write_jsonl
 from selfrag.training.rows import Row, Text, Token
 
 PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(6)]

@@ -11,8 +11,8 @@ import pytest
 from demo_rows import claims, distilled
 from demo_rows.mixture import STAGES, Mixture, make, mix, set_aside
 from demo_rows.sources import load
-from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.training.rows import Evidence, Row, Text, Token, read_rows, write_rows
 

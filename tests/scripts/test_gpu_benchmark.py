@@ -16,12 +16,12 @@ from benchmarks.parts import LIST, fill_cache, join_parts, split_file
 from benchmarks.questions import FixedLength
 from benchmarks.report import StepResult, as_markdown
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.requests import Finish, Generate
 from selfrag.engines.base import serve
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
-from selfrag.errors import UserError
-from selfrag.jsonl import write_jsonl
 from selfrag.loading import load_tokenizer
 from selfrag.training import scale
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows

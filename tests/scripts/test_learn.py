@@ -8,9 +8,9 @@ import tiny
 
 from learn_certainty import Answered, fitted, measured
 from learn_combined import Example, ablation, fit, left_out
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.intrinsics.execution.tokens import FEATURES, Weighing
-from selfrag.jsonl import write_jsonl
 
 
 def answers(split: str, seed: int = 0) -> list[Answered]:

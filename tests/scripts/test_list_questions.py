@@ -9,9 +9,9 @@ import pytest
 from list_questions.questions import list_questions
 from list_questions.rows import make_list_questions
 from list_questions.statements import statements
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import write_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 
 FILMS = (
     Passage("p1", "Jaws is a 1975 American film directed by Jane Q. Doe and starring Roy Dale.", "Jaws (film)"),

@@ -13,7 +13,7 @@ from critic.pairs import Pair
 from make_baseline_rows import evidence_row
 from make_critic_rows import checked_claim, shown_passage
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec

@@ -8,11 +8,11 @@ import pytest
 import tiny
 
 from reflection_quality import Candidate, Measured, evaluate, figures, five, measure, read_rows
-from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.items import Item
-from selfrag.jsonl import write_jsonl
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec

@@ -16,11 +16,11 @@ from written import PROMPTING, passages, scripted
 
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
+from selfrag.common.untrusted import UNSEEN
 from selfrag.extensions.search_tags.served import ServedSearchTags
 from selfrag.intrinsics.state import read_state
 from selfrag.render.answers import named
 from selfrag.serving.citations import TITLE, url_of
-from selfrag.untrusted import UNSEEN
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # its import would ask the network for prices
 QUESTIONS = [f"question {number}" for number in range(6)]

@@ -20,9 +20,9 @@ from random_model import random_model
 from served import Serve, random_rag, soon
 from written import EOS, LIMITS
 
+from selfrag.common.errors import EngineError
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import EngineError
 from selfrag.serving.service import Capacity
 
 USER = {"role": "user", "content": "Q"}

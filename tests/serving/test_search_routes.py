@@ -9,7 +9,7 @@ from loopback import Answering, loopback
 from random_model import random_search
 from served import Serve
 
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.extensions.web.search import RemoteRetriever
 from selfrag.loading import load_retriever
 

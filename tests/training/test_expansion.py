@@ -6,7 +6,7 @@ import pytest
 import torch
 from families import save_base
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec

@@ -11,8 +11,8 @@ from families import save_base
 from safetensors.torch import load_file, save_file
 from trained import config, train, write
 
-from retrieval.pretrained import saved_format
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.pretrained import saved_format
 from selfrag.reflection.labels import TOKENS, Role
 from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record
 from selfrag.training import export
@@ -79,7 +79,7 @@ def test_what_does_not_belong_together_is_refused(exported, copied, tmp_path):
 def test_a_merge_that_cannot_fit_leaves_nothing(exported, tmp_path, monkeypatch):
     base, _, adapter, _ = exported
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr("retrieval.atomic.shutil.disk_usage", lambda folder: usage)
+    monkeypatch.setattr("selfrag.common.atomic.shutil.disk_usage", lambda folder: usage)
     monkeypatch.setattr(export, "load", None)  # refused before the base is read
     with pytest.raises(UserError, match=r"no space left for .*1,000 bytes free, at least"):
         merge(base, adapter, tmp_path / "merged")

@@ -8,7 +8,7 @@ from families import FAMILIES, MIXING, save_base
 from torch.nn.functional import cross_entropy
 from trained import EVERY_TOKEN, ROWS, config, train, write
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.training.expansion import expand
 from selfrag.training.export import merge, save_adapter

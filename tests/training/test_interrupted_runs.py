@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from trained import config, interrupted, log, losses, same, train
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.job import trained
 from selfrag.training.run import rows_of
 from selfrag.training.scale import COMPLETE, fit_scaled

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.model import Tally, measure
 from selfrag.training.packing import pack, plan_epoch, weight_of
 from selfrag.training.rows import Example, Group, TargetLayout

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.expansion import unexpanded
 from selfrag.training.export import REFLECTION, WEIGHTS, save_adapter, save_checkpoint
 from selfrag.training.model import load_trainee, with_adapter

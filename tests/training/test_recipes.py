@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.recipes import GENERATOR, launch_file, read_recipe
 from selfrag.training.settings import Scale, Weighting
 

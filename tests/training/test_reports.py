@@ -9,7 +9,7 @@ from lettered import row
 from trained import ROWS, config, write
 
 from selfrag.cli.main import main
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.job import Job, base_name, run
 from selfrag.training.reports import CHECKPOINT, last_figures, plot_log, read_log, render, track
 from selfrag.training.settings import Scale

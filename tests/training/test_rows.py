@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary

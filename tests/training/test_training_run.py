@@ -10,7 +10,7 @@ from families import save_base
 from trained import ROWS, config, interrupted, log, losses, same, train, write
 
 from selfrag.cli.main import main
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.training.export import merge, save_adapter
 from selfrag.training.job import trained
 from selfrag.training.recipes import read_recipe

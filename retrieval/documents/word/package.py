@@ -17,7 +17,7 @@ from typing import Protocol
 from xml.parsers import expat
 
 from retrieval.documents.document import MAX_BYTES, check_size
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 Attributes = Mapping[str, str]
 

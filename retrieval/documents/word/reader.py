@@ -14,7 +14,7 @@ from retrieval.documents.word.numbering import Numbering
 from retrieval.documents.word.package import DamagedPartError, ElementText, WordPackage, XmlHandler
 from retrieval.documents.word.story import Story
 from retrieval.documents.word.styles import Styles
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 _REASONS = {
     "pictures": "no description; text in pictures needs text recognition (OCR)",

@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 
 from retrieval.passage import Passage
 from retrieval.sentences import sentences
-from selfrag.errors import UserError, require
+from selfrag.common.errors import UserError, require
+from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.items import Item, Output, choices
 from selfrag.evaluation.metrics.registry import METRICS, Metric, Part, harmonic, metric
 from selfrag.evaluation.normalisation import (
@@ -29,7 +30,6 @@ from selfrag.evaluation.normalisation import (
     without_marks,
 )
 from selfrag.intrinsics.sentences import rules
-from selfrag.refusals import abstains
 
 SELF_RAG, SQUAD, ALCE = "Self-RAG's code", "SQuAD 1.1 (arXiv 1606.05250)", "ALCE (arXiv 2305.14627)"
 ROUGE = "rouge-score (Lin 2004)"

@@ -15,13 +15,13 @@ import numpy as np
 
 from retrieval.passage import Passage
 from retrieval.sentences import sentences
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, effective_items, plain, share
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, harmonic, metric
 from selfrag.evaluation.normalisation import contains_any, evaluated, first_line, lifted
 from selfrag.intrinsics.sentences import rules
-from selfrag.refusals import abstains
 
 Pair: TypeAlias = tuple[str, str]
 """Premise and hypothesis."""

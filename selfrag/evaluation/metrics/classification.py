@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from selfrag.errors import UserError, require
+from selfrag.common.errors import UserError, require
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, effective_items, mean, plain, share
 from selfrag.render.figures import save
 

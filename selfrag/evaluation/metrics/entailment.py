@@ -20,10 +20,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from retrieval import pretrained
 from retrieval.passage import Passage
-from retrieval.progress import Progress
-from selfrag.errors import UserError, require
+from selfrag.common import pretrained
+from selfrag.common.errors import UserError, require
+from selfrag.common.jsonl import Header, RunLog
+from selfrag.common.progress import Progress
+from selfrag.common.provenance import model_files, sha256
 from selfrag.evaluation.metrics.citations import Pair
 from selfrag.evaluation.metrics.grading import LEAST, Grader, judgments
 from selfrag.intrinsics.chat import LabelCodec
@@ -32,9 +34,7 @@ from selfrag.intrinsics.model_library import Library, prompting_of
 from selfrag.intrinsics.responses import HallucinationDetection, HallucinationResult
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import Message, State
-from selfrag.jsonl import Header, RunLog
 from selfrag.loading import load_tokenizer, resolve_model, shipped_adapters, shipped_weights
-from selfrag.provenance import model_files, sha256
 from selfrag.reflection.labels import Label, LabelSet, Role
 
 Verdicts: TypeAlias = list[bool | None]

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from retrieval.passage import Retriever
-from retrieval.reading import read_json
 from retrieval.sentences import sentences
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
+from selfrag.common.reading import read_json
+from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.citations import premise
 from selfrag.evaluation.metrics.entailment import Entailment, executor_of
@@ -27,8 +29,6 @@ from selfrag.evaluation.normalisation import without_marks
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Executor, Message, Request, State
 from selfrag.intrinsics.layout import one_line
 from selfrag.intrinsics.sentences import rules
-from selfrag.jsonl import write_jsonl
-from selfrag.refusals import abstains
 
 GAMMA = 10
 NAMES = ("factscore", "factscore_unpenalised", "facts", "responds")

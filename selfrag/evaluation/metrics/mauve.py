@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from retrieval.pretrained import load
-from selfrag.errors import UserError, require
+from selfrag.common.errors import UserError, require
+from selfrag.common.pretrained import load
+from selfrag.common.provenance import model_files
 from selfrag.evaluation.intervals import Floats
 from selfrag.evaluation.metrics.entailment import batches, short_name
 from selfrag.loading import load_tokenizer, resolve_model
-from selfrag.provenance import model_files
 
 ALCE_FEATURES = "openai-community/gpt2-large"
 MAX_TOKENS = 512

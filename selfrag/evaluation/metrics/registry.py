@@ -16,8 +16,8 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from retrieval.checks import unknown_name
-from selfrag.errors import UserError
+from selfrag.common.checks import unknown_name
+from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item, Output
 
 GROUP = "selfrag.metrics"

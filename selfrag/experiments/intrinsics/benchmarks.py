@@ -19,7 +19,8 @@ from string import ascii_uppercase
 from typing import Any, TypeAlias
 
 from retrieval.sentences import sentences
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.evaluation.metrics.citations import premise
 from selfrag.evaluation.metrics.entailment import Entailment
 from selfrag.evaluation.normalisation import lifted
@@ -27,7 +28,6 @@ from selfrag.experiments.intrinsics.flows import csv_lines, read_qrels
 from selfrag.experiments.intrinsics.subjects import Subject
 from selfrag.intrinsics.sentences import rules
 from selfrag.intrinsics.state import same_question
-from selfrag.jsonl import write_jsonl
 from selfrag.training.intrinsics.certainty import parse_row
 from selfrag.training.intrinsics.rows import STEMS, parser
 from selfrag.training.public_rows import Raw, UnusableError, identifier, objects, raw_rows, text, value

@@ -15,8 +15,10 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from retrieval.passage import Passage, Retriever
+from selfrag.common.errors import UserError, require
+from selfrag.common.jsonl import read_jsonl
 from selfrag.decoding.answer import Answer
-from selfrag.errors import UserError, require
+from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.intervals import DIFFERENCE, NONE, Estimate, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.citations import Entails, as_sentences, ndcg_at, premise, recall_at
@@ -36,8 +38,6 @@ from selfrag.intrinsics.flows.progress import Writer
 from selfrag.intrinsics.questions import Answerability, QueryRewrite
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.state import Message, State, same_question, search_query
-from selfrag.jsonl import read_jsonl
-from selfrag.refusals import abstains
 from selfrag.training.intrinsics.rows import Labelled
 
 PRONOUN = "it"

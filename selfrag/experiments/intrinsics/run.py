@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from retrieval.atomic import write_json, write_text
 from retrieval.passage import Passage, Retriever
-from selfrag.errors import UserError, VocabularyError, require
+from selfrag.common.atomic import write_json, write_text
+from selfrag.common.errors import UserError, VocabularyError, require
 from selfrag.evaluation.metrics.citations import Entails
 from selfrag.evaluation.metrics.entailment import load_entailment, load_grader, remembered
 from selfrag.experiments.intrinsics.flows import (
@@ -327,8 +327,8 @@ def _sampled(found: Sequence[T], settings: Settings) -> list[T]:
 
 def write(settings: Settings, sections: Sequence[Section], out: Path, library: Library) -> None:
     """Write what was measured so far."""
+    from selfrag.common.provenance import commit, sha256
     from selfrag.evaluation.metrics.classification import plot_reliability
-    from selfrag.provenance import commit, sha256
 
     out.mkdir(parents=True, exist_ok=True)
     files = {path.name: path for name in STEMS if (path := find_file(name, settings.data, "dev")) is not None}

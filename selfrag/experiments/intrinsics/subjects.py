@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
-from retrieval.progress import Progress
+from selfrag.common.progress import Progress
 from selfrag.evaluation.metrics.citations import Entails
 from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.evaluation.metrics.grading import Grader

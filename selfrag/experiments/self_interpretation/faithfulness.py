@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from selfrag.common.provenance import model_files
+from selfrag.common.untrusted import printable, whole
 from selfrag.decoding.requests import Failed
 from selfrag.engines.base import Engine, pump
 from selfrag.evaluation.comparison import bootstrap as figures_of
@@ -40,9 +42,7 @@ from selfrag.experiments.self_interpretation.run import (
     record,
 )
 from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
-from selfrag.provenance import model_files
 from selfrag.reflection.labels import ISREL, ISSUP
-from selfrag.untrusted import printable, whole
 
 WITHOUT_CITED, WITHOUT_OTHERS, OTHER_ORDER = "without-cited", "without-others", "other-order"
 WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE = "without-followed", "without-other-example"

@@ -21,18 +21,18 @@ from typing import Any, Literal, TypeVar
 
 import jinja2
 
-from retrieval.atomic import writing
 from retrieval.build import index_passages
 from retrieval.encoders import Encoder, load_encoder
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.common.atomic import writing
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl, write_jsonl
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import sets_of
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.runner import Source
 from selfrag.intrinsics.layout import one_line
-from selfrag.jsonl import read_jsonl, write_jsonl
 from selfrag.loading import resolve_encoder
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from statistics import fmean
 
+from selfrag.common.untrusted import printable
 from selfrag.evaluation.comparison import Draws, average, bootstrap
 from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.experiments.report_tables import Table, markdown, percent, share
@@ -20,7 +21,6 @@ from selfrag.experiments.self_interpretation.faithfulness import agreement_table
 from selfrag.experiments.self_interpretation.grid import ASKINGS, BASIC, Cell
 from selfrag.experiments.self_interpretation.replies import ALONE, MEASURES, NAMES, WHOLE
 from selfrag.experiments.self_interpretation.run import GridRun
-from selfrag.untrusted import printable
 
 SHORT = dict(zip(MEASURES, ("answer recall", "citation P", "citation R", "citation F"), strict=True))
 MAIN = (MEASURES[0], MEASURES[-1])

@@ -16,13 +16,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from retrieval.progress import Progress
+from selfrag.common.errors import UserError
+from selfrag.common.progress import Progress
+from selfrag.common.provenance import model_files
+from selfrag.common.untrusted import printable, whole
 from selfrag.decoding.answer import Answer, joint
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine, serve
-from selfrag.errors import UserError
 from selfrag.evaluation.items import USAGE
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, read_manifest, read_records
 from selfrag.evaluation.runner import Model, engine_kind, on_demand
@@ -39,10 +41,8 @@ from selfrag.experiments.self_interpretation.grid import (
 from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Piece, Request, State, TextPrompt
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
-from selfrag.provenance import model_files
 from selfrag.reflection.labels import TOKENS
 from selfrag.runtime.driver import Answered, Broken, drive
-from selfrag.untrusted import printable, whole
 
 BATCH = 64
 """Replies that are asked for together: a kill loses at most the work on these."""

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from retrieval.atomic import write_text
 from selfrag.cli.options import show_markdown
-from selfrag.errors import UserError
+from selfrag.common.atomic import write_text
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import printable
 from selfrag.experiments.report_tables import Table, markdown, percent, share
 from selfrag.extensions.annotation.forms import FIGURES, form, read_forms
-from selfrag.untrusted import printable
 
 
 def annotate(

@@ -21,14 +21,14 @@ from typing import Any, TypeAlias
 import jinja2
 
 from retrieval.passage import Passage
-from retrieval.reading import read_json
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl
+from selfrag.common.reading import read_json
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import trace_of
-from selfrag.errors import UserError
 from selfrag.evaluation.comparison import read_runs
 from selfrag.evaluation.intervals import Estimate, kappa, mean
 from selfrag.evaluation.records import item_id
-from selfrag.jsonl import read_jsonl
 from selfrag.reflection.labels import Role
 from selfrag.render.documents import style_sheet
 from selfrag.render.text import visible

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from selfrag.cli.options import DataFolder
+from selfrag.common.untrusted import printable
 from selfrag.evaluation.comparison import read_run, run_folders
 from selfrag.extensions.export.formats import read_source, write_inspect, write_lm_eval
-from selfrag.untrusted import printable
 
 
 def export(

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from retrieval.atomic import write_json, write_pieces, writing
-from selfrag.errors import UserError
+from selfrag.common.atomic import write_json, write_pieces, writing
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_jsonl, write_jsonl
+from selfrag.common.untrusted import whole
 from selfrag.evaluation.comparison import Draws, bootstrap, bounds_of, read_run
 from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import EFFORT, MEMORY, REPEATED
 from selfrag.evaluation.metrics.registry import is_count, ratio
 from selfrag.evaluation.records import items_of, read_manifest
-from selfrag.jsonl import read_jsonl, write_jsonl
-from selfrag.untrusted import whole
 
 INSPECT_VERSION = 2
 """Of inspect-ai's log format."""

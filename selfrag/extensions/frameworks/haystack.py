@@ -8,7 +8,7 @@ from haystack import Document, GeneratedAnswer, component
 
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.serving.citations import Writer, selfrag_object, url_of
 
 

@@ -14,10 +14,10 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.retrievers import BaseRetriever
 from pydantic import Field
 
-from retrieval.checks import whole
 from retrieval.passage import Passage
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
-from selfrag.errors import UserError
 from selfrag.intrinsics.state import content_text
 from selfrag.serving.citations import Piece, Writer, selfrag_object, url_of
 

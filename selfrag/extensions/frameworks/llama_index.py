@@ -12,8 +12,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
-from selfrag.errors import UserError
 from selfrag.serving.citations import Writer, selfrag_object, url_of
 
 

@@ -19,17 +19,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from retrieval.checks import choice, whole
 from retrieval.corpus import OPERATORS, Condition, Corpus, Row, Scalar, parse_condition
 from retrieval.encoders import BLOCK_ROWS, Encoder, EncoderCard, Template, checked_encode
-from retrieval.errors import UserError, require
 from retrieval.index import MODES, OpenParts, encoder_of, open_parts
 from retrieval.passage import Passage
-from retrieval.progress import Progress
-from retrieval.reading import record, user_path
 from retrieval.search import FUSED_ROWS, Fusion, IndexRetriever, Query, Ranking, different_texts
 from retrieval.vectors import Matrix
 from retrieval.words import ANALYZER, WordAnalyzer
+from selfrag.common.checks import choice, whole
+from selfrag.common.errors import UserError, require
+from selfrag.common.progress import Progress
+from selfrag.common.reading import record, user_path
 
 FORM = "milvus://HOST:PORT/COLLECTION or milvus:FILE.db"
 TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of an environment variable

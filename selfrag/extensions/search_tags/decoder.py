@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, NamedTuple, get_args
 
-from retrieval.checks import choice, number, unknown_name, whole
 from retrieval.passage import Passage
+from selfrag.common.checks import choice, number, unknown_name, whole
+from selfrag.common.errors import SearchError, UserError, generation_error
+from selfrag.common.untrusted import unmarked
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
 from selfrag.decoding.requests import Failed, Finish, Generate, Result, Retrieve, Retrieved
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, Decoder, ask
-from selfrag.errors import SearchError, UserError, generation_error
 from selfrag.prompting import Chat
 from selfrag.tokenization import HFTextCodec
-from selfrag.untrusted import unmarked
 
 NO_MORE = "The maximum search limit is exceeded. You are not allowed to search."
 """What stands in place of documents when the searches are used up."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.evaluation.systems import PROTOCOL
 from selfrag.extensions.search_tags.decoder import Budget, Searcher
 from selfrag.extensions.search_tags.model import SearchTagModel

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from retrieval.passage import Passage, Retriever
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.base import Engine
-from selfrag.errors import UserError
 from selfrag.extensions.search_tags.model import SearchTagModel
 from selfrag.runtime.calls import OwnsEngine
 from selfrag.runtime.driver import SharedRetriever

@@ -20,15 +20,15 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from retrieval.checks import number, web_address, whole
 from retrieval.content import ENCODINGS, Content
 from retrieval.documents import ReadingOptions
 from retrieval.documents.isolation import IsolatedReader
-from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.readers import read_document
 from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting
+from selfrag.common.checks import number, web_address, whole
+from selfrag.common.errors import UserError
 from selfrag.extensions.web.fetching import BoundedTransport
 
 GOOGLE = "https://www.googleapis.com/customsearch/v1"

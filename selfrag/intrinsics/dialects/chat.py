@@ -15,9 +15,9 @@ from string import Formatter
 from types import MappingProxyType
 from typing import Any
 
-from retrieval.checks import whole
 from retrieval.sentences import SentenceFinder
-from selfrag.errors import UserError, require
+from selfrag.common.checks import whole
+from selfrag.common.errors import UserError, require
 from selfrag.intrinsics.contract import (
     ChatPrompt,
     Constraint,

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from retrieval.sentences import SentenceFinder
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.intrinsics.contract import (
     Constraint,
     Message,

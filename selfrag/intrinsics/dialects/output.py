@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from selfrag.common.untrusted import printable
 from selfrag.intrinsics.contract import Code, Completion, Diagnostic, Request, TokenLogprob
 from selfrag.intrinsics.dialects.lenient_json import Node, Reading, read
 from selfrag.intrinsics.state import Site, State
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import LabelSet
-from selfrag.untrusted import printable
 
 LITTLE = 0.5
 """Coverage under which a judgment is reported as doubtful."""

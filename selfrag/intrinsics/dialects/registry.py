@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from retrieval.reading import read_json
 from retrieval.sentences import Span
-from selfrag.errors import UserError, require
+from selfrag.common.errors import UserError, require
+from selfrag.common.reading import read_json
 from selfrag.intrinsics import labels
 from selfrag.intrinsics.catalog import DIALECTS, EMBEDDED, SWITCH, guardian_arguments
 from selfrag.intrinsics.contract import Scope

@@ -17,8 +17,8 @@ from typing import ClassVar, TypeAlias
 
 from retrieval.normalisation import split_words
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.decoding.policy import constraint
-from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Code, Cost, Diagnostic, Finding, Reflection, Scope, Site, State, Steps
 from selfrag.intrinsics.labels import ANSWERABLE, CITED, COMPLIANCE, FAITHFULNESS, RELEVANCE
 from selfrag.intrinsics.sentences import cited_spans, last_index, last_query, last_turn, response_sites, source_sites

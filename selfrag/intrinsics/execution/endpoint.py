@@ -1,8 +1,8 @@
 """`EndpointExecutor`: requests of codecs on any OpenAI-compatible server, with its adapters or with prompts alone.
 
 Such a server tokenises what it is sent, and nobody here knows which control tokens the model has. So what a caller or
-a passage wrote is sent with look-alikes of such tokens broken up (`selfrag.untrusted.unmarked`). Labels are less exact
-than on an engine: a `vllm serve` of your own is better driven by `EngineExecutor` over the http engine.
+a passage wrote is sent with look-alikes of such tokens broken up (`selfrag.common.untrusted.unmarked`). Labels are
+less exact than on an engine: a `vllm serve` of your own is better driven by `EngineExecutor` over the http engine.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
-from retrieval.checks import whole
+from selfrag.common.checks import whole
+from selfrag.common.errors import EngineError
+from selfrag.common.untrusted import markers, unmarked
 from selfrag.decoding.requests import Form
 from selfrag.engines.client import BadReplyError, Client, ServerConfig, json_of
-from selfrag.errors import EngineError
 from selfrag.intrinsics.contract import (
     ChatPrompt,
     Completion,
@@ -34,7 +35,6 @@ from selfrag.intrinsics.contract import (
     TokenLogprob,
 )
 from selfrag.intrinsics.dialects.output import certain, likelihood
-from selfrag.untrusted import markers, unmarked
 
 
 class ConstraintMode(StrEnum):

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.options import option_logprobs, option_requests
 from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
 from selfrag.engines.base import Engine, common_length, pump
-from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics.contract import Completion, Request, Slot, Steps, TokenLogprob, logsumexp
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.runtime.sessions import close

@@ -17,11 +17,12 @@ from typing import ClassVar
 import numpy as np
 
 from retrieval.passage import Passage
-from retrieval.reading import read_json
+from selfrag.common.errors import EngineError, UserError
+from selfrag.common.reading import read_json
+from selfrag.common.untrusted import printable
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.segments import judge
 from selfrag.engines.base import Engine, pump
-from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics.contract import Code, Cost, Diagnostic, Finding, Message, Reflection, Site, State, Steps
 from selfrag.intrinsics.execution.critiques import Critiques, Pair, overlap, plain, shown
 from selfrag.intrinsics.labels import CERTAINTY
@@ -31,7 +32,6 @@ from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.untrusted import printable
 
 PASSAGE_TOKENS = 256
 """Tokens of a passage that are read, as in decoding."""

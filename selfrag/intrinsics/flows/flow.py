@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from retrieval.checks import choice, whole
 from retrieval.passage import Passage, Retriever
+from selfrag.common.checks import choice, whole
+from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.reflectors import Critic
+from selfrag.decoding.refusals import refuses
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.decoding.trace import FinishReason
 from selfrag.decoding.tree import Decoder, distinct
-from selfrag.errors import DecodingError, UserError
 from selfrag.intrinsics.contract import Finding, Message, Reflection, Reflector, State
 from selfrag.intrinsics.flows.progress import (
     ABSTENTION,
@@ -36,7 +37,6 @@ from selfrag.intrinsics.state import Conversation, read_state, same_question, se
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
-from selfrag.refusals import refuses
 from selfrag.runtime.driver import Answered, Broken, Service, drive
 from selfrag.runtime.sessions import Serving
 

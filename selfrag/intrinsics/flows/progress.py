@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
+from selfrag.common.errors import DecodingError, UserError
+from selfrag.common.untrusted import printable
 from selfrag.decoding.answer import Answer, Step, Usage, segments_of
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
@@ -15,7 +17,6 @@ from selfrag.decoding.reflectors import Asking, Critic
 from selfrag.decoding.requests import Consult, Result
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Yielded, counted
-from selfrag.errors import DecodingError, UserError
 from selfrag.intrinsics import layout
 from selfrag.intrinsics.contract import (
     ChatPrompt,
@@ -33,7 +34,6 @@ from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.runtime.driver import Service
-from selfrag.untrusted import printable
 
 T = TypeVar("T")
 Staging: TypeAlias = Generator[Yielded, list[Result], T]

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.progress import Progress
-from retrieval.reading import filled
-from selfrag.errors import UserError, require
+from selfrag.common.errors import UserError, require
+from selfrag.common.jsonl import read_identified, write_jsonl
+from selfrag.common.progress import Progress
+from selfrag.common.reading import filled
 from selfrag.intrinsics.contract import ChatPrompt
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message, State
-from selfrag.jsonl import read_identified, write_jsonl
 from selfrag.training.intrinsics.rows import CERTAINTIES, Labelled, state_of
 from selfrag.training.rows import MASKED, Example, Group
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfrag.chat_templates import render_chat
-from selfrag.errors import UserError, require
+from selfrag.common.errors import UserError, require
 from selfrag.intrinsics.catalog import AdapterCard, codec_of, find
 from selfrag.intrinsics.contract import DIALECT, Request, Target, Teachable
 from selfrag.intrinsics.rendering import Renderer
@@ -311,6 +311,6 @@ def prepared(
 
 
 def _texts(path: Path) -> list[str]:
-    from selfrag.jsonl import read_jsonl
+    from selfrag.common.jsonl import read_jsonl
 
     return [str(text) for text in read_jsonl(path, lambda record: record.get("instruction", ""))]

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
-from retrieval.reading import filled
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import read_identified
+from selfrag.common.reading import filled
 from selfrag.intrinsics.contract import Gold, Request
 from selfrag.intrinsics.labels import FAITHFULNESS, FAITHFULNESS_BINS, in_set, range_of
 from selfrag.intrinsics.state import Message, Site, State, read_state, same_question
-from selfrag.jsonl import read_identified
 
 T = TypeVar("T")
 Span: TypeAlias = tuple[int, int]

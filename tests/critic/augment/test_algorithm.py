@@ -28,8 +28,8 @@ from critic.augment.rows import Variant, provenance, row, target, variants
 from critic.augment.run import drive
 from critic.cases import Case
 from critic.pairs import Pair
-from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.training.rows import Evidence, Text, Token
 
 FULLY, PARTLY, NONE = "Fully supported", "Partially supported", "No support / Contradictory"

@@ -23,10 +23,10 @@ from critic.augment.run import Worker, augment_locally, augment_pairs, augment_s
 from critic.baselines import open_critic
 from critic.cli.main import main
 from critic.pairs import Pair, Source, open_source, read_pairs
-from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.sentences import sentence_finder
-from selfrag.jsonl import write_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.training.rows import Evidence, Text, Token, read_rows
 
 

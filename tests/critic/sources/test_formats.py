@@ -8,7 +8,7 @@ import pytest
 from critic.formats import FORMATS, named
 from critic.mixture import Reading, load
 from critic.pairs import Dropped, Pair, parse_pair
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 SAMPLES = Path(__file__).parent / "samples"
 EXPECTED = [json.loads(line) for line in (SAMPLES / "expected.jsonl").read_text(encoding="utf-8").splitlines()]

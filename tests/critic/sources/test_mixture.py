@@ -14,8 +14,8 @@ from critic.cli.main import main
 from critic.formats import named
 from critic.mixture import Part, Reading, Sample, Tally, load, pairs, write_mixture
 from critic.pairs import Dropped, Pair, open_dataset, read_pairs
-from retrieval.errors import UserError
-from selfrag.jsonl import write_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.training.public_rows import raw_rows
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -15,8 +15,8 @@ from critic.student.judge import StudentCritic, distinguishing
 from critic.student.prompt import Layout, Limits, PromptCodec
 from critic.student.training import example
 from retrieval.passage import Passage
+from selfrag.common.errors import EngineError, UserError, VocabularyError
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
-from selfrag.errors import EngineError, UserError, VocabularyError
 from selfrag.reflection.judgment import Source
 from selfrag.reflection.labels import TOKENS
 from selfrag.training.rows import MASKED

@@ -16,8 +16,8 @@ from critic.cli.main import main
 from critic.student.judge import load_critic
 from critic.student.prompt import Limits
 from critic.student.training import CRITIC, CriticConfig, balanced, length_weights, load_rows, train_critic
-from selfrag.errors import UserError
-from selfrag.jsonl import write_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Scale
 

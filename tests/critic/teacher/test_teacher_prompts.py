@@ -13,9 +13,9 @@ from critic.cases import GROUPS, Case, Question, read_labelled
 from critic.cli.main import main
 from critic.teacher.endpoint import read_label
 from critic.teacher.forms import OWN, Forms, answers
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import write_jsonl
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 
 PIECES = ["\n", "\r", "\u2028", "\x85", "\x0b", "<|", "\ud800", "#", ":", "Score: "]
 HOSTILE = st.lists(st.one_of(st.text(max_size=5), st.sampled_from(PIECES)), max_size=12).map("".join)

@@ -16,10 +16,10 @@ from critic.pairs import Pair
 from critic.teacher.endpoint import Constraint, EndpointConfig, EndpointTeacher, by_bytes, forecast
 from critic.teacher.forms import OWN
 from critic.teacher.run import PATIENCE, Journal, Limits, Outcome, Prices, Reply, TeacherError, label_questions
-from retrieval.atomic import locked_directory
-from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import write_jsonl
+from selfrag.common.atomic import locked_directory
+from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 
 
 def teacher(server, **options):

@@ -16,7 +16,7 @@ from intrinsic_rows import MAKERS, asked, save_chat_llama, write_data
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
-from selfrag.errors import DecodingError, UserError
+from selfrag.common.errors import DecodingError, UserError
 from selfrag.evaluation.metrics.citations import Cites
 from selfrag.evaluation.metrics.classification import Outcome
 from selfrag.experiments.intrinsics.flows import (

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval.encoders import EncoderCard
-from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.presets import Given
 from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests

@@ -15,10 +15,9 @@ from random_model import random_model
 from written import EOS, LIMITS, PROMPTING, seen
 from written import reply as written_reply
 
-from retrieval.errors import UserError
+from selfrag.common.errors import EngineError, UserError
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.errors import EngineError
 from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, run_tests

@@ -16,7 +16,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_tests.integration_tests import ChatModelIntegrationTests, RetrieversIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 from selfrag.extensions.frameworks.langchain import ChatSelfRAG, SelfRAGRetriever
 
 QUESTIONS = [f"question {number}" for number in range(8)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from urllib.parse import SplitResult, urlsplit
 
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 MOST_BYTES = 200
 """Of a name; file systems take 255, and endings are to fit."""

@@ -20,7 +20,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from retrieval.errors import UserError
+from selfrag.common.errors import UserError
 
 _MOST = 1 << 28  # bytes of a line, or of a text that is read whole
 _UNPACKED, _RATIO = (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.untrusted import markers, printable, unmarked, whole
+from selfrag.common.untrusted import markers, printable, unmarked, whole
 
 HIDDEN = "\u2028\u2029\u200b\u200e\u200f\u061c\ufeff\u00ad\u2066\U000e0041\U000e0101"
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from selfrag.refusals import abstains
+from selfrag.decoding.refusals import abstains
 
 REFUSALS = """
 I don't know the answer

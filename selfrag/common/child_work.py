@@ -1,4 +1,4 @@
-"""The side of a child of `retrieval.child_process`: takes requests and answers them under their limits."""
+"""The side of a child of `selfrag.common.child_process`: takes requests and answers them under their limits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from retrieval.child_process import LENGTH
-from retrieval.errors import MissingExtraError, UserError
+from selfrag.common.child_process import LENGTH
+from selfrag.common.errors import MissingExtraError, UserError
 
 try:
     import resource

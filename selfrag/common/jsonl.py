@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from retrieval.atomic import held, write_pieces, writing
-from retrieval.errors import UserError
-from retrieval.reading import parse_json, read_lines
+from selfrag.common.atomic import held, write_pieces, writing
+from selfrag.common.errors import UserError
+from selfrag.common.reading import parse_json, read_lines
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from critic.augment.run import _same
 from critic.student.prompt import CARD as CRITIC_CARD
 from critic.student.prompt import read_card
 from make_results import read_digest, read_study
-from retrieval.errors import UserError
-from retrieval.reading import parse_json
+from selfrag.common.errors import UserError
+from selfrag.common.reading import parse_json
 from selfrag.decoding.trace import Trace
 from selfrag.engines.adapters import is_activated, read_adapter
 from selfrag.engines.http import HTTPConfig, _vocab_size

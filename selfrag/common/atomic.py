@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from retrieval.errors import UserError
-from retrieval.reading import read_json, record, user_path
+from selfrag.common.errors import UserError
+from selfrag.common.reading import read_json, record, user_path
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {

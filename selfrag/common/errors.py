@@ -28,6 +28,36 @@ class MissingExtraError(UserError):
     """An optional dependency is not installed."""
 
 
+class VocabularyError(UserError):
+    """A tokenizer does not hold every reflection token as one distinct id."""
+
+
+class DecodingError(UserError):
+    """One question could not be answered; other questions of the same call are not affected."""
+
+
+class ContextLengthError(DecodingError):
+    """A conversation, or the evidence with it, is longer than the context of the model."""
+
+
+class SearchError(DecodingError):
+    """The retriever failed, so that one question could not be answered."""
+
+
+class EngineError(UserError):
+    """The engine refused a request, or stopped working."""
+
+
+TOO_LONG = "does not fit a context of"
+"""Stands in the reason of every request that is longer than the context."""
+
+
+def generation_error(message: str) -> DecodingError:
+    """Return the error of a generation that failed, by its reason."""
+    too_long = TOO_LONG in message or "maximum context length" in message  # the latter in the words of OpenAI
+    return ContextLengthError(message) if too_long else DecodingError(message)
+
+
 def require(module: str, *, extra: str) -> ModuleType:
     """Import an optional dependency; where it is missing, the error names the extra of this package that brings it."""
     try:
@@ -40,7 +70,7 @@ def require(module: str, *, extra: str) -> ModuleType:
 
 def installing(extra: str) -> str:
     """The command that installs an extra where this package runs: from an index, or in a checkout by its own script."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     script = root / "scripts" / "setup_env.py"
     if not script.is_file():
         return f"pip install 'selfrag[{extra}]'"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import retrieval.errors
-from retrieval.checks import choice, number, web_address, whole
-from retrieval.errors import UserError, installing
+import selfrag.common.errors
+from selfrag.common.checks import choice, number, web_address, whole
+from selfrag.common.errors import UserError, installing
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_web_addresses() -> None:
         web_address("htps://user:secret@host")
 
 
-ROOT = Path(retrieval.errors.__file__).parents[1]
+ROOT = Path(selfrag.common.errors.__file__).parents[2]
 
 
 def test_issue_19_the_advice_in_a_checkout_installs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -58,5 +58,5 @@ def test_issue_19_the_advice_in_a_checkout_installs_it(monkeypatch: pytest.Monke
 
 
 def test_issue_19_elsewhere_it_asks_an_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(retrieval.errors, "__file__", str(tmp_path / "retrieval" / "errors.py"))
+    monkeypatch.setattr(selfrag.common.errors, "__file__", str(tmp_path / "selfrag" / "common" / "errors.py"))
     assert installing("train") == "pip install 'selfrag[train]'"

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from selfrag.errors import UserError
+from selfrag.common.errors import UserError
 
 
 def registered(group: str, name: object) -> Any:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from retrieval import progress
-from retrieval.progress import Progress
+from selfrag.common import progress
+from selfrag.common.progress import Progress
 
 
 @pytest.fixture

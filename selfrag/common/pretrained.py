@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retrieval.errors import UserError
-from retrieval.reading import read_json
+from selfrag.common.errors import UserError
+from selfrag.common.reading import read_json
 
 # What `torch.cpu.get_capabilities()` calls the instructions that multiply matrices in 16 bits.
 _INSTRUCTIONS = {

@@ -1,8 +1,8 @@
 """Child processes that work under limits of time and memory, for files and templates of strangers.
 
 A file can be made so that a library crashes, runs for hours or takes all memory. Here only the child ends then, and the
-caller is told why. Where there is no `resource` module (Windows), only the time is limited. `retrieval.child_work` is
-the other side.
+caller is told why. Where there is no `resource` module (Windows), only the time is limited.
+`selfrag.common.child_work` is the other side.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import IO, Any, cast
 
-from retrieval.errors import MissingExtraError, UserError
+from selfrag.common.errors import MissingExtraError, UserError
 
 try:
     import fcntl
@@ -62,7 +62,7 @@ class ChildProcess:
     """A process that answers requests, one at a time.
 
     Args:
-        module: holds `main`, which calls `retrieval.child_work.answer_requests`.
+        module: holds `main`, which calls `selfrag.common.child_work.answer_requests`.
         purpose: what the process is for, for the line of an error.
     """
 

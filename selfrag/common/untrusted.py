@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from retrieval.passage import whole as whole
-
 UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
@@ -35,6 +33,18 @@ _MARKER = re.compile(
     rf"|[{_CLOSE}](?=[^\w {_OPEN}{_CLOSE}]*+[{_CLOSE}](?! )[^{_OPEN}{_CLOSE}]*+[{_OPEN}])"
     rf"|[{_BAR}](?=[^ \t\n{_BAR}{_OPEN}{_CLOSE}]++[{_BAR}])"
 )
+
+
+def whole(text: str) -> str:
+    """The text with lone surrogates replaced by U+FFFD, so that it can be written as UTF-8.
+
+    Python makes them of bytes on a command line that are no UTF-8, and of escapes in JSON.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def printable(text: str) -> str:
