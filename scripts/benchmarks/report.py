@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks.job import Settings
 from selfrag.common.atomic import write_json, write_text
+from selfrag.common.untrusted import printable
 from selfrag.evaluation.tables import compact, escape
-from selfrag.untrusted import printable
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 """Variables of every step: without a network, a question to a model hub would wait for its time limit."""
