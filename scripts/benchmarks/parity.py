@@ -56,8 +56,8 @@ def compare_devices(job: Job) -> None:
     second = answers_at(job, rounded, path, prompting, items)
     compare(job, rounded, second, exact, first)
     third = answers_at(job, reference, path, prompting, items)
-    compare(job, exact, first[: len(third)], reference, third)
-    compare(job, rounded, second[: len(third)], reference, third)
+    compare(job, exact, first, reference, third)
+    compare(job, rounded, second, reference, third)
 
 
 def answers_at(job: Job, place: Place, path: str, prompting: Prompting, items: Sequence[Item]) -> list[Answer]:
@@ -77,7 +77,12 @@ def answers_at(job: Job, place: Place, path: str, prompting: Prompting, items: S
 
 
 def compare(job: Job, place: Place, answers: Sequence[Answer], reference: Place, expected: Sequence[Answer]) -> None:
-    """Write a line of the table: equal answers, equal rescored answers, differences of label probabilities."""
+    """Write a line of the table: equal answers, equal rescored answers, differences of label probabilities.
+
+    Where the time was too short for all questions in one place, those that both answered are compared.
+    """
+    count = min(len(answers), len(expected))
+    answers, expected = answers[:count], expected[:count]
     same = [_written(answer) == _written(other) for answer, other in zip(answers, expected, strict=True)]
     differences = moved([plain(answer) for answer in answers], [plain(other) for other in expected])
     every = [value for values in differences.values() for value in values]
