@@ -11,15 +11,9 @@ from typing import Any
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
+from selfrag.extensions.granite.chat import Spec, read_spec
+from selfrag.extensions.granite.registry import BINDINGS, DialectCodec, chat_specs, codec, codec_of_spec
 from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
-from selfrag.intrinsics.dialects.chat import Spec, read_spec
-from selfrag.intrinsics.dialects.registry import (
-    BINDINGS,
-    DialectCodec,
-    chat_specs,
-    codec,
-    codec_of_spec,
-)
 
 CONTRACTS = "_contracts.json"
 DIALECT = MappingProxyType({"D1": "granite-3.2", "D2": "granite-3.3", "D3": "granite-common", "D4": "mellea"})

@@ -30,11 +30,11 @@ from conformance.recorded import (
 )
 from conformance.records import plain_result
 from selfrag.common.errors import UserError
+from selfrag.extensions.granite.chat import ChatCodec
+from selfrag.extensions.granite.completion import CompletionCodec
+from selfrag.extensions.granite.replies import Shape
 from selfrag.intrinsics.contract import Completion, Message, Reflection, Request, State, TextPrompt
-from selfrag.intrinsics.dialects.chat import ChatCodec
-from selfrag.intrinsics.dialects.completion import CompletionCodec
-from selfrag.intrinsics.dialects.lenient_json import read
-from selfrag.intrinsics.dialects.replies import Shape
+from selfrag.intrinsics.lenient_json import read
 
 
 def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: list[str]) -> None:

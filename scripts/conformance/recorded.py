@@ -17,10 +17,10 @@ from conformance.records import categories, plain_result
 from retrieval.passage import Passage
 from retrieval.sentences import SentenceFinder, Span
 from selfrag.common.errors import UserError
+from selfrag.extensions.granite.chat import ChatCodec, Spec
+from selfrag.extensions.granite.completion import CompletionCodec, System
+from selfrag.extensions.granite.replies import Shape, reply
 from selfrag.intrinsics.contract import Code, Completion, Gold, Message, Reflection, Request, Site, State, TokenLogprob
-from selfrag.intrinsics.dialects.chat import ChatCodec, Spec
-from selfrag.intrinsics.dialects.completion import CompletionCodec, System
-from selfrag.intrinsics.dialects.replies import Shape, reply
 
 _TAG = re.compile(r"<[rci]\d+> ")
 _DATE = re.compile(r"Today's Date: (.+?)\.\n")

@@ -10,13 +10,14 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from selfrag.extensions.granite.chat import ChatCodec
+from selfrag.extensions.granite.numbering import LAST
+from selfrag.extensions.granite.registry import DialectCodec
+from selfrag.extensions.granite.replies import Binding, Shape
+from selfrag.extensions.granite.written_labels import distribution, same
 from selfrag.intrinsics.contract import Code, Completion, Finding, Reflection, Request, Site
-from selfrag.intrinsics.dialects.chat import ChatCodec
-from selfrag.intrinsics.dialects.lenient_json import Path
-from selfrag.intrinsics.dialects.output import Output, distribution, same, shown, understand
-from selfrag.intrinsics.dialects.registry import DialectCodec
-from selfrag.intrinsics.dialects.replies import Binding, Shape
-from selfrag.intrinsics.sentences import LAST
+from selfrag.intrinsics.lenient_json import Path
+from selfrag.intrinsics.output import Output, shown, understand
 from selfrag.reflection.labels import Role
 
 

@@ -58,8 +58,9 @@ def intrinsic(
 ) -> None:
     """Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more."""
     from retrieval.readers import read_files
-    from selfrag.intrinsics.catalog import PUBLISHED, catalog, codec_of, dialects, find, listed
+    from selfrag.intrinsics.catalog import catalog, codec_of, dialects, find
     from selfrag.intrinsics.contract import DIALECT, Code
+    from selfrag.intrinsics.families import PUBLISHED, listed
     from selfrag.intrinsics.model_library import EXECUTIONS, split_name
     from selfrag.intrinsics.state import Message, read_conversation, read_passages
 

@@ -28,7 +28,7 @@ from selfrag.common.atomic import check_room
 from selfrag.common.checks import choice, web_address
 from selfrag.common.checks import whole as whole_number
 from selfrag.common.errors import UserError
-from selfrag.common.plugins import names, registered
+from selfrag.common.plugins import load_present, names
 from selfrag.common.untrusted import printable, whole
 
 USER_ERROR = 2
@@ -192,7 +192,9 @@ def with_entry_points(group: str) -> type[TyperGroup]:
             own = super().get_command(ctx, cmd_name)
             if own is not None or cmd_name not in names(group):
                 return own
-            target = registered(group, cmd_name)
+            target = load_present(group, cmd_name)
+            if target is None:
+                return None
             if not isinstance(target, typer.Typer):
                 function, target = target, Commands(add_completion=False)
                 target.command(cmd_name)(function)

@@ -17,6 +17,33 @@ def registered(group: str, name: object) -> Any:
     return None if found is None else found.load()
 
 
+def load_registered(group: str, name: str) -> Any:
+    """Return what the entry point of a group is called by that name; None if there is none.
+
+    Raises:
+        UserError: the entry point cannot be loaded.
+    """
+    try:
+        return registered(group, name)
+    except Exception as error:  # whatever the other package raises
+        raise UserError(f"the entry point {name!r} of {group} cannot be loaded: {error!r:.200}") from error
+
+
+def load_present(group: str, name: str) -> Any:
+    """Return the same as `load_registered`; None also if the module of the entry point does not exist.
+
+    The metadata of an installed package may outlive its files, such as those of an extension that was deleted.
+    """
+    try:
+        return load_registered(group, name)
+    except UserError as error:
+        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        modules = [point.module for point in entry_points(group=group, name=name)]
+        if missing is not None and any(f"{module}.".startswith(f"{missing}.") for module in modules):
+            return None
+        raise
+
+
 def names(group: str) -> list[str]:
     """Names that the entry points of a group have, sorted."""
     return sorted(point.name for point in entry_points(group=group))

@@ -4,8 +4,8 @@
     with Library.from_pretrained("demo") as library:
         library.get(Answerability)("Who wrote Faust?", ["Faust is a play by Goethe."]).answerable
 
-An executor (`selfrag.intrinsics.execution`) runs them on a model; codecs (`selfrag.intrinsics.dialects`) speak the wire
-formats of published adapters.
+An executor (`selfrag.intrinsics.execution`) runs them on a model. Codecs of other wire formats than the library's own
+are registered by entry points (`selfrag.intrinsics.catalog.dialects`).
 """
 
 from selfrag.intrinsics.capability import Capability as Capability

@@ -1,4 +1,4 @@
-"""Intrinsics, dialects and published adapters by name, and the card that says what an adapter was trained for.
+"""Intrinsics and dialects by name, and the card that says what an adapter was trained for.
 
 Another package adds an intrinsic, a subclass of `Capability`, by an entry point of the group `selfrag.intrinsics`; a
 dialect, by one of `selfrag.dialects`: a function from the names of a dialect and an intrinsic to a codec.
@@ -8,101 +8,109 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.resources import files
-from pathlib import Path, PurePosixPath
-from pkgutil import resolve_name
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.common.plugins import names, registered
+from selfrag.common.plugins import load_registered, names
 from selfrag.common.reading import read_json
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.contract import DIALECT, ChatPrompt, Codec, Message, State
+from selfrag.intrinsics.criteria import normalise_name
+from selfrag.intrinsics.questions import Answerability, ContextRelevance, QueryClarification, QueryRewrite
+from selfrag.intrinsics.responses import (
+    AnswerRelevanceClassifier,
+    AnswerRelevanceRewriter,
+    CitationGeneration,
+    ContextAttribution,
+    FactualityCorrection,
+    FactualityDetection,
+    Guardian,
+    HallucinationDetection,
+    PolicyGuardrails,
+    RequirementCheck,
+    Uncertainty,
+)
 from selfrag.loading import resolve_adapter
 
 PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation")
 """The five of the paper (Table 1 of arXiv 2504.11704)."""
 
-_INTRINSICS = {
-    "query_rewrite": "selfrag.intrinsics.questions:QueryRewrite",
-    "uncertainty": "selfrag.intrinsics.responses:Uncertainty",
-    "hallucination_detection": "selfrag.intrinsics.responses:HallucinationDetection",
-    "answerability": "selfrag.intrinsics.questions:Answerability",
-    "citation_generation": "selfrag.intrinsics.responses:CitationGeneration",
-    "context_relevance": "selfrag.intrinsics.questions:ContextRelevance",
-    "query_clarification": "selfrag.intrinsics.questions:QueryClarification",
-    "requirement_check": "selfrag.intrinsics.responses:RequirementCheck",
-    "context_attribution": "selfrag.intrinsics.responses:ContextAttribution",
-    "guardian": "selfrag.intrinsics.responses:Guardian",
-    "policy_guardrails": "selfrag.intrinsics.responses:PolicyGuardrails",
-    "factuality_detection": "selfrag.intrinsics.responses:FactualityDetection",
-    "factuality_correction": "selfrag.intrinsics.responses:FactualityCorrection",
-    "answer_relevance_classifier": "selfrag.intrinsics.responses:AnswerRelevanceClassifier",
-    "answer_relevance_rewriter": "selfrag.intrinsics.responses:AnswerRelevanceRewriter",
-}
-SWITCH = "granite-switch"
-"""Dialect of the adapters inside Granite Switch checkpoints."""
-DIALECTS = (
-    *("granite-3.2", "granite-3.3", "granite-common", "granite-common-gpt-oss", "mellea", "mellea-gpt-oss"),
-    SWITCH,
+_INTRINSICS: Mapping[str, type[Capability[Any]]] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            QueryRewrite,
+            Uncertainty,
+            HallucinationDetection,
+            Answerability,
+            CitationGeneration,
+            ContextRelevance,
+            QueryClarification,
+            RequirementCheck,
+            ContextAttribution,
+            Guardian,
+            PolicyGuardrails,
+            FactualityDetection,
+            FactualityCorrection,
+            AnswerRelevanceClassifier,
+            AnswerRelevanceRewriter,
+        )
+    }
 )
-"""Dialects of published adapters (`selfrag.intrinsics.dialects`)."""
-_CODEC = "selfrag.intrinsics.dialects.registry:codec"
+INTRINSICS, DIALECTS = "selfrag.intrinsics", "selfrag.dialects"
+"""Groups of entry points."""
 
 
 def intrinsics() -> tuple[str, ...]:
-    """Names of all intrinsics, those of other packages last."""
-    return _with_plugins(_INTRINSICS, "selfrag.intrinsics")
+    """Return the names of all intrinsics, those of other packages last."""
+    return tuple(dict.fromkeys((*_INTRINSICS, *names(INTRINSICS))))
 
 
 def dialects() -> tuple[str, ...]:
-    """Names of all dialects, those of other packages last."""
-    return _with_plugins((DIALECT, *DIALECTS), "selfrag.dialects")
-
-
-def _with_plugins(own: Iterable[str], group: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*own, *names(group))))
-
-
-def _registered(group: str, name: str) -> Any:
-    try:
-        return registered(group, name)
-    except Exception as error:  # whatever the other package raises
-        raise UserError(f"the entry point {name!r} of {group} cannot be loaded: {error!r:.200}") from error
+    """Return the names of all dialects, the default one first."""
+    return tuple(dict.fromkeys((DIALECT, *names(DIALECTS))))
 
 
 def find(name: str) -> type[Capability[Any]]:
-    """The intrinsic with this name, in any case, with hyphens or spaces; refuses unknown names and odd entry points."""
-    wanted = named(name)
+    """Return the intrinsic with this name, in any case, with hyphens or spaces.
+
+    Raises:
+        UserError: the name is unknown, or its entry point names no intrinsic.
+    """
+    wanted = normalise_name(name)
     if wanted in _INTRINSICS:
-        own: type[Capability[Any]] = resolve_name(_INTRINSICS[wanted])
-        return own
-    kind = _registered("selfrag.intrinsics", wanted)
+        return _INTRINSICS[wanted]
+    kind = load_registered(INTRINSICS, wanted)
     if kind is None:
         raise UserError(f"unknown intrinsic {name!r}; known: {', '.join(intrinsics())}")
     if not (isinstance(kind, type) and issubclass(kind, Capability) and kind.name == wanted):
-        raise UserError(f"the entry point {wanted!r} of selfrag.intrinsics names no Capability of that name")
+        raise UserError(f"the entry point {wanted!r} of {INTRINSICS} names no Capability of that name")
     return kind
 
 
 def catalog() -> tuple[type[Capability[Any]], ...]:
-    """All intrinsics, as `find` gives them."""
+    """Return all intrinsics, as `find` gives them."""
     return tuple(map(find, intrinsics()))
 
 
 def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
-    """The codec of an intrinsic in one of `dialects()`; refuses a dialect that is unknown or has no such intrinsic."""
+    """Return the codec of an intrinsic in one of `dialects()`.
+
+    Raises:
+        UserError: the dialect is unknown, or has no such intrinsic.
+    """
     if dialect == DIALECT:
         return kind.default_codec()
-    make = resolve_name(_CODEC) if dialect in DIALECTS else _registered("selfrag.dialects", dialect)
+    make = load_registered(DIALECTS, dialect)
     if make is None:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(dialects())}")
-    found: Codec = make(dialect, kind.name)
-    return found
+    codec: Codec = make(dialect, kind.name)
+    return codec
 
 
 _PROBE = State(
@@ -184,113 +192,3 @@ def check_cards(folders: Mapping[str, str], dialect: str | None) -> None:
                 f"{given} has no {AdapterCard.FILE} that says which prompts it was trained with; name its dialect:"
                 f" {', '.join(dialects())}"
             )
-
-
-PUBLISHED = "published"
-"""In place of an adapter's folder: the one of this catalogue for the intrinsic and the model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Repository:
-    """One repository of the Hugging Face hub."""
-
-    name: str  # `owner/name`
-    dialect: str  # wire format of its adapters; those that bring an `io.yaml` say it themselves
-    bases: tuple[str, ...]  # base models, without their owner `ibm-granite`
-    adapters: Mapping[str, str]  # what the adapter of an intrinsic is called there, by the intrinsic's name
-    folder: str = "{adapter}/{base}/{kind}"  # of an adapter; empty for the repository itself
-    revision: str | None = None  # commit; None where no source names one
-    licence: str | None = None  # of the weights; None where it was not seen
-    embedded: bool = False  # whether Granite Switch checkpoints hold its adapters, too
-
-    @property
-    def pinned(self) -> str:
-        """Its name with the commit, as adapters are named by `selfrag.loading.resolve_adapter`."""
-        return self.name if self.revision is None else f"{self.name}@{self.revision}"
-
-    def adapter(self, intrinsic: str, base: str, *, activated: bool = False) -> str:
-        """Where an adapter is, for `adapters=` of `Library.from_pretrained`; not each has an activated one."""
-        kind = "alora" if activated else "lora"
-        folder = self.folder.format(adapter=self.adapters[intrinsic], base=base, kind=kind)
-        return f"{self.pinned}/{folder}" if folder else self.pinned
-
-
-def _table(name: str) -> Any:
-    return json.loads(files("selfrag.intrinsics.dialects").joinpath("data", name).read_text(encoding="utf-8"))
-
-
-_DATA, _WORDS = _table("published.json"), _table("criteria.json")
-
-REPOSITORIES: tuple[Repository, ...] = tuple(
-    Repository(**{**row, "bases": tuple(row["bases"])}) for row in _DATA["repositories"]
-)
-"""Where the adapters of the public libraries are, with the commits that mellea 0.8.0 pins."""
-
-SWITCHES: tuple[str, ...] = tuple(_DATA["switches"])
-"""Granite Switch checkpoints; no source names a commit."""
-
-EMBEDDED: Mapping[str, str] = MappingProxyType(
-    {intrinsic: name for one in REPOSITORIES if one.embedded for intrinsic, name in one.adapters.items()}
-)
-"""What the adapters inside these checkpoints are called, by the intrinsic's name."""
-
-
-def listed() -> Iterator[str]:
-    """What there is, a line each."""
-    for one in REPOSITORIES:
-        pin = "not pinned" if one.revision is None else f"commit {one.revision[:8]}"
-        held = f"{', '.join(one.adapters)} for {', '.join(one.bases)}"
-        yield f"{one.name} ({pin}; {one.licence or 'licence on its card'}): {held}"
-    for name in SWITCHES:
-        yield f"{name} (not pinned; Apache-2.0): {len(EMBEDDED)} adapters inside, dialect granite-switch"
-
-
-def find_published(intrinsic: str, model: str) -> tuple[str, str]:
-    """The plain LoRA adapter of an intrinsic for a model, by the last part of its name, and its dialect."""
-    having = [one for one in REPOSITORIES if intrinsic in one.adapters]
-    base = PurePosixPath(model).name
-    for one in having:
-        if base in one.bases:
-            return one.adapter(intrinsic, base), one.dialect
-    known = dict.fromkeys(name for one in having for name in one.bases)
-    raise UserError(
-        f"no published adapter of {intrinsic} for {model!r:.80} is known; for: {', '.join(known) or 'no model'}"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """What a guardian judges a text by."""
-
-    text: str  # its definition, as it is sent
-    ends_with: tuple[str, ...] = ("assistant", "user")  # roles of the turn that it can judge
-    passages: bool = False  # whether it is about passages, too
-
-
-CRITERIA: Mapping[str, Criterion] = MappingProxyType(
-    {
-        name: Criterion(row["text"], tuple(row.get("ends_with", ("assistant", "user"))), row.get("passages", False))
-        for name, row in _WORDS["criteria"].items()
-    }
-)
-"""The criteria of the public library by name. What meets one is a risk."""
-
-SCORING: Mapping[str, str] = MappingProxyType(_WORDS["scoring"])
-"""Which text a guardian judges, by name."""
-
-CORRECTIONS: Mapping[str, str] = MappingProxyType(_WORDS["corrections"])
-"""How a response is to be rewritten, by its category of the answer relevance classifier."""
-
-
-def named(name: str) -> str:
-    """A name as the tables spell it; case, hyphens and spaces do not matter."""
-    return name.strip().casefold().replace("-", "_").replace(" ", "_")
-
-
-def guardian_arguments(criteria: str, scoring_schema: str) -> dict[str, str]:
-    """What the guardian's template is filled with; names of the tables as their texts, other texts as they are."""
-    found = CRITERIA.get(named(criteria))
-    return {
-        "criteria": criteria if found is None else found.text,
-        "scoring_schema": SCORING.get(named(scoring_schema), scoring_schema),
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from retrieval.sentences import SentenceFinder
@@ -21,18 +21,19 @@ from selfrag.intrinsics.contract import (
     Gold,
     Reflection,
     Request,
+    Scope,
     Slot,
     Target,
     logsumexp,
 )
-from selfrag.intrinsics.dialects.output import slot_judgment, slot_scores
-from selfrag.intrinsics.dialects.replies import Binding, BoundCodec, place
 from selfrag.intrinsics.labels import CITED, in_set
 from selfrag.intrinsics.layout import arguments as given_arguments
 from selfrag.intrinsics.layout import conversation, numbered_documents, numbers, one_line, turn
+from selfrag.intrinsics.output import read_text, slot_judgment, slot_scores, text_finding, understand
 from selfrag.intrinsics.sentences import (
     cited_spans,
     earlier_sites,
+    judged_site,
     last_index,
     response_sites,
     rules,
@@ -143,11 +144,15 @@ def _sentence_slots(sites: Sequence[Site], surfaces: tuple[str, ...], asking: st
 
 
 @dataclass(frozen=True)
-class TextCodec(BoundCodec):
+class TextCodec:
     """A text in a JSON object with one field, for intrinsics that write: a `Teachable` codec."""
 
-    binding: Binding  # the field, what the text is about and what it amounts to, as in the published dialects
+    intrinsic: str  # its name
+    key: str  # the field
+    labels: LabelSet  # what is judged by the text: the first label says that it is new, or that it is `quiet`
     task: str  # the question at the end of the user turn
+    scope: Scope = Scope.QUERY  # what the text is about
+    quiet: str | None = None  # a text that says that there is nothing to write
     documents: bool = False  # whether the model sees the passages
     max_tokens: int = 128  # of the reply
     arguments: tuple[str, ...] = ()  # names of arguments that the model sees
@@ -157,17 +162,16 @@ class TextCodec(BoundCodec):
 
     def encode(self, state: State) -> Request:
         """Conversation and task in one user turn; the reply is constrained to the JSON object."""
-        (key,) = self.binding.path
         schema = {
             "type": "object",
-            "properties": {key: {"type": "string"}},
-            "required": [key],
+            "properties": {self.key: {"type": "string"}},
+            "required": [self.key],
             "additionalProperties": False,
         }
         return _request(
             state,
-            f"{self.task} Reply with JSON: {json.dumps({key: '...'})}",
-            (place(self.binding.scope, state),),
+            f"{self.task} Reply with JSON: {json.dumps({self.key: '...'})}",
+            (judged_site(self.scope, state),),
             source_sites(state, self.find) if self.documents else None,
             given_arguments(state.arguments, self.arguments),
             max_tokens=self.max_tokens,
@@ -176,12 +180,18 @@ class TextCodec(BoundCodec):
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """The text, on one line, and a hard judgment on it; both undefined if no whole text was written."""
-        found = BoundCodec.decode(self, request, completion)
-        return found if found.text is None else replace(found, text=one_line(found.text))
+        output = understand(request, completion)
+        text = read_text(output, (self.key,))
+        finding = text_finding(output, text, self.labels, judged_site(self.scope, request.state), self.quiet)
+        line = None if text is None else one_line(text)
+        return Reflection(request.state, (finding,), line, completion.text, tuple(output.diagnostics))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """The JSON object."""
-        return BoundCodec.teach(self, request, replace(gold, text=one_line(gold.text or "")))
+        """Return the JSON object."""
+        text = one_line(gold.text or "")
+        if not text:
+            raise UserError(f"{self.intrinsic}: the gold has no text")
+        return (Target("", json.dumps({self.key: text}, ensure_ascii=False)),)
 
 
 TASK = (

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from selfrag.common.errors import UserError, VocabularyError
 from selfrag.intrinsics.capability import Capability
-from selfrag.intrinsics.catalog import PUBLISHED, AdapterCard, check_cards, codec_of, find, find_published
+from selfrag.intrinsics.catalog import check_cards, codec_of, find
 from selfrag.intrinsics.contract import DIALECT, Codec, Execution, Executor
 from selfrag.intrinsics.execution.critiques import BM25, VIEWS, Overlap
 from selfrag.intrinsics.execution.tokens import Combined, ScoreCalibrator, Tokens, TraceCertainty, Weighing
+from selfrag.intrinsics.families import PUBLISHED, adapter_codecs, checkpoint_codecs, find_published
 from selfrag.loading import DEMO, resolve_adapter, shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
@@ -114,7 +115,7 @@ class Library:
     prompting: Prompting | None = None  # of a model with reflection tokens
     # files of learned weights of tokens and words, by the intrinsic's name
     weights: Mapping[str, Path] = field(default_factory=dict)
-    # codecs of adapters that bring an `io.yaml`, and of those inside the checkpoint, by the intrinsic's name
+    # codecs of adapters that say by files of their own what they understand, by the intrinsic's name
     codecs: Mapping[str, Codec] = field(default_factory=dict)
 
     @classmethod
@@ -131,13 +132,13 @@ class Library:
         """Load a model and its adapters.
 
         Args:
-            name_or_path: `demo`, a directory, or a name on the Hugging Face hub. Adapters inside a Granite Switch
-                checkpoint are found by its own index.
+            name_or_path: `demo`, a directory, or a name on the Hugging Face hub. Adapters inside a checkpoint are
+                found where an `AdapterFamily` knows it.
             engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
             adapters: folder of a LoRA adapter (its name on a server) by the intrinsic's name, which is then judged by
-                it; `published` for that of the catalogue. None takes those that are shipped with the
+                it; `published` for the one that a family lists. None takes those that are shipped with the
                 demo model, and none for other models.
-            dialect: see `codec_of`; None is what the adapter's own `io.yaml` says, else the default dialect, and
+            dialect: see `codec_of`; None is what the adapter's own files say (`AdapterFamily`), else the default, and
                 refuses adapters without either and without a card (`check_cards`).
             executions: a name of `EXECUTIONS` by the intrinsic's name; see `get` for the defaults.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
@@ -147,7 +148,6 @@ class Library:
                 nobody says with which.
         """
         from selfrag.engines.select import is_remote, load_engine
-        from selfrag.intrinsics.dialects.registry import switch_codecs
         from selfrag.intrinsics.execution.engine import EngineExecutor
         from selfrag.loading import load_tokenizer, resolve_model
 
@@ -156,7 +156,7 @@ class Library:
         wanted |= {find(name).name: checked(one) for name, one in (executions or {}).items()}
         path = resolve_model(name_or_path)
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
-        codecs |= switch_codecs(path) if dialect is None else {}
+        codecs |= checkpoint_codecs(path) if dialect is None else {}
         rest = (dialect or DIALECT, wanted, prompting_of(tokenizer), shipped_weights(name_or_path), codecs)
         if is_remote(engine):
             loaded = load_engine(engine, path, **engine_options)
@@ -169,7 +169,7 @@ class Library:
                 )
             return cls(EngineExecutor(loaded, tokenizer), names, *rest)
         folders = {name: str(resolve_adapter(folder)) for name, folder in given.items()}
-        codecs |= _own_codecs(folders) if dialect is None else {}
+        codecs |= adapter_codecs(folders) if dialect is None else {}
         check_cards({name: folder for name, folder in folders.items() if name not in codecs}, dialect)
         loaded = load_engine(engine, path, adapters=folders, **engine_options)
         return cls(EngineExecutor(loaded, tokenizer), {name: name for name in folders}, *rest)
@@ -255,15 +255,3 @@ def _adapters(
             adapters[name], dialect = find_published(name, str(name_or_path))
             codecs[name] = codec_of(find(name), dialect)
     return adapters, codecs
-
-
-def _own_codecs(folders: Mapping[str, str]) -> dict[str, Codec]:
-    """Codecs by the `io.yaml` of adapters that were not trained here, by the intrinsic's name."""
-    from selfrag.intrinsics.dialects.registry import codec_of_file
-
-    files = {name: Path(folder) / "io.yaml" for name, folder in folders.items()}
-    return {
-        name: codec_of_file(file, name)
-        for name, file in files.items()
-        if file.is_file() and not file.with_name(AdapterCard.FILE).is_file()
-    }

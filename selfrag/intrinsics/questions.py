@@ -10,7 +10,6 @@ from retrieval.passage import Passage
 from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, YesNoResult, spread
 from selfrag.intrinsics.chat import LabelCodec, TextCodec
 from selfrag.intrinsics.contract import Code, Diagnostic, Finding, Reflection, Scope
-from selfrag.intrinsics.dialects.registry import BINDINGS
 from selfrag.intrinsics.labels import ANSWERABLE, CHANGED, CLEAR, RELEVANCE
 from selfrag.intrinsics.layout import is_word
 from selfrag.intrinsics.sentences import first_passage, last_query
@@ -167,7 +166,7 @@ class QueryRewrite(Capability[RewriteResult]):
     role = CHANGED.role
     summary = "the last question, understandable on its own"
     needs = Needs(("user",), Documents.UNUSED)
-    chat = TextCodec(BINDINGS[name], REWRITE)
+    chat = TextCodec(name, "rewritten_question", CHANGED, REWRITE)
     result_type = RewriteResult
 
 
@@ -213,5 +212,5 @@ class QueryClarification(Capability[ClarificationResult]):
     role = CLEAR.role
     summary = "is there something to ask back before answering?"
     needs = Needs(("user",), Documents.OPTIONAL)
-    chat = TextCodec(BINDINGS[name], CLARIFY, documents=True)
+    chat = TextCodec(name, "clarification", CLEAR, CLARIFY, quiet=CLEAR_WORD, documents=True)
     result_type = ClarificationResult

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 from selfrag.common.errors import UserError
 from selfrag.intrinsics import labels
 from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, Result, YesNoResult, spread
-from selfrag.intrinsics.catalog import CORRECTIONS, CRITERIA, guardian_arguments, named
 from selfrag.intrinsics.chat import CitationCodec, LabelCodec, SentenceCodec, TextCodec
-from selfrag.intrinsics.contract import Citation, Reflection, Site
-from selfrag.intrinsics.dialects.lenient_json import read
-from selfrag.intrinsics.dialects.registry import BINDINGS
+from selfrag.intrinsics.contract import Citation, Reflection, Scope, Site
+from selfrag.intrinsics.criteria import CORRECTIONS, CRITERIA, guardian_arguments, normalise_name
 from selfrag.intrinsics.layout import is_word, one_line
+from selfrag.intrinsics.lenient_json import read
 from selfrag.intrinsics.questions import RewriteResult
 from selfrag.intrinsics.sentences import judged_turn, last_turn
 from selfrag.intrinsics.state import State
@@ -311,11 +310,11 @@ class Guardian(Capability[RiskResult]):
         """Refuse what makes no sense: see `Needs.check`, and a criterion has its own kind of turn."""
         super().check(state)
         given = state.arguments["criteria"]
-        criterion = CRITERIA.get(named(given))
+        criterion = CRITERIA.get(normalise_name(given))
         if criterion is not None:
             documents = Documents.REQUIRED if criterion.passages else Documents.OPTIONAL
             needs = replace(cls.needs, ends_with=criterion.ends_with, documents=documents)
-            needs.check(f"guardian, {named(given)}", state)
+            needs.check(f"guardian, {normalise_name(given)}", state)
         elif len(given.split()) < 2:
             raise UserError(f"guardian: unknown criterion {given!r:.60}; known: {', '.join(CRITERIA)}; or a sentence")
 
@@ -375,7 +374,16 @@ class FactualityCorrection(Capability[CorrectionResult]):
     role = labels.CORRECTED.role
     summary = "the response with its factual errors corrected"
     needs = Needs(("assistant",), Documents.OPTIONAL)
-    chat = TextCodec(BINDINGS[name], CORRECT, documents=True, max_tokens=512)
+    chat = TextCodec(
+        name,
+        "correction",
+        labels.CORRECTED,
+        CORRECT,
+        scope=Scope.TURN,
+        quiet=NOTHING,
+        documents=True,
+        max_tokens=512,
+    )
     result_type = CorrectionResult
 
 
@@ -470,8 +478,11 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
     summary = "the response, made relevant to the question"
     needs = Needs(("assistant",), Documents.REQUIRED, (CATEGORY, ANALYSIS), (METHOD,))
     chat = TextCodec(
-        replace(BINDINGS[name], labels=labels.CHANGED),
+        name,
+        "answer_relevance_rewrite",
+        labels.CHANGED,
         REWRITE,
+        scope=Scope.TURN,
         documents=True,
         max_tokens=512,
         arguments=(CATEGORY, ANALYSIS, METHOD),

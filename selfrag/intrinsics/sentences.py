@@ -1,22 +1,15 @@
-"""Places of a conversation that are judged: its sentences, turns and passages, as sites in the original strings.
-
-Published dialects show them with tags (`<r0> `). A tag is never read out of text: a number that a model names is looked
-up in the list of places made here, so no text can forge a place. What a caller or a passage wrote is made unable to
-look like a tag before it is sent.
-"""
+"""Places of a conversation that are judged: its sentences, turns and passages, as sites in the original strings."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from retrieval.sentences import SentenceFinder, Span, sentence_finder, sentences
 from selfrag.common.errors import UserError
 from selfrag.intrinsics.contract import Citation
-from selfrag.intrinsics.state import Message, Scope, Site, State
+from selfrag.intrinsics.state import Scope, Site, State
 
 # Abbreviations that spaCy's English rules end a sentence after, though a small letter or a figure follows.
 _ABBREVIATIONS = frozenset({"al.", "approx.", "c.", "ca.", "cf.", "esp.", "etc.", "fig.", "no.", "pp.", "vol.", "vs."})
@@ -59,6 +52,13 @@ def judged_turn(state: State) -> Site:
     index = last_index(state)
     scope = {"assistant": Scope.RESPONSE, "user": Scope.QUERY}.get(state.messages[index].role, Scope.TURN)
     return state.in_message(scope, index)
+
+
+def judged_site(scope: Scope, state: State) -> Site:
+    """Return the site of an intrinsic that judges one thing: a passage, the last user turn, or the last turn."""
+    if scope is Scope.PASSAGE and state.passages:
+        return state.in_passage(Scope.PASSAGE, 0)
+    return last_query(state) if scope in (Scope.QUERY, Scope.PASSAGE) else judged_turn(state)
 
 
 def first_passage(state: State) -> Site:
@@ -138,98 +138,3 @@ def _within(inner: Site, outer: Site) -> bool:
 def _goes_on(before: str, after: str) -> bool:
     words, rest = before.split(), after.lstrip()
     return bool(words and rest) and words[-1].casefold() in _ABBREVIATIONS and (rest[0].islower() or rest[0].isdigit())
-
-
-def tag(
-    text: str, letter: str, first: int, find: SentenceFinder, *, letters: Collection[str], title: str = ""
-) -> tuple[str, list[Span]]:
-    r"""A text with a tag in front of each sentence, joined by one space, and the sentences' offsets in the original.
-
-    Tags count from `first`; a title goes in front of the first sentence as `{title}\n`, behind its tag, and is no part
-    of any span. `letters` are all that are tags somewhere in the request.
-    """
-    found = [(begin, end) for begin, end in (find(text) if text.strip() else ()) if text[begin:end].strip()]
-    # A splitter may leave white space in front of a text to its first sentence; the model sees it, the span does not.
-    sentences = [plain(text[begin:end].rstrip(), letters) for begin, end in found]
-    if title and sentences:
-        sentences[0] = f"{plain(title, letters)}\n{sentences[0]}"
-    tagged = " ".join(f"<{letter}{first + i}> {sentence}" for i, sentence in enumerate(sentences))
-    return tagged, [_trimmed(text, begin, end) for begin, end in found]
-
-
-def _trimmed(text: str, begin: int, end: int) -> Span:
-    body = text[begin:end]
-    return begin + len(body) - len(body.lstrip()), begin + len(body.rstrip())
-
-
-def plain(text: str, letters: Collection[str]) -> str:
-    """The text with a space in whatever looks like a tag of this request: `<c1>` becomes `< c1>`."""
-    if not letters or "<" not in text:
-        return text
-    return re.sub(rf"<(?=[{''.join(sorted(letters))}]\d+>)", "< ", text)
-
-
-def number_of(name: object) -> int | None:
-    """The number of a tag that a model wrote as `<c7>`, `c7`, `"7"` or 7; None for anything else."""
-    if isinstance(name, int) and not isinstance(name, bool):
-        return name
-    match = re.fullmatch(r"\s*<?[a-z]?(-?\d{1,9})>?\s*", name) if isinstance(name, str) else None
-    return int(match.group(1)) if match else None
-
-
-LAST, DOCUMENTS, EARLIER = "last_message", "documents", "all_but_last_message"
-"""What can carry sentence tags."""
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A passage that is shown."""
-
-    index: int  # its place in `State.passages`
-    id: str  # its id
-    text: str  # title and text, tagged where the dialect says so; a blank passage is shown without its title
-
-
-@dataclass(frozen=True, slots=True)
-class NumberedState:
-    """A state as a request shows it."""
-
-    messages: tuple[Message, ...]  # turns of the caller
-    documents: tuple[Document, ...]  # every passage, blank ones too
-    sites: tuple[Site, ...]  # sentences that the model calls by number, of the last turn
-    sources: tuple[Site, ...]  # sentences that it may cite by number
-
-    def only(self, name: str) -> Document:
-        """The one document that is not blank; refuses several, or none, for the intrinsic or adapter of this name."""
-        given = [document for document in self.documents if document.text.strip()]
-        if len(given) != 1:
-            raise UserError(f"{name} asks about one passage at a time, not {len(given)}; give it one")
-        return given[0]
-
-
-def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder) -> NumberedState:
-    """Number the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0."""
-    letters = frozenset(tags.values())
-    sources: list[Site] = []
-    documents: list[Document] = []
-    for index, passage in enumerate(state.passages):
-        if DOCUMENTS in tags:
-            shown, spans = tag(passage.text, tags[DOCUMENTS], len(sources), find, letters=letters, title=passage.title)
-            sources += [state.in_passage(Scope.SOURCE, index, *span) for span in spans]
-            documents.append(Document(index, passage.id, shown))
-        else:
-            whole = f"{passage.title}\n{passage.text}" if passage.title and passage.text.strip() else passage.text
-            documents.append(Document(index, passage.id, plain(whole, letters)))
-    messages = [replace(message, content=plain(message.content, letters)) for message in state.messages]
-    last = len(messages) - 1
-    if EARLIER in tags:
-        for index in range(last):
-            shown, spans = tag(state.messages[index].content, tags[EARLIER], len(sources), find, letters=letters)
-            sources += [state.in_message(Scope.SOURCE, index, *span) for span in spans]
-            messages[index] = replace(messages[index], content=shown)
-    sites: tuple[Site, ...] = ()
-    if LAST in tags and messages:
-        shown, spans = tag(state.messages[last].content, tags[LAST], 0, find, letters=letters)
-        sites = tuple(state.in_message(Scope.SENTENCE, last, *span) for span in spans)
-        messages[last] = replace(messages[last], content=shown)
-    return NumberedState(tuple(messages), tuple(documents), sites, tuple(sources))

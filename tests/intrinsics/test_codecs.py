@@ -19,14 +19,14 @@ from wire_help import ALL, ARGUMENTS, find, plain, published, state, token
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
+from selfrag.extensions.granite.chat import read_spec
+from selfrag.extensions.granite.completion import System
+from selfrag.extensions.granite.registry import codec, codec_of_file, codec_of_spec
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Completion, Gold, Message, State, TokenLogprob
-from selfrag.intrinsics.dialects.chat import read_spec
-from selfrag.intrinsics.dialects.completion import System
-from selfrag.intrinsics.dialects.lenient_json import Node, read
-from selfrag.intrinsics.dialects.output import likelihood
-from selfrag.intrinsics.dialects.registry import codec, codec_of_file, codec_of_spec
 from selfrag.intrinsics.layout import numbers
+from selfrag.intrinsics.lenient_json import Node, read
+from selfrag.intrinsics.output import likelihood
 from selfrag.intrinsics.state import ROLES
 
 KINDS = {kind.name: kind for kind in catalog()}

@@ -17,10 +17,10 @@ from wire_help import ARGUMENTS, find, plain, published, state, token
 from conformance.records import plain_result
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
+from selfrag.extensions.granite.chat import read_spec
+from selfrag.extensions.granite.registry import DIALECTS, codec_of_spec, intrinsics_of
 from selfrag.intrinsics import CitationGeneration
 from selfrag.intrinsics.contract import ChatPrompt, Code, Completion, Message, Reflection, State
-from selfrag.intrinsics.dialects.chat import read_spec
-from selfrag.intrinsics.dialects.registry import DIALECTS, codec_of_spec, intrinsics_of
 from selfrag.reflection.judgment import Source
 
 TWO = "First one. Second one."
@@ -176,7 +176,7 @@ def test_15_16_double_encoded_json_is_decoded_and_an_unknown_label_is_undefined(
 
 def test_18_importing_loads_nothing_heavy_and_nothing_undeclared():
     program = (
-        "import sys; import selfrag.intrinsics.dialects.registry;"
+        "import sys; import selfrag.extensions.granite.registry;"
         "print([m for m in ('nltk', 'yaml', 'spacy', 'torch', 'vllm', 'transformers', 'httpx') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,8 +9,8 @@ import pytest
 import refresh_examples
 from conformance.compare import REASONS
 from selfrag.cli.main import main
+from selfrag.extensions.granite.registry import DIALECTS
 from selfrag.intrinsics.catalog import catalog
-from selfrag.intrinsics.dialects.registry import DIALECTS
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "guides" / "intrinsics").glob("*.md")}

@@ -18,6 +18,7 @@ from selfrag.common.errors import MissingExtraError, UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
+from selfrag.extensions.granite import registry
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,
@@ -33,7 +34,6 @@ from selfrag.intrinsics import (
 )
 from selfrag.intrinsics.catalog import AdapterCard, catalog, check_cards, codec_of, find, fingerprint
 from selfrag.intrinsics.contract import Code, Completion, Failed
-from selfrag.intrinsics.dialects import registry
 from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.intrinsics.sentences import merged, response_sites, source_sites
 from selfrag.reflection.judgment import Source

@@ -17,6 +17,8 @@ from lora_on_the_spot import save_adapter
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
+from selfrag.extensions.granite.published import EMBEDDED, REPOSITORIES
+from selfrag.extensions.granite.registry import codec, switch_codecs
 from selfrag.intrinsics import (
     AnswerRelevanceClassifier,
     AnswerRelevanceRewriter,
@@ -27,18 +29,11 @@ from selfrag.intrinsics import (
     Library,
     PolicyGuardrails,
 )
-from selfrag.intrinsics.catalog import (
-    CRITERIA,
-    EMBEDDED,
-    REPOSITORIES,
-    codec_of,
-    find,
-    find_published,
-    guardian_arguments,
-)
+from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.contract import Completion, Message, State
-from selfrag.intrinsics.dialects.registry import codec, switch_codecs
+from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments
 from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
+from selfrag.intrinsics.families import find_published
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer, resolve_adapter

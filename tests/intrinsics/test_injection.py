@@ -24,9 +24,9 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
 from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
 from selfrag.experiments.self_interpretation.run import PromptWriter
+from selfrag.extensions.granite.registry import DIALECTS, codec, intrinsics_of
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Request, State, TextPrompt
-from selfrag.intrinsics.dialects.registry import DIALECTS, codec, intrinsics_of
 from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.sentences import rules

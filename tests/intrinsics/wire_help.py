@@ -7,9 +7,9 @@ import re
 
 from retrieval.passage import Passage
 from retrieval.sentences import Span
+from selfrag.extensions.granite.registry import DIALECTS, DialectCodec, codec, intrinsics_of
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Message, State, TokenLogprob
-from selfrag.intrinsics.dialects.registry import DIALECTS, DialectCodec, codec, intrinsics_of
 
 ARGUMENTS = {
     "requirement": "short",

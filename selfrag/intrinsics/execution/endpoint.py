@@ -34,7 +34,7 @@ from selfrag.intrinsics.contract import (
     TextPrompt,
     TokenLogprob,
 )
-from selfrag.intrinsics.dialects.output import certain, likelihood
+from selfrag.intrinsics.output import certain, likelihood
 
 
 class ConstraintMode(StrEnum):

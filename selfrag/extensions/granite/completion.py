@@ -14,6 +14,8 @@ from typing import Any
 
 from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
+from selfrag.extensions.granite.numbering import Document, NumberedState, number_sentences
+from selfrag.extensions.granite.replies import Binding, BoundCodec, with_scores
 from selfrag.intrinsics.contract import (
     Constraint,
     Message,
@@ -22,8 +24,6 @@ from selfrag.intrinsics.contract import (
     State,
     TextPrompt,
 )
-from selfrag.intrinsics.dialects.replies import Binding, BoundCodec, with_scores
-from selfrag.intrinsics.sentences import Document, NumberedState, number_sentences
 
 _FIELD = re.compile(r"\{(\w+)\}")
 
@@ -60,7 +60,7 @@ class CompletionSpec:
 @cache
 def completion_specs(dialect: str) -> Mapping[str, CompletionSpec]:
     """The intrinsics of `granite-3.2` or `granite-3.3`, by name."""
-    text = files("selfrag.intrinsics.dialects").joinpath("data", f"{dialect}.json").read_text(encoding="utf-8")
+    text = files(__package__).joinpath("data", f"{dialect}.json").read_text(encoding="utf-8")
     return MappingProxyType({name: _spec(raw) for name, raw in json.loads(text)["intrinsics"].items()})
 
 

@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from selfrag.common.errors import UserError
+from selfrag.extensions.granite.numbering import number_of
+from selfrag.extensions.granite.written_labels import bare, distribution, word_distribution
 from selfrag.intrinsics.contract import (
     Citation,
     Code,
@@ -22,24 +24,22 @@ from selfrag.intrinsics.contract import (
     Slot,
     Target,
 )
-from selfrag.intrinsics.dialects.lenient_json import Node, Path
-from selfrag.intrinsics.dialects.output import (
+from selfrag.intrinsics.labels import CITED, in_set
+from selfrag.intrinsics.lenient_json import Node, Path
+from selfrag.intrinsics.output import (
     Likelihood,
     Output,
-    bare,
     certain,
-    distribution,
     judgment,
+    read_text,
+    say_missing,
     shown,
     slot_judgment,
     slot_scores,
+    text_finding,
     understand,
-    word_distribution,
 )
-from selfrag.intrinsics.labels import CITED, in_set
-from selfrag.intrinsics.layout import is_word
-from selfrag.intrinsics.sentences import judged_turn, last_query, merged, number_of
-from selfrag.intrinsics.state import State
+from selfrag.intrinsics.sentences import judged_site, merged
 from selfrag.reflection.labels import LabelSet
 
 
@@ -110,15 +110,8 @@ class BoundCodec:
         return targets(self.binding, request, gold)
 
 
-def place(scope: Scope, state: State) -> Site:
-    """The site of an intrinsic that judges one thing."""
-    if scope is Scope.PASSAGE and state.passages:
-        return state.in_passage(Scope.PASSAGE, 0)
-    return last_query(state) if scope in (Scope.QUERY, Scope.PASSAGE) else judged_turn(state)
-
-
 def _word(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
-    site = place(binding.scope, output.request.state)
+    site = judged_site(binding.scope, output.request.state)
     found = word_distribution(output, binding.written)
     return (_finding(binding, output, found, site),), None
 
@@ -132,20 +125,14 @@ def _finding(
 
 
 def _label(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
-    site = place(binding.scope, output.request.state)
+    site = judged_site(binding.scope, output.request.state)
     root = output.json.root
     for path, node in root.at(binding.path) if root is not None else ():
         found = distribution(output, node, binding.written, None)
         note = _text_of(root, (*path[:-1], binding.note)) if binding.note and path else None
         return (_finding(binding, output, found, site, note),), None
-    _nothing_at(binding, output)
+    say_missing(output, binding.path)
     return (Finding(site, None),), None
-
-
-def _nothing_at(binding: Binding, output: Output) -> None:
-    if output.json.root is not None:
-        where = ".".join(map(str, binding.path)) or "the top"
-        output.say(Code.INVALID, f"nothing at {where} of {shown(output.json.root.value)}")
 
 
 def _records(binding: Binding, output: Output) -> Iterator[tuple[int, Node | None, str | None]]:
@@ -242,24 +229,11 @@ def _sources(output: Output, numbers: Sequence[Any], sentence: int) -> list[Site
 
 
 def _text(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
-    text = None
-    for _, node in output.json.root.at(binding.path) if output.json.root is not None else ():
-        if isinstance(node.value, str) and node.value.strip() and node.complete:
-            text = node.value.strip()
-    if text is None:
-        _nothing_at(binding, output)
-    site = place(binding.scope, output.request.state)
+    text = read_text(output, binding.path)
     if binding.labels is None:
         return (), text
-    found = None if text is None else certain(0 if _first(binding, site, text) else 1, len(binding.labels))
-    return (_finding(binding, output, found, site),), text
-
-
-def _first(binding: Binding, site: Site, text: str) -> bool:
-    """Whether the first label is meant: the quiet text was written, or, where there is none, something new."""
-    if binding.quiet is not None:
-        return is_word(text, binding.quiet)
-    return text.casefold().split() != site.text.casefold().split()
+    site = judged_site(binding.scope, output.request.state)
+    return (text_finding(output, text, binding.labels, site, binding.quiet),), text
 
 
 def _free(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
@@ -284,7 +258,7 @@ def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: Req
     """The request with its label as a slot, or with log-probabilities of what is generated where it has none."""
     if binding.labels is None or not binding.written:
         return request
-    site = place(binding.scope, request.state)
+    site = judged_site(binding.scope, request.state)
     found = slot(binding, schema, site)
     if found is None:
         return replace(request, top_logprobs=TOP_LOGPROBS)

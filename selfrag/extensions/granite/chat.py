@@ -18,6 +18,8 @@ from typing import Any
 from retrieval.sentences import SentenceFinder
 from selfrag.common.checks import whole
 from selfrag.common.errors import UserError, require
+from selfrag.extensions.granite.numbering import DOCUMENTS, EARLIER, LAST, Document, NumberedState, number_sentences
+from selfrag.extensions.granite.replies import TOP_LOGPROBS, Binding, BoundCodec, with_scores
 from selfrag.intrinsics.contract import (
     ChatPrompt,
     Constraint,
@@ -25,8 +27,6 @@ from selfrag.intrinsics.contract import (
     Request,
     State,
 )
-from selfrag.intrinsics.dialects.replies import TOP_LOGPROBS, Binding, BoundCodec, with_scores
-from selfrag.intrinsics.sentences import DOCUMENTS, EARLIER, LAST, Document, NumberedState, number_sentences
 
 _RULES = ("likelihood", "nest", "project", "explode", "drop_duplicates", "decode_sentences", "merge_spans")
 _TEXT, _MAPPING = {"type": ["string", "null"]}, {"type": ["object", "null"]}

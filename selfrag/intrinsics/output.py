@@ -9,11 +9,11 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from selfrag.common.untrusted import printable
-from selfrag.intrinsics.contract import Code, Completion, Diagnostic, Request, TokenLogprob
-from selfrag.intrinsics.dialects.lenient_json import Node, Reading, read
+from selfrag.intrinsics.contract import Code, Completion, Diagnostic, Finding, Request, TokenLogprob
+from selfrag.intrinsics.layout import is_word
+from selfrag.intrinsics.lenient_json import Path, Reading, read
 from selfrag.intrinsics.state import Site, State
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import LabelSet
@@ -202,84 +202,10 @@ def understand(request: Request, completion: Completion) -> Output:
     return output
 
 
-def bare(request: Request, completion: Completion) -> Output:
-    """The output of a dialect that asks for no JSON."""
-    output = Output(request, completion, Reading(None, completion.text))
-    if not completion.text.strip():
-        output.say(Code.EMPTY, "the model wrote nothing")
-    return output
-
-
 def shown(value: object) -> str:
     """A value of the model for a message: short, printable, on one line."""
     text = " ".join(printable(value if isinstance(value, str) else json.dumps(value, default=str)).split())
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
-
-
-def same(written: Any, label: Any) -> bool:
-    """Whether JSON values are equal and of one type, so that `true` is not 1."""
-    return type(written) is type(label) and written == label
-
-
-def position(written: Any, labels: Sequence[Any]) -> tuple[int | None, bool]:
-    """Which label was written, and whether exactly so; case, white space and quotes around digits are forgiven."""
-    for index, label in enumerate(labels):
-        if same(written, label):
-            return index, True
-    loose = [index for index, label in enumerate(labels) if _folded(label) == _folded(written)]
-    return (loose[0], False) if len(loose) == 1 else (None, False)
-
-
-def _folded(value: Any) -> str:
-    return (value if isinstance(value, str) else json.dumps(value, default=str)).strip().casefold()
-
-
-def distribution(output: Output, node: Node, labels: Sequence[Any], site: int | None) -> Likelihood | None:
-    """The distribution over JSON values at a node; certain without log-probabilities, None if it is no label."""
-    surfaces = [json.dumps(label, ensure_ascii=False) for label in labels]
-    span = None if output.json.inner else (node.begin, node.end)
-    written = node.value if node.complete else None
-    return _distribution(output, written, labels, surfaces, span, site)
-
-
-def word_distribution(output: Output, labels: Sequence[str]) -> Likelihood | None:
-    """The same for a completion that is nothing but a label, without JSON; what a model writes after it is ignored."""
-    text = output.completion.text
-    begin = len(text) - len(text.lstrip())
-    word = text.strip()
-    begun = [x for x in labels if word.startswith(x) and (x.isalpha() or word[len(x) : len(x) + 1].isspace())]
-    if word not in labels and len(begun) == 1:
-        output.say(Code.RECOVERED, f"{shown(word)} taken as {begun[0]!r}")
-        word = begun[0]
-    return _distribution(output, word, labels, labels, (begin, begin + len(word)), None)
-
-
-def _distribution(
-    output: Output,
-    written: Any,
-    labels: Sequence[Any],
-    surfaces: Sequence[str],
-    span: tuple[int, int] | None,
-    site: int | None,
-) -> Likelihood | None:
-    index, exact = position(written, labels)
-    if index is None:
-        code = Code.EMPTY if written == "" else Code.UNKNOWN_LABEL
-        output.say(code, f"{shown(written)} is none of {', '.join(map(shown, labels))}", site)
-        return None
-    if not exact:
-        output.say(Code.RECOVERED, f"{shown(written)} taken as {shown(labels[index])}", site)
-    tokens = output.completion.tokens
-    if tokens and exact and span is not None and any(token.top for token in tokens):
-        found = likelihood(tokens, output.json.text, span, surfaces)
-        if found is not None:
-            if found.coverage < LITTLE:
-                output.say(Code.LOW_COVERAGE, f"only {found.coverage:.2f} of the probability is on the labels", site)
-            return found
-        output.say(Code.UNMATCHED, "the log-probabilities do not fit the text; the label is taken as certain", site)
-    elif output.request.top_logprobs:
-        output.say(Code.NO_LOGPROBS, "a label without log-probabilities is taken as certain", site)
-    return certain(index, len(labels))
 
 
 def judgment(output: Output, labels: LabelSet, found: Likelihood, site: Site) -> Judgment:
@@ -288,3 +214,35 @@ def judgment(output: Output, labels: LabelSet, found: Likelihood, site: Site) ->
     return Judgment(
         labels, str(site), found.distribution, found.coverage, source, _evidence(output.request.state, site)
     )
+
+
+def read_text(output: Output, path: Path) -> str | None:
+    """Return the text at a path of the JSON; None, with a diagnostic, where no whole text was written."""
+    root = output.json.root
+    text = None
+    for _, node in root.at(path) if root is not None else ():
+        if isinstance(node.value, str) and node.value.strip() and node.complete:
+            text = node.value.strip()
+    if text is None:
+        say_missing(output, path)
+    return text
+
+
+def say_missing(output: Output, path: Path) -> None:
+    """Note that the JSON, if there is any, holds nothing at a path."""
+    if output.json.root is not None:
+        where = ".".join(map(str, path)) or "the top"
+        output.say(Code.INVALID, f"nothing at {where} of {shown(output.json.root.value)}")
+
+
+def text_finding(output: Output, text: str | None, labels: LabelSet, site: Site, quiet: str | None) -> Finding:
+    """Return a hard judgment on a text that was written; undefined without a text.
+
+    The first label means that the quiet text was written or, where there is none, something else than the text at the
+    site.
+    """
+    if text is None:
+        return Finding(site, None)
+    is_new = text.casefold().split() != site.text.casefold().split()
+    first = is_new if quiet is None else is_word(text, quiet)
+    return Finding(site, judgment(output, labels, certain(0 if first else 1, len(labels)), site))

@@ -17,13 +17,25 @@ from typing import Any, TypeAlias
 from retrieval.sentences import Span
 from selfrag.common.errors import UserError, require
 from selfrag.common.reading import read_json
+from selfrag.extensions.granite.chat import ChatCodec, Spec, load_spec, read_spec
+from selfrag.extensions.granite.completion import CompletionCodec, completion_specs
+from selfrag.extensions.granite.published import EMBEDDED
+from selfrag.extensions.granite.replies import Binding, Shape
 from selfrag.intrinsics import labels
-from selfrag.intrinsics.catalog import DIALECTS, EMBEDDED, SWITCH, guardian_arguments
 from selfrag.intrinsics.contract import Scope
-from selfrag.intrinsics.dialects.chat import ChatCodec, Spec, load_spec, read_spec
-from selfrag.intrinsics.dialects.completion import CompletionCodec, completion_specs
-from selfrag.intrinsics.dialects.replies import Binding, Shape
+from selfrag.intrinsics.criteria import guardian_arguments
+from selfrag.reflection.labels import LabelSet, Role
 
+SWITCH = "granite-switch"
+"""Dialect of the adapters inside Granite Switch checkpoints."""
+DIALECTS = (
+    *("granite-3.2", "granite-3.3", "granite-common", "granite-common-gpt-oss", "mellea", "mellea-gpt-oss"),
+    SWITCH,
+)
+"""What `codec` speaks; each is an entry point of `selfrag.dialects`."""
+
+_GRADES = LabelSet(Role.SUPPORT, labels.FAITHFULNESS.labels[:3])
+"""Faithfulness without NA, as schemas of older adapters have it."""
 _STATED = {"policy_text": "The rules that the conversation states."}
 """For a policy that stands in a system turn."""
 
@@ -101,8 +113,8 @@ def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
         return binding
     if binding.shape is Shape.SENTENCES:
         enum = _enum(_record(schema).get(binding.value, {}))
-        if enum is not None and len(enum) == len(labels.FAITHFULNESS_3):
-            binding = replace(binding, labels=labels.FAITHFULNESS_3, written=labels.FAITHFULNESS_3.tokens)
+        if enum is not None and len(enum) == len(_GRADES):
+            binding = replace(binding, labels=_GRADES, written=_GRADES.tokens)
         return replace(binding, written=_written(binding, enum))
     if schema.get("type") != "object":
         return replace(binding, path=(), written=_written(binding, _enum(schema)))
@@ -260,7 +272,7 @@ def chat_specs(dialect: str) -> Mapping[str, Spec]:
     if dialect not in _CHAT:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(DIALECTS)}")
     shared = "mellea" if dialect == SWITCH else dialect.removesuffix(_GPT_OSS)
-    file = files("selfrag.intrinsics.dialects").joinpath("data", f"{shared}.json")
+    file = files(__package__).joinpath("data", f"{shared}.json")
     contracts = json.loads(file.read_text("utf-8"))["contracts"]
     return MappingProxyType({name: read_spec(name, raw) for name, raw in contracts.items()})
 

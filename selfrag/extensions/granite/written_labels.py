@@ -1,0 +1,85 @@
+"""The label that a model wrote: as a value in JSON or as a bare word, with the probabilities of its tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from selfrag.intrinsics.contract import Code, Completion, Request
+from selfrag.intrinsics.lenient_json import Node, Reading
+from selfrag.intrinsics.output import LITTLE, Likelihood, Output, certain, likelihood, shown
+
+
+def bare(request: Request, completion: Completion) -> Output:
+    """The output of a dialect that asks for no JSON."""
+    output = Output(request, completion, Reading(None, completion.text))
+    if not completion.text.strip():
+        output.say(Code.EMPTY, "the model wrote nothing")
+    return output
+
+
+def same(written: Any, label: Any) -> bool:
+    """Whether JSON values are equal and of one type, so that `true` is not 1."""
+    return type(written) is type(label) and written == label
+
+
+def position(written: Any, labels: Sequence[Any]) -> tuple[int | None, bool]:
+    """Which label was written, and whether exactly so; case, white space and quotes around digits are forgiven."""
+    for index, label in enumerate(labels):
+        if same(written, label):
+            return index, True
+    loose = [index for index, label in enumerate(labels) if _folded(label) == _folded(written)]
+    return (loose[0], False) if len(loose) == 1 else (None, False)
+
+
+def _folded(value: Any) -> str:
+    return (value if isinstance(value, str) else json.dumps(value, default=str)).strip().casefold()
+
+
+def distribution(output: Output, node: Node, labels: Sequence[Any], site: int | None) -> Likelihood | None:
+    """The distribution over JSON values at a node; certain without log-probabilities, None if it is no label."""
+    surfaces = [json.dumps(label, ensure_ascii=False) for label in labels]
+    span = None if output.json.inner else (node.begin, node.end)
+    written = node.value if node.complete else None
+    return _distribution(output, written, labels, surfaces, span, site)
+
+
+def word_distribution(output: Output, labels: Sequence[str]) -> Likelihood | None:
+    """The same for a completion that is nothing but a label, without JSON; what a model writes after it is ignored."""
+    text = output.completion.text
+    begin = len(text) - len(text.lstrip())
+    word = text.strip()
+    begun = [x for x in labels if word.startswith(x) and (x.isalpha() or word[len(x) : len(x) + 1].isspace())]
+    if word not in labels and len(begun) == 1:
+        output.say(Code.RECOVERED, f"{shown(word)} taken as {begun[0]!r}")
+        word = begun[0]
+    return _distribution(output, word, labels, labels, (begin, begin + len(word)), None)
+
+
+def _distribution(
+    output: Output,
+    written: Any,
+    labels: Sequence[Any],
+    surfaces: Sequence[str],
+    span: tuple[int, int] | None,
+    site: int | None,
+) -> Likelihood | None:
+    index, exact = position(written, labels)
+    if index is None:
+        code = Code.EMPTY if written == "" else Code.UNKNOWN_LABEL
+        output.say(code, f"{shown(written)} is none of {', '.join(map(shown, labels))}", site)
+        return None
+    if not exact:
+        output.say(Code.RECOVERED, f"{shown(written)} taken as {shown(labels[index])}", site)
+    tokens = output.completion.tokens
+    if tokens and exact and span is not None and any(token.top for token in tokens):
+        found = likelihood(tokens, output.json.text, span, surfaces)
+        if found is not None:
+            if found.coverage < LITTLE:
+                output.say(Code.LOW_COVERAGE, f"only {found.coverage:.2f} of the probability is on the labels", site)
+            return found
+        output.say(Code.UNMATCHED, "the log-probabilities do not fit the text; the label is taken as certain", site)
+    elif output.request.top_logprobs:
+        output.say(Code.NO_LOGPROBS, "a label without log-probabilities is taken as certain", site)
+    return certain(index, len(labels))
