@@ -258,3 +258,15 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+def leave_out_cudnn_attention() -> None:
+    """Keep torch from computing attention by cuDNN, for the whole process, as vLLM does.
+
+    torch 2.11 takes cuDNN first on recent GPUs. cuDNN builds a plan for every new shape, which can take a second
+    (https://github.com/modelscope/FunASR/issues/3704). Rows of training have every length, and a prompt grows with each
+    token, so nearly every step is a new shape. Flash attention and the others need no plan.
+    """
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)

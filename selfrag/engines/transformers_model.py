@@ -239,12 +239,14 @@ def _learn(name: str) -> None:
 
 def _device(device: str) -> torch.device:
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         place = torch.device(device)
         torch.zeros(1, device=place)
     except (RuntimeError, AssertionError) as error:
         raise EngineError(f"device {device!r} cannot be used: {reason(error)}") from error
+    if place.type == "cuda":
+        pretrained.leave_out_cudnn_attention()
     return place
 
 

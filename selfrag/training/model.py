@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
 from selfrag.common.errors import UserError, require
-from selfrag.common.pretrained import fast_format, load, quiet
+from selfrag.common.pretrained import fast_format, leave_out_cudnn_attention, load, quiet
 from selfrag.loading import check_base
 from selfrag.training.expansion import Expansion, expand, unexpanded
 from selfrag.training.lora import Fused, TokenRows, fuse, replaceable, token_ids
@@ -325,6 +325,8 @@ def device_of(name: str) -> torch.device:
     here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if device.type != "cpu" and (here is None or here.type != device.type):
         raise UserError(f"device {name!r}: this torch {torch.__version__} finds none here; give cpu")
+    if device.type == "cuda":
+        leave_out_cudnn_attention()
     return device
 
 

@@ -99,3 +99,21 @@ def test_an_engine_loads_in_what_the_cpu_is_fast_in(
         assert str(engine._model.module.dtype) == f"torch.{'float32' if held_back else fast_format('cpu').name}"
     said = {one.subject: one.detail for one in check_model(str(tmp_path))}["number format"]
     assert not held_back or said.endswith("ATEN_CPU_CAPABILITY=avx2 allows no bfloat16 instructions)")
+
+
+def test_cudnn_is_left_out_of_attention_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from selfrag.training.model import device_of
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        device_of("cpu")
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+        device_of("cuda")
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
