@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -109,3 +112,58 @@ def test_issue_45_an_answer_loads_only_what_it_needs() -> None:
     unneeded = {"retrieval.faiss_files", "retrieval.tables", "retrieval.parquet", "selfrag.decoding.trace_schema"}
     assert ours.isdisjoint(unneeded)
     assert not any("milvus" in name for name in ours)
+
+
+OURS = ("selfrag", "critic", "retrieval")
+LOADERS = {"import_module", "__import__", "resolve_name", "EntryPoint", "run_module"}
+"""Functions that import a module by its name."""
+MAY_LOAD = {
+    *("selfrag/__init__.py", "critic/__init__.py", "retrieval/__init__.py"),  # front doors, whose names are lazy
+    *("selfrag/cli/main.py", "critic/cli/main.py"),  # the command line imports the command that runs
+    *("selfrag/common/plugins.py", "selfrag/common/errors.py"),  # names of users, and packages of extras
+}
+
+
+def hidden_imports(tree: ast.AST) -> list[str]:
+    """Where modules of ours, or modules whose names are not written there, are imported by strings."""
+    hidden = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if re.fullmatch(rf"({'|'.join(OURS)})[.\w]*:\w[.\w]*", node.value):
+                hidden.append(f"{node.lineno}: {node.value}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in LOADERS:
+            name = node.args[0] if node.args else None
+            foreign = isinstance(name, ast.Constant) and str(name.value).split(".")[0] not in OURS
+            if not foreign:
+                hidden.append(f"{node.lineno}: {ast.unparse(node)}")
+    return hidden
+
+
+def test_no_module_of_ours_is_imported_by_a_string() -> None:
+    """Import-linter and readers do not see such imports."""
+    root = Path(__file__).parents[1]
+    hidden = {}
+    for path in sorted(path for package in OURS for path in (root / package).rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if name not in MAY_LOAD and (lines := hidden_imports(ast.parse(path.read_text(encoding="utf-8")))):
+            hidden[name] = lines
+    assert hidden == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "hides"),
+    [
+        ('import_module("selfrag.api")', True),
+        ('importlib.import_module(f"selfrag.{name}")', True),
+        ('pkgutil.resolve_name("critic.cases:Case")', True),
+        ("resolve_name(PLACES[name])", True),
+        ('__import__("retrieval.search")', True),
+        ('EntryPoint("x", "selfrag.api:SelfRAG", "y").load()', True),
+        ('PLACES = {"x": "selfrag.api:SelfRAG"}', True),
+        ('import_module("vllm.platforms")', False),
+        ('registered("selfrag.models", name)', False),
+        ('"""selfrag: a library"""', False),
+    ],
+)
+def test_what_counts_as_an_import_by_a_string(code: str, hides: bool) -> None:
+    assert bool(hidden_imports(ast.parse(code))) is hides

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, requires, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -305,6 +305,34 @@ def check_packages() -> Iterator[Finding]:
         yield Finding("faiss", "not installed; numpy searches, slower", "note", installing("cpu"))
     if own:
         yield from map(_check_extra, EXTRAS)
+        yield from check_extensions()
+
+
+EXTENSIONS = "selfrag.extensions"
+"""Package of the extensions, each of which is a folder there."""
+
+
+def check_extensions() -> Iterator[Finding]:
+    """Yield the extensions that this installation registers, each with its groups of entry points."""
+    groups: dict[str, set[str]] = {}
+    for point in distribution("selfrag").entry_points:
+        if point.module.startswith(f"{EXTENSIONS}."):
+            folder = ".".join(point.module.split(".")[:3])
+            groups.setdefault(folder, set()).add(point.group)
+    for folder, registered in sorted(groups.items()):
+        subject = f"extension {folder.rpartition('.')[2]}"
+        if _exists(folder):
+            yield Finding(subject, ", ".join(sorted(registered)))
+        else:
+            yield Finding(subject, f"registered, but there is no {folder}", "note", "install selfrag again")
+
+
+def _exists(module: str) -> bool:
+    """Return whether a module can be found, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of its package
+        return False
 
 
 def _check_names() -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def assembled(wanted: str | None = None) -> Commands:
     for name, (place, line) in COMMANDS.items():
         module, _, attribute = place.partition(":")
         real = wanted in (None, name)
-        found = getattr(import_module(f"selfrag.cli.{module}"), attribute) if real else _placeholder(line)
+        found = getattr(import_module(f"{__package__}.{module}"), attribute) if real else _placeholder(line)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:

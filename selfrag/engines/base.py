@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -37,6 +37,19 @@ class Limits:
     max_watch: int = 128  # most `watch_ids` of a request
     adapters: frozenset[str] = frozenset()  # adapter names a request may ask for
     activated: frozenset[str] = frozenset()  # those of them that are activated LoRA
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A type of model that a package teaches to transformers.
+
+    The package registers it by an entry point of `selfrag.architectures`, which is called as `model_type` in the
+    `config.json` of its checkpoints.
+    """
+
+    register: Callable[[str], None]  # makes the type known; gets the checkpoint's name, for its `EngineError`
+    # whether sequences must run one at a time, and keys and values are all that it keeps, though it is called stateful
+    alone: bool = False
 
 
 class Engine(Serving, Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,11 @@ from transformers.cache_utils import Cache, DynamicLayer
 from selfrag.common import pretrained
 from selfrag.common.checks import choice, whole
 from selfrag.common.errors import EngineError, UserError, require
+from selfrag.common.plugins import load_present
 from selfrag.common.reading import read_json
 from selfrag.decoding.requests import Constraint, Form, Generate
 from selfrag.engines.adapters import read_config
-from selfrag.engines.base import check_model
+from selfrag.engines.base import Architecture, check_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class Grammars:
         return Matcher(self._library, matcher, self._vocab_size)
 
 
-SWITCH = "granite_switch"
-"""Type of a model with adapters inside; the package of that name teaches it to transformers."""
+ARCHITECTURES = "selfrag.architectures"
+"""Group of entry points, each an `Architecture`."""
 ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -193,7 +193,7 @@ def load(settings: TransformersConfig) -> LoadedModel:
     place = _device(settings.device)
     try:
         with pretrained.quiet():
-            _learn(name)
+            architecture = _registered(name)
             config = pretrained.load("AutoConfig", name, trust_remote_code=trust_remote_code)
             length = _context(config, name, settings.max_model_len)
             module, found = pretrained.load(
@@ -211,7 +211,7 @@ def load(settings: TransformersConfig) -> LoadedModel:
         raise
     except Exception as error:
         raise EngineError(f"model {name!r} cannot be loaded: {reason(error)}") from error
-    alone = config.model_type == SWITCH  # called stateful, though all it keeps is keys and values
+    alone = architecture is not None and architecture.alone
     if (getattr(module, "_is_stateful", False) and not alone) or "position_ids" not in inspect.signature(
         module.forward
     ).parameters:
@@ -226,15 +226,15 @@ def load(settings: TransformersConfig) -> LoadedModel:
     return model
 
 
-def _learn(name: str) -> None:
-    """Teach transformers the type of the model, if another package does it."""
+def _registered(name: str) -> Architecture | None:
+    """Return the architecture that another package teaches to transformers, if the checkpoint is of one."""
     file = Path(name) / "config.json"
     record = read_json(file) if file.is_file() else None
-    if isinstance(record, dict) and record.get("model_type") == SWITCH:
-        try:
-            importlib.import_module(f"{SWITCH}.hf")
-        except ImportError as error:
-            raise EngineError(f"model {name!r} is a Granite Switch; run: pip install 'granite-switch[hf]'") from error
+    model_type = record.get("model_type") if isinstance(record, dict) else None
+    architecture: Architecture | None = load_present(ARCHITECTURES, model_type) if isinstance(model_type, str) else None
+    if architecture is not None:
+        architecture.register(name)
+    return architecture
 
 
 def _device(device: str) -> torch.device:

@@ -48,6 +48,17 @@ def test_a_companion_that_does_not_import_gets_the_exact_line(site: Path) -> Non
     assert fault.fix == "pip uninstall -y torchvision"
 
 
+def test_extensions_are_those_of_the_metadata(site: Path) -> None:
+    distribution(site, "selfrag", "9.9")
+    points = site / "selfrag-9.9.dist-info" / "entry_points.txt"
+    points.write_text("[selfrag.x]\na = selfrag.extensions.gone.here:A\nb = critic.cli.train:train\n")
+    (finding,) = packages.check_extensions()
+    detail = "registered, but there is no selfrag.extensions.gone"
+    assert finding == Finding("extension gone", detail, "note", "install selfrag again")
+    points.write_text("[selfrag.x]\na = selfrag.extensions:A\n[selfrag.y]\nb = selfrag.extensions.web.search:B\n")
+    assert list(packages.check_extensions()) == [Finding("extension web", "selfrag.y")]
+
+
 def test_versions_are_held_against_the_metadata_of_vllm(site: Path) -> None:
     distribution(site, "needy", "1.0", "wanted<2,>=1.5", "absent", "other; python_version < '3'", "torchvision")
     distribution(site, "wanted", "2.1")

@@ -12,7 +12,7 @@ import refresh_examples
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ELSEWHERE = {
-    "guides/intrinsics/dialects.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "guides/intrinsics/dialects.md": "tests/extensions/granite/test_docs_granite.py",
     "guides/intrinsics/executors.md": "tests/intrinsics/test_docs_intrinsics.py",
     "guides/intrinsics/flows.md": "tests/intrinsics/test_docs_intrinsics.py",
     "guides/intrinsics/reflectors.md": "tests/intrinsics/test_docs_intrinsics.py",

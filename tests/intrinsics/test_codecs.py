@@ -1,4 +1,4 @@
-"""Codecs of every dialect: what is taught comes back, no caller breaks a request, and no model breaks the reading.
+"""Codecs of the library's own dialect: what is taught comes back, and neither caller nor model breaks them.
 
 What each writes and reads, byte for byte, is in test_recorded_codecs.py; here are the rules behind it.
 """
@@ -8,67 +8,43 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from answering import taught
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_help import ALL, ARGUMENTS, find, plain, published, state, token
+from wire_help import (
+    CHAT,
+    GARBAGE,
+    KINDS,
+    LABELLED,
+    SCORES,
+    SENTENCES,
+    STATE,
+    WRITTEN,
+    check_reading,
+    check_taught,
+    plain,
+    spelled,
+    token,
+)
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.extensions.granite.chat import read_spec
-from selfrag.extensions.granite.completion import System
-from selfrag.extensions.granite.registry import codec, codec_of_file, codec_of_spec
-from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Completion, Gold, Message, State, TokenLogprob
 from selfrag.intrinsics.layout import numbers
 from selfrag.intrinsics.lenient_json import Node, read
 from selfrag.intrinsics.output import likelihood
 from selfrag.intrinsics.state import ROLES
 
-KINDS = {kind.name: kind for kind in catalog()}
-STATE = State(
-    (Message("user", "Which fish are yellow?"), Message("assistant", "Purple ones are. Green ones are. So there.")),
-    (Passage("a", "Purple fish are yellow. Fish swim. Fish eat."), Passage("b", ""), Passage("c", "Green fish exist.")),
-    {"requirement": "be short"},
-)
-SENTENCES, WRITTEN = ("hallucination_detection", "citation_generation"), ("query_rewrite", "query_clarification")
-LABELLED = ("answerability", "uncertainty", "context_relevance", "requirement_check")
 few = settings(max_examples=20)
 
 
-def golds(codec) -> list[Gold]:
-    """What may be taught of `STATE`: each label, cited sentences of each kind, or a text."""
-    if codec.intrinsic == "citation_generation":
-        return [Gold(sources=cited) for cited in (((0, 2), (3,), ()), ((), (1, 3), (0,)))]
-    if codec.intrinsic not in (*LABELLED, "hallucination_detection"):
-        return [Gold(text='Which "fish" are  yellow?\u00e9')]
-    names = (getattr(codec, "binding", None) or codec).labels.names
-    count = 1 if codec.intrinsic in LABELLED else 3
-    return [Gold(labels=tuple(names[(at + i) % len(names)] for i in range(count))) for at in range(len(names))]
-
-
-@pytest.mark.parametrize("name", [n for n in ALL if n.split()[1] in (*LABELLED, *SENTENCES, *WRITTEN)])
+@pytest.mark.parametrize("name", [*LABELLED, *SENTENCES, *WRITTEN])
 def test_what_is_taught_comes_back(name):
-    codec = ALL[name]
-    given = STATE if codec.intrinsic not in LABELLED else replace(STATE, passages=STATE.passages[:1])
-    request = codec.encode(given)
-    for gold in golds(codec):
-        found = codec.decode(request, taught(request, codec.teach(request, gold)))
-        if gold.text is not None:
-            assert found.text.split() == gold.text.split()
-        elif gold.labels:
-            assert tuple(finding.judgment.label for finding in found.findings) == gold.labels
-        for finding, cited in zip(found.findings, gold.sources, strict=False):
-            assert finding.judgment.label == ("cited" if cited else "uncited")
-            assert [citation.site for citation in finding.citations] == [request.sources[index] for index in cited]
-    if codec.intrinsic in LABELLED:
-        assert codec.teach(request, Gold(labels=(None,))) == ()
-    if name == "chat citation_generation":
-        targets = codec.teach(request, Gold(sources=((0, 1), (), None)))
+    codec = CHAT[f"chat {name}"]
+    check_taught(codec)
+    if name == "citation_generation":
+        targets = codec.teach(codec.encode(STATE), Gold(sources=((0, 1), (), None)))
         assert [(t.text, t.weight) for t in targets] == [("01", 0.5), ("02", 0.5), ("00", 1.0)]
 
 
@@ -76,18 +52,13 @@ def test_what_is_taught_comes_back(name):
     ("name", "gold", "said"),
     [
         ("chat answerability", Gold(), "0 gold labels for 1 places"),
-        ("mellea answerability published", Gold(labels=("maybe",)), "unknown"),
         ("chat citation_generation", Gold(sources=((0,),)), "1 gold lists for 3 sentences"),
         ("chat citation_generation", Gold(sources=((-1,), (), ())), "outside of 4 document sentences"),
-        ("granite-common answer_relevance_classifier exact", Gold(labels=("relevant",)), "explains itself first"),
-        ("mellea hallucination_detection exact", Gold(labels=("faithful", "NA")), "2 gold labels for 3 sentences"),
-        ("mellea citation_generation exact", Gold(sources=((4,), (), ())), "outside of 4 sources"),
-        ("mellea query_rewrite exact", Gold(), "no text"),
     ],
 )
 def test_gold_that_does_not_fit_is_refused(name, gold, said):
     with pytest.raises(UserError, match=said):
-        ALL[name].teach(ALL[name].encode(STATE), gold)
+        CHAT[name].teach(CHAT[name].encode(STATE), gold)
 
 
 # --- Requests -----------------------------------------------------------------------------------------------------
@@ -138,100 +109,6 @@ def test_every_line_at_the_margin_is_ours(question, reply, title, text):
         assert heads.count("Task: ") == heads.count("Conversation:") == 1
         assert heads.count("User: ") == heads.count("Assistant: ") == 1
         assert [h for h in heads if h.startswith("[")] == [f"[{n}] " for n in numbers(len(request.sources))[1:]]
-
-
-BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>certainty<|end_of_role|>"
-
-
-@pytest.mark.parametrize("dialect", ["granite-3.2", "granite-3.3"])
-def test_system_turn(dialect: str):
-    made, head = published(dialect, "uncertainty"), "<|start_of_role|>system<|end_of_role|>"
-
-    def text(given: State, **changes) -> str:
-        return replace(made, **changes).encode(given).prompt.text
-
-    assert text(state("q"), system=System.NONE) == BASIC
-    assert text(state("q"), system=System.EMPTY) == f"{head}<|end_of_text|>\n{BASIC}"
-    assert "Today's Date: May 2, 2026.\n" in text(state("q"), date="May 2, 2026")
-    own = State((Message("system", "Be brief."), Message("user", "q")))
-    assert text(own) == f"{head}Be brief.<|end_of_text|>\n{BASIC}"
-
-
-def of_fields(**fields):
-    """A codec by the content of its `io.yaml`."""
-    return codec_of_spec(read_spec("any", fields), exact=False, find=find)
-
-
-def test_documents_as_turns():
-    for form, shown in (
-        ("string", ["You have access to the following documents:\n\n[Document 0]\na\n\n[Document 1]\nb"]),
-        ("json", ['[{"text": "a", "doc_id": "0"}, {"text": "b", "doc_id": "1"}]']),
-        ("roles", ["a", "b"]),
-    ):
-        wire = of_fields(docs_as_message=form).wire(state("q", documents=("a", "b")))
-        assert [turn["content"] for turn in wire["messages"]] == [*shown, "q"]
-        assert wire["messages"][0]["role"] == ("document 0" if form == "roles" else "user")
-        assert "extra_body" not in wire
-        assert len(of_fields(docs_as_message=form).wire(state("q"))["messages"]) == 1
-
-
-def test_the_contract_wins_and_unknown_fields_stay():
-    rules = [{"type": "likelihood", "categories_to_values": {"yes": 1.0}, "input_path": []}]
-    parameters = {"temperature": 0.0, "max_completion_tokens": 9, "extra_body": {"top_k": 1}}
-    made = of_fields(parameters=parameters, model="adapter", transformations=rules)
-    given = replace(state("q"), extra={"temperature": 1.0, "seed": 3, "model": "base", "extra_body": {"priority": 1}})
-    wire = made.wire(given)
-    assert wire.pop("messages") == [{"content": "q", "role": "user"}]
-    assert wire == parameters | {
-        **{"seed": 3, "model": "adapter", "extra_body": {"priority": 1, "top_k": 1}},
-        **{"logprobs": True, "top_logprobs": 10},
-    }
-    request = made.encode(given)
-    assert (request.temperature, request.max_tokens) == (0.0, 9)
-    assert dict(request.prompt.extra) == {"seed": 3, "priority": 1, "top_k": 1}
-
-
-def test_names_that_are_none():
-    with pytest.raises(UserError, match=r"unknown dialect 'granite'; known: granite-3\.2"):
-        codec("granite", "answerability")
-    with pytest.raises(UserError, match=r"granite-3\.2 has no 'guardian'; it has: generation"):
-        codec("granite-3.2", "guardian")
-    spec = read_spec("any", {"response_format": {"type": "string", "enum": ["yes", "no"]}})
-    with pytest.raises(UserError, match="has no label 'answerable'"):
-        codec_of_spec(spec, "answerability", find=find)
-
-
-@pytest.mark.parametrize("limit", ["6", 0, 2.5, True, [6]])
-def test_a_limit_that_is_no_number_of_tokens_is_one_line(limit):
-    with pytest.raises(UserError, match=r"max_completion_tokens=.*: give a whole number of at least 1"):
-        of_fields().encode(replace(state("q"), extra={"max_completion_tokens": limit}))
-
-
-BAD = {
-    "'foo' was unexpected": {"foo": 1},
-    "transformations.0.type: 'magic' is not one of": {"transformations": [{"type": "magic"}]},
-    "docs_as_message: 'xml' is not one of": {"docs_as_message": "xml"},
-    "response_format or instruction cannot be read": {"response_format": "{"},
-    "response_format is no JSON schema": {"response_format": "[]"},
-    "sentence_boundaries: 'here' is not one of": {"sentence_boundaries": {"here": "r"}},
-    "sentence_boundaries.documents: '1' does not match": {"sentence_boundaries": {"documents": "1"}},
-    r"the field {a.b}": {"instruction": "{a.b}"},
-    "or instruction cannot be read": {"instruction": "{"},
-    "transformations: 3 is not of type": {"transformations": 3},
-    "parameters.extra_body: 3 is not of type": {"parameters": {"extra_body": 3}},
-    "holds a list": [1],
-    "cannot be read as YAML": "a: [",
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_a_bad_configuration_is_one_line(message: str, tmp_path: Path):
-    given = BAD[message]
-    (tmp_path / "io.yaml").write_text(given if isinstance(given, str) else json.dumps(given))  # JSON is YAML
-    with pytest.raises(UserError) as error:
-        codec_of_file(tmp_path / "io.yaml")
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 # --- JSON that models wrote: found, placed, and kept as far as it goes -------------------------------------------
@@ -328,61 +205,12 @@ def test_what_is_nested_too_deeply_is_no_whole_value(deep):
 
 # --- Replies ------------------------------------------------------------------------------------------------------
 
-GIVEN = state("q", "One is. Two is.", documents=("Alpha is. Beta is.",), **ARGUMENTS)
-SCORED = st.floats() | st.just(-math.inf) | st.floats(-30, 0)
-SCORES = st.lists(st.none() | st.lists(SCORED, max_size=12).map(tuple), max_size=4).map(tuple)
-GARBAGE = (
-    st.text(max_size=60)
-    | st.sampled_from(
-        ['{"<r0>"', '[{"r": 0, "c": [0, "x", null, -1]}]', '[{"r": "0", "f": {}}]', "[[[", '{"a": NaN}', "0"]
-    )
-    | st.recursive(
-        st.none() | st.booleans() | st.integers(-3, 12) | st.text(max_size=5),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(["r", "c", "f", "e", "i", "<r0>", "score"]), inner, max_size=3)
-        ),
-    ).map(json.dumps)
-)
 
-
-@pytest.mark.parametrize("name", [name for name in ALL if not name.endswith("exact")])
-@settings(max_examples=10)  # of each of a hundred codecs
+@pytest.mark.parametrize("name", CHAT)
+@settings(max_examples=10)
 @given(text=GARBAGE, with_tokens=st.booleans(), finish=st.sampled_from([None, "stop", "length"]), scores=SCORES)
 def test_nothing_that_a_model_writes_raises(name, text, with_tokens, finish, scores):
-    made, kind, chat = ALL[name], KINDS.get(name.split()[1]), name.startswith("chat ")
-    request = made.encode(GIVEN)
-    tokens = tuple(TokenLogprob(c, -0.1, ((c, -0.1), ("x", -3.0))) for c in text) if with_tokens else None
-    found = made.decode(request, Completion(text, finish, tokens, scores=scores if chat else ()))
-    assert found.raw == text or chat
-    for finding in found.findings:
-        assert all(GIVEN.holds(site) for site in (finding.site, *(citation.site for citation in finding.citations)))
-        if finding.judgment is not None:
-            assert math.isclose(sum(finding.judgment.distribution), 1.0, rel_tol=1e-6)
-    if len(request.sites) > 1:
-        assert [finding.site for finding in found.findings] == list(request.sites)
-    if kind is not None:
-        json.dumps(kind(executor=None, codec=made).result(found).as_dict())
-
-
-@pytest.mark.parametrize(
-    ("dialect", "intrinsic", "raw", "label"),
-    [
-        ("granite-3.2", "answerability", " answerable\n", "answerable"),
-        ("granite-3.2", "answerability", "unanswerable\n\nThe documents", "unanswerable"),
-        ("granite-3.2", "answerability", "answerableanswerable", "answerable"),
-        ("granite-3.2", "answerability", "Unanswerable", "unanswerable"),
-        ("granite-3.2", "answerability", "I think answerable", None),
-        ("granite-3.2", "answerability", "answer", None),
-        ("granite-3.3", "uncertainty", "7\n8", "75%"),
-        ("granite-3.3", "uncertainty", "70%", None),
-    ],
-)
-def test_a_word_may_be_followed_by_more(dialect, intrinsic, raw, label):
-    made = published(dialect, intrinsic)
-    found = made.decode(made.encode(state("q", documents=("d.",))), Completion(raw))
-    assert [judgment.label for judgment in found.judgments] == ([] if label is None else [label])
-    assert bool(found.diagnostics) == (raw.strip() != label)
+    check_reading(CHAT[name], text, finish, spelled(text, with_tokens), scores)
 
 
 ANSWER = ('"answerable"', '"unanswerable"')

@@ -4,21 +4,18 @@ import copy
 import json
 import math
 import pickle
-import sys
 from dataclasses import replace
 
 import pytest
 from answering import Answering, scoring, writing
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_help import published
 
 from retrieval.passage import Passage
-from selfrag.common.errors import MissingExtraError, UserError
+from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.extensions.granite import registry
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,
@@ -32,7 +29,7 @@ from selfrag.intrinsics import (
     State,
     Uncertainty,
 )
-from selfrag.intrinsics.catalog import AdapterCard, catalog, check_cards, codec_of, find, fingerprint
+from selfrag.intrinsics.catalog import AdapterCard, catalog, check_cards, codec_of, fingerprint
 from selfrag.intrinsics.contract import Code, Completion, Failed
 from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.intrinsics.sentences import merged, response_sites, source_sites
@@ -97,13 +94,6 @@ def test_what_probabilities_amount_to(kind, probabilities, expected):
         assert [REPLY[s.site.begin : s.site.end] for s in result.sentences] == [s.site.text for s in result.sentences]
     if kind is RequirementCheck:
         assert "Requirement: be short" in executor.requests[0].prompt.messages[0].content
-
-
-def test_a_response_is_hallucinated_below_a_tenth():
-    for label, hallucinated in (("0.1-0", True), ("0.1-0.2", False)):
-        reply = json.dumps(json.dumps({"<r0>": label, "<r1>": "0.9-1.0"}))
-        judge = HallucinationDetection(writing(reply), published("granite-3.2", "hallucination_detection"))
-        assert judge(TALK, FISH).is_hallucinated is hallucinated
 
 
 def test_citations_are_spans_and_neighbours_are_merged():
@@ -324,15 +314,3 @@ def test_an_adapter_that_was_trained_for_something_else_is_refused(change, messa
                 check()
     with pytest.raises(UserError, match=r"intrinsic\.json cannot be used"):
         AdapterCard.read(tmp_path / "none")
-
-
-def test_without_nltk_only_what_splits_sentences_fails(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nltk", None)
-    monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", None)
-    registry._tokenizer.cache_clear()
-    for name in ("answerability", "query_rewrite"):
-        assert codec_of(find(name), "granite-3.2").encode(State((Message("user", "Who wrote Faust?"),))).prompt
-    turns = (Message("user", "Who wrote Faust?"), Message("assistant", "Goethe did. In 1808."))
-    with pytest.raises(MissingExtraError, match="granite"):
-        codec_of(find("hallucination_detection"), "granite-3.2").encode(State(turns, (Passage("1", "A play."),)))
-    registry._tokenizer.cache_clear()

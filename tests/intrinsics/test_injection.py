@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
@@ -24,9 +25,8 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
 from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
 from selfrag.experiments.self_interpretation.run import PromptWriter
-from selfrag.extensions.granite.registry import DIALECTS, codec, intrinsics_of
-from selfrag.intrinsics.catalog import catalog
-from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Request, State, TextPrompt
+from selfrag.intrinsics.catalog import catalog, codec_of, dialects
+from selfrag.intrinsics.contract import DIALECT, ChatPrompt, Message, Piece, Request, State, TextPrompt
 from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.sentences import rules
@@ -47,9 +47,10 @@ def subjects() -> dict[str, Callable[[State], Request]]:
     found |= {f"teacher {group}": teacher(group) for group in GROUPS}
     for kind in catalog():
         found[f"chat {kind.name}"] = kind.default_codec().encode
-    for dialect in set(DIALECTS) - {"granite-switch"}:  # needs a template that knows adapters: test_granite.py
-        for name in intrinsics_of(dialect):
-            found[f"{dialect} {name}"] = codec(dialect, name, find=rules).encode
+    for dialect in set(dialects()) - {DIALECT, "granite-switch"}:  # which needs a template: test_granite.py
+        for kind in catalog():
+            with suppress(UserError):  # not every dialect has every intrinsic
+                found[f"{dialect} {kind.name}"] = replace(codec_of(kind, dialect), find=rules).encode
     return found
 
 
@@ -85,6 +86,8 @@ def state(fields: dict[str, str], extra: bool) -> State:
 
 
 def request(subject: str, made: State) -> Request | None:
+    if subject not in SUBJECTS:  # of an extension that is not there
+        return None
     try:
         return SUBJECTS[subject](made)
     except UserError:

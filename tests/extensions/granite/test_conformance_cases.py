@@ -11,7 +11,7 @@ from conformance.case import read_cases
 from conformance.check import check
 from conformance.compare import REASONS, Deviation
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CASES = ROOT.parent / "shared" / "conformance" / "intrinsics"
 EXPECTED = {
     Deviation.UNDEFINED: ("D1/AD/canned-03", "D1/QR/canned-02", "D2/AD/canned-03", "D2/QR/canned-02"),

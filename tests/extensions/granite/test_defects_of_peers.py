@@ -12,7 +12,8 @@ import subprocess
 import sys
 
 import pytest
-from wire_help import ARGUMENTS, find, plain, published, state, token
+from published_codecs import published
+from wire_help import ARGUMENTS, find, plain, state, token
 
 from conformance.records import plain_result
 from retrieval.passage import Passage

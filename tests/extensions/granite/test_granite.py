@@ -16,7 +16,9 @@ from answering import scoring, writing
 from lora_on_the_spot import save_adapter
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.cli.main import main
+from selfrag.common.errors import MissingExtraError, UserError
+from selfrag.extensions.granite import registry
 from selfrag.extensions.granite.published import EMBEDDED, REPOSITORIES
 from selfrag.extensions.granite.registry import codec, switch_codecs
 from selfrag.intrinsics import (
@@ -26,10 +28,11 @@ from selfrag.intrinsics import (
     FactualityCorrection,
     FactualityDetection,
     Guardian,
+    HallucinationDetection,
     Library,
     PolicyGuardrails,
 )
-from selfrag.intrinsics.catalog import codec_of, find
+from selfrag.intrinsics.catalog import codec_of, dialects, find
 from selfrag.intrinsics.contract import Completion, Message, State
 from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments
 from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
@@ -322,3 +325,33 @@ def test_an_adapter_with_an_io_yaml_needs_no_dialect(chat_llama, tmp_path):
         assert request.prompt.messages[-1].content == f"Is it {CRITERIA['harm'].text}?"
         assert judge(PAST, criteria="harm").execution == "adapter"
         assert judge.codec.decode(request, Completion(scores=((0.0, -9.0),))).judgments[0].label == "risk"
+
+
+TWO = (*PAST, Message("assistant", "Purple bumble fish are yellow.  Green fish are also yellow."))
+
+
+def test_a_response_is_hallucinated_below_a_tenth():
+    for label, hallucinated in (("0.1-0", True), ("0.1-0.2", False)):
+        reply = json.dumps(json.dumps({"<r0>": label, "<r1>": "0.9-1.0"}))
+        judge = HallucinationDetection(writing(reply), codec("granite-3.2", "hallucination_detection", exact=False))
+        assert judge(TWO, DOCUMENTS).is_hallucinated is hallucinated
+
+
+def test_without_nltk_only_what_splits_sentences_fails(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nltk", None)
+    monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", None)
+    registry._tokenizer.cache_clear()
+    for name in ("answerability", "query_rewrite"):
+        assert codec_of(find(name), "granite-3.2").encode(State((Message("user", "Who wrote Faust?"),))).prompt
+    turns = (Message("user", "Who wrote Faust?"), Message("assistant", "Goethe did. In 1808."))
+    with pytest.raises(MissingExtraError, match="granite"):
+        codec_of(find("hallucination_detection"), "granite-3.2").encode(State(turns, (Passage("1", "A play."),)))
+    registry._tokenizer.cache_clear()
+
+
+def test_what_is_published_is_listed(capsys):
+    assert main(["intrinsic", "published"]) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("ibm-granite/granitelib-rag-r1.0 (commit 2f0b2c79; ")
+    assert last.startswith("ibm-granite/granite-switch-4.1-30b-preview (not pinned; Apache-2.0)")
+    assert set(dialects()) >= {*registry.DIALECTS}

@@ -1,0 +1,54 @@
+"""Hides extensions from imports, and imports all modules of the others: a plug-in of pytest, and of child processes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Collection
+from importlib.abc import MetaPathFinder
+
+ROOM = "selfrag.extensions"
+
+
+class Hidden(MetaPathFinder):
+    """Finds nothing, and lets nobody else find the modules of some packages."""
+
+    def __init__(self, packages: Collection[str]) -> None:
+        self.packages = tuple(packages)
+
+    def find_spec(self, fullname, path=None, target=None):
+        if any(f"{fullname}.".startswith(f"{package}.") for package in self.packages):
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+
+def hide(*packages: str) -> None:
+    """Hide packages that nobody imported yet."""
+    assert not set(packages) & set(sys.modules)
+    sys.meta_path.insert(0, Hidden(packages))
+
+
+def import_all(package: str, without: tuple[str, ...] = ()) -> int:
+    """Import every module of a package, but those that need a package of others that is not installed."""
+    count = 0
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        if module.name.startswith(without) or module.name.endswith("__main__"):
+            continue
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] in ("selfrag", "critic", "retrieval"):
+                raise
+        count += 1
+    return count
+
+
+def pytest_configure() -> None:
+    """Leave only the guest that `ONLY_GUEST` names."""
+    guest = os.environ["ONLY_GUEST"]
+    import selfrag
+
+    room = f"{selfrag.__path__[0]}/extensions"
+    hide(*(f"{ROOM}.{entry.name}" for entry in os.scandir(room) if entry.is_dir() and entry.name != guest))
+    import_all(f"{ROOM}.{guest}")

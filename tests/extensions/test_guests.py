@@ -1,0 +1,77 @@
+"""Extensions do not need each other, and the core needs none: each runs with the others hidden."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+GUESTS = {
+    "annotation": "evaluation/test_reports.py::test_hostile_texts_stay_texts_in_a_form",
+    "export": "evaluation/test_compare.py::test_inspect_reads_the_log",
+    "frameworks": "extensions/frameworks/test_langchain.py::test_chains_settings_and_conversations",
+    "granite": "extensions/granite/test_granite.py::test_what_an_adapter_writes_as_a_typed_result",
+    "milvus": "extensions/test_milvus.py::test_a_removed_passage_is_never_found",
+    "search_tags": "extensions/test_search_tags.py::test_turns_searches_and_the_answer",
+    "web": "extensions/test_web.py::test_pages_that_searxng_finds_become_passages",
+}
+"""A test of each that does what it is for."""
+
+CORE = """
+from hidden_guests import ROOM, hide, import_all
+hide(ROOM)
+for package in ("selfrag", "critic", "retrieval"):
+    assert import_all(package, (ROOM,))
+from selfrag.cli.main import main
+for words in (["--help"], ["index", "--help"], ["eval", "--help"], ["intrinsic"], ["intrinsic", "published"]):
+    assert main(words) == 0, words
+assert main(["intrinsic", "answerability", "Q?", "--passage", "x", "--dialect", "mellea"]) == 2
+from selfrag.cli.doctor import check_extensions
+assert {finding.status for finding in check_extensions()} == {"note"}
+from selfrag.intrinsics.catalog import PAPER, intrinsics
+assert intrinsics()[:5] == PAPER
+from selfrag.intrinsics import Answerability, QueryRewrite
+from answering import scoring, writing
+assert round(Answerability(scoring(answerable=0.75, unanswerable=0.25))("Q?", ["P."]).answerable, 9) == 0.75
+assert QueryRewrite(writing('{"rewritten_question": "R?"}'))("Q?").text == "R?"
+"""
+
+
+def run(*command: str, **environment: str) -> str:
+    """What a child process prints."""
+    path = os.pathsep.join(map(str, (ROOT, HERE, HERE.parent / "intrinsics", HERE.parent / "decoding")))
+    settings = {**os.environ, "PYTHONPATH": path, **environment}
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=600, check=False, env=settings, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+def test_a_guest_works_with_the_others_hidden(guest: str) -> None:
+    options = ("-q", "-n", "0", "-p", "no:cacheprovider", "-p", "hidden_guests")
+    shown = run("-m", "pytest", *options, str(HERE.parent / GUESTS[guest]), ONLY_GUEST=guest)
+    assert "passed" in shown or "skipped" in shown
+
+
+def test_every_guest_is_tried_and_registered() -> None:
+    folders = {
+        folder.name for folder in (ROOT / "selfrag" / "extensions").iterdir() if (folder / "__init__.py").exists()
+    }
+    assert folders == set(GUESTS)
+    modules = [point.module for point in distribution("selfrag").entry_points]
+    registered = {module.split(".")[2] for module in modules if module.startswith("selfrag.extensions.")}
+    assert folders - registered == {"frameworks"}  # whose classes their users import
+
+
+def test_the_core_and_its_commands_need_no_guest() -> None:
+    shown = run("-c", CORE)
+    assert "push" not in shown
+    assert "dialects: chat" in shown
