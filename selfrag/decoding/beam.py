@@ -12,21 +12,13 @@ from itertools import takewhile
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, segments_of
+from selfrag.decoding.candidates import Candidate, Hypothesis, candidate_of, write
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
+from selfrag.decoding.pruning import cannot_win, in_question, resume, segment_limits, write_promising
 from selfrag.decoding.reflectors import Asking, Critic, Guardrail, ScoreTerm
 from selfrag.decoding.requests import Result
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
 from selfrag.decoding.tree import Admitted, Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
-from selfrag.decoding.writing import (
-    Candidate,
-    Hypothesis,
-    candidate_of,
-    cannot_win,
-    in_question,
-    resume,
-    segment_limits,
-    write,
-)
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 
@@ -67,7 +59,10 @@ def decode(
     bounded: dict[int, Candidate] = {}  # given up, by node
     for depth in range(1, policy.max_segments + 1):
         candidates = yield from _expand(tree, live)
-        written = yield from write(tree, candidates, depth, _score(tree, best))
+        if policy.prunes and len(candidates) > 1:
+            written = yield from write_promising(tree, candidates, depth, _score(tree, best))
+        else:
+            written = yield from write(tree, candidates, depth)
         usable, staying = yield from _judge(tree, written.usable)
         parents = {tree.nodes[node].parent for node in (*(h.node for h in usable), *written.bounded)}
         stuck = [h for h in live if h.node != ROOT and h.node not in parents]  # nothing follows: the answer ends there

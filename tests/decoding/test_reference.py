@@ -25,7 +25,7 @@ from written import EOS, LIMITS, PROMPTING, Run, Searches, passages, run
 
 from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError
-from selfrag.decoding import writing
+from selfrag.decoding import pruning
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
@@ -365,7 +365,7 @@ def test_the_same_answer_as_of_the_full_search(
     with pytest.MonkeyPatch.context() as patch:
         if shuffled:
             patch.setattr(
-                writing._Step, "_unpromising", lambda step: [i for i in list(step.nodes)[1:] if draw.random() < 0.5]
+                pruning._Step, "_unpromising", lambda step: [i for i in list(step.nodes)[1:] if draw.random() < 0.5]
             )
         found = ending(lambda: world.decoded(pruning, pace=pace, batch=batch))
     assert found == ending(lambda: world.decoded(policy))
