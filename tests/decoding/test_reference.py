@@ -25,7 +25,6 @@ from written import EOS, LIMITS, PROMPTING, Run, Searches, passages, run
 
 from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError
-from selfrag.decoding import pruning
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
