@@ -1,4 +1,4 @@
-"""Shared fixtures. `tests/engines/tiny.py` is importable as `tiny` from every test, packages of `scripts/` by name."""
+"""Shared fixtures. `tests/engines/tiny.py` is importable as `tiny` from every test, `scripts` as a package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "engines"))
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach a model hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait for each other cost more than they bring
@@ -184,10 +183,13 @@ def run_script(
 ) -> Callable[..., tuple[object, str, str]]:
     """Runs a file of `scripts/` by its name and arguments: its exit code, output and error output."""
 
+    scripts = Path(__file__).parents[1] / "scripts"
+
     def run(name: str, *arguments: object) -> tuple[object, str, str]:
         monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
         try:
-            code = import_module(name).main()
+            (file,) = scripts.glob(f"*/{name}.py")
+            code = import_module(f"scripts.{file.parent.name}.{name}").main()
         except SystemExit as ended:  # of argparse
             code = ended.code
         return (code, *capsys.readouterr())

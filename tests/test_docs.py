@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import typer
 
-import refresh_examples
+from scripts.tools import refresh_examples
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -66,7 +66,7 @@ def test_files_of_code_that_a_document_names_exist(page: Path) -> None:
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "draw_rooms.py"), "--check"]
+    script = [sys.executable, str(ROOT / "scripts" / "tools" / "draw_rooms.py"), "--check"]
     done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -92,7 +92,7 @@ def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path) -> None:
     ours = {"PYTHONPATH", "SELFRAG_CACHE", "VIRTUAL_ENV"}
     clean = {name: value for name, value in os.environ.items() if name not in ours}
     where = 'python -c "import selfrag, sys; print(selfrag.__file__, sys.prefix)"'
-    script = f"set -e\n{made[1]}python scripts/refresh_examples.py README.md\n{where}\n"
+    script = f"set -e\n{made[1]}python scripts/tools/refresh_examples.py README.md\n{where}\n"
     command, clone = ["bash", "-c", script], tmp_path / "clone"
     done = subprocess.run(command, cwd=clone, env=clean, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.job import Job
+from scripts.benchmarks.job import Job
 from selfrag.common.provenance import commit, machine, versions
 
 PACKAGES = (

@@ -24,13 +24,12 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.job import LEAST_ITEMS, PASSAGES, Job, Settings, SkipStep
-from benchmarks.parts import join_parts, split_file
-from benchmarks.report import Step, run_steps
-from benchmarks.steps import STEPS
-from command import command
+from scripts.benchmarks.job import LEAST_ITEMS, PASSAGES, Job, Settings, SkipStep
+from scripts.benchmarks.parts import join_parts, split_file
+from scripts.benchmarks.report import Step, run_steps
+from scripts.benchmarks.steps import STEPS
+from scripts.command import command
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.untrusted import printable
@@ -101,7 +100,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 def write_items(out: Path, count: int) -> int:
     """Write questions about the demo corpus with the passages that its index finds for them."""
-    from speed.workload import demo_items
+    from scripts.benchmarks.speed.workload import demo_items
 
     if count < LEAST_ITEMS:
         raise UserError(f"--count {count}: give at least {LEAST_ITEMS}")

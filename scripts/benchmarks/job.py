@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from scripts.benchmarks.speed.workload import Item, read_items
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.pretrained import best_device
-from speed.workload import Item, read_items
 
 PASSAGES = 5
 """Passages of each question."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.job import Job
-from benchmarks.parts import fill_cache
-from benchmarks.random_models import LLAMA_7B, TINY_7B, TINY_DEMO, save_model
+from scripts.benchmarks.job import Job
+from scripts.benchmarks.parts import fill_cache
+from scripts.benchmarks.random_models import LLAMA_7B, TINY_7B, TINY_DEMO, save_model
 from selfrag.demo import base_path, model_path
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 import torch
 
-from bench_parity import POLICY, moved, plain
-from benchmarks.job import Job
-from benchmarks.models import demo_checkpoint
+from scripts.benchmarks.job import Job
+from scripts.benchmarks.models import demo_checkpoint
+from scripts.benchmarks.speed.timing import answer_all, prompting_of
+from scripts.benchmarks.speed.workload import Item
 from selfrag.decoding.answer import Answer
+from selfrag.decoding.policy import Decoding
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.evaluation.intervals import bracketed, mean
 from selfrag.prompting import Prompting
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.weights import Weights
-from speed.timing import answer_all, prompting_of
-from speed.workload import Item
+
+POLICY = Decoding(mode="always", max_segments=1, segment_tokens=50)
+ROLES = ("isrel", "issup", "isuse")
 
 OTHER_WEIGHTS = (
     Weights(isrel=1.0, issup=3.0, isuse=0.0),
@@ -84,7 +89,7 @@ def compare(job: Job, place: Place, answers: Sequence[Answer], reference: Place,
     count = min(len(answers), len(expected))
     answers, expected = answers[:count], expected[:count]
     same = [_written(answer) == _written(other) for answer, other in zip(answers, expected, strict=True)]
-    differences = moved([plain(answer) for answer in answers], [plain(other) for other in expected])
+    differences = label_differences(answers, expected)
     every = [value for values in differences.values() for value in values]
     rescored = {}
     for number, weights in enumerate(OTHER_WEIGHTS, 1):
@@ -105,6 +110,29 @@ def compare(job: Job, place: Place, answers: Sequence[Answer], reference: Place,
             "mean over the judgments": fmean(every) if every else None,
         }
     )
+
+
+def label_differences(answers: Sequence[Answer], expected: Sequence[Answer]) -> dict[str, list[float]]:
+    """Return by how much the probabilities of each judgment differ, the most of its labels; one number a judgment.
+
+    IsRel is judged before anything is written; the others are compared where both runs wrote the same text.
+    """
+    differences: dict[str, list[float]] = {role: [] for role in ROLES}
+    for answer, other in zip(answers, expected, strict=True):
+        for first, second in zip(answer.trace.nodes, other.trace.nodes, strict=True):
+            for role in ROLES:
+                comparable = role == "isrel" or first.text == second.text
+                ours, theirs = _distribution(first.judgments, role), _distribution(second.judgments, role)
+                if comparable and ours and theirs:
+                    labels = zip(ours, theirs, strict=True)
+                    differences[role].append(max(abs(p - q) for p, q in labels))
+    return differences
+
+
+def _distribution(judgments: Mapping[Any, Judgment | None], role: str) -> Sequence[float]:
+    """Return the probabilities of one judgment of a candidate, or none where it was not judged."""
+    judgment = judgments.get(role)
+    return () if judgment is None else judgment.distribution
 
 
 def _written(answer: Answer) -> tuple[str, tuple[tuple[str, str, str], ...]]:

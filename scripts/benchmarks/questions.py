@@ -14,9 +14,15 @@ from types import SimpleNamespace
 
 import torch
 
-from benchmarks.job import Job
-from benchmarks.models import checkpoint_7b, demo_checkpoint
-from benchmarks.random_models import LLAMA_7B, TINY_7B, make_model, make_tokenizer, prompting_for
+from scripts.benchmarks.job import Job
+from scripts.benchmarks.models import checkpoint_7b, demo_checkpoint
+from scripts.benchmarks.random_models import LLAMA_7B, TINY_7B, make_model, make_tokenizer, prompting_for
+from scripts.benchmarks.speed.decoding import ABLATED, KIND
+from scripts.benchmarks.speed.generate import TransformersLLM
+from scripts.benchmarks.speed.official import Published
+from scripts.benchmarks.speed.rivals import Dictionaries, OfficialLoop
+from scripts.benchmarks.speed.timing import Run, answer_all, prompting_of, serve
+from scripts.benchmarks.speed.workload import LONG, SHORT, Form, Item
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.engines.transformers_model import LoadedModel, load
@@ -24,12 +30,6 @@ from selfrag.engines.vllm import VLLMConfig
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
 from selfrag.runtime.sessions import Serving
-from speed.decoding import ABLATED, KIND
-from speed.generate import TransformersLLM
-from speed.official import Published
-from speed.rivals import Dictionaries, OfficialLoop
-from speed.timing import Run, answer_all, prompting_of, serve
-from speed.workload import LONG, SHORT, Form, Item
 
 FORMS = (SHORT, LONG)
 

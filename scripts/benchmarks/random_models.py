@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from scripts.benchmarks.speed.workload import Item
 from selfrag.common.atomic import new_directory
 from selfrag.common.errors import UserError
 from selfrag.prompting import Prompting
@@ -20,7 +21,6 @@ from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.expansion import add_tokens
-from speed.workload import Item
 
 
 @dataclass(frozen=True, slots=True)

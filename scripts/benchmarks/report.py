@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.job import Settings
+from scripts.benchmarks.job import Settings
 from selfrag.common.atomic import write_json, write_text
 from selfrag.common.untrusted import printable
 from selfrag.evaluation.tables import compact, escape

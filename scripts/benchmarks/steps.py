@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from benchmarks.job import Job, SkipStep
-from benchmarks.report import Step
+from scripts.benchmarks.job import Job, SkipStep
+from scripts.benchmarks.report import Step
 
 _RANDOM = (
     "Weights are random. Every candidate has 20 new tokens: no stop id ends it, and a Retrieve token takes the place of"
@@ -30,49 +30,49 @@ _RETRAINING = (
 
 def environment(job: Job) -> None:
     """Say what is there."""
-    from benchmarks.environment import describe
+    from scripts.benchmarks.environment import describe
 
     describe(job)
 
 
 def weights(job: Job) -> None:
     """Prepare the demo model."""
-    from benchmarks.models import prepare_demo
+    from scripts.benchmarks.models import prepare_demo
 
     prepare_demo(job)
 
 
 def parity(job: Job) -> None:
     """Compare the device with the CPU."""
-    from benchmarks.parity import compare_devices
+    from scripts.benchmarks.parity import compare_devices
 
     compare_devices(job)
 
 
 def questions_demo(job: Job) -> None:
     """Time the demo model."""
-    from benchmarks.questions import time_demo
+    from scripts.benchmarks.questions import time_demo
 
     time_demo(job)
 
 
 def questions_7b(job: Job) -> None:
     """Time a model of 7B."""
-    from benchmarks.questions import time_7b
+    from scripts.benchmarks.questions import time_7b
 
     time_7b(job)
 
 
 def training_demo(job: Job) -> None:
     """Train at the demo's size."""
-    from benchmarks.training_steps import train_demo_size
+    from scripts.benchmarks.training_steps import train_demo_size
 
     train_demo_size(job)
 
 
 def training_7b(job: Job) -> None:
     """Train at the shape of 7B."""
-    from benchmarks.training_steps import train_7b_size
+    from scripts.benchmarks.training_steps import train_7b_size
 
     train_7b_size(job)
 
@@ -80,7 +80,7 @@ def training_7b(job: Job) -> None:
 def vllm_demo(job: Job) -> None:
     """Time the demo model on vLLM."""
     _check_vllm()
-    from benchmarks.questions import time_vllm_demo
+    from scripts.benchmarks.questions import time_vllm_demo
 
     time_vllm_demo(job)
 
@@ -88,7 +88,7 @@ def vllm_demo(job: Job) -> None:
 def vllm_7b(job: Job) -> None:
     """Time a model of 7B on vLLM."""
     _check_vllm()
-    from benchmarks.questions import time_vllm_7b
+    from scripts.benchmarks.questions import time_vllm_7b
 
     time_vllm_7b(job)
 
@@ -100,7 +100,7 @@ def _check_vllm() -> None:
 
 def retraining(job: Job) -> None:
     """Train the demo's first stage."""
-    from benchmarks.training_steps import retrain_demo
+    from scripts.benchmarks.training_steps import retrain_demo
 
     retrain_demo(job)
 

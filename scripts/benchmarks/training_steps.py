@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from benchmarks.job import Job, SkipStep
-from benchmarks.models import base_checkpoint, checkpoint_7b
-from benchmarks.random_models import LLAMA_7B
+from scripts.benchmarks.job import Job, SkipStep
+from scripts.benchmarks.models import base_checkpoint, checkpoint_7b
+from scripts.benchmarks.random_models import LLAMA_7B
+from scripts.benchmarks.speed.training import Contest, Measured, train
+from scripts.benchmarks.speed.workload import Item
+from scripts.demo_model.train_demo import ANNOTATED
 from selfrag.common.errors import UserError
 from selfrag.training.recipes import read_recipe
 from selfrag.training.rows import Evidence, Row, Text, Token, read_rows, write_rows
 from selfrag.training.run import Prepare, Prepared, fit, layout_for, rows_of
 from selfrag.training.settings import Method, Precision, TrainingConfig
-from speed.training import Contest, Measured, train
-from speed.workload import Item
-from train_demo import ANNOTATED
 
 _GIB = 2**30
 

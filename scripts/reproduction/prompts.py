@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reproduction.table2 import Row
+from scripts.reproduction.table2 import Row
 from selfrag.decoding.requests import Failed
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.presets import Given

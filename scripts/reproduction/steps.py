@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from reproduction.table2 import TASKS, Row
+from scripts.reproduction.table2 import TASKS, Row
 from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed

@@ -71,7 +71,7 @@ def require(module: str, *, extra: str) -> ModuleType:
 def installing(extra: str) -> str:
     """The command that installs an extra where this package runs: from an index, or in a checkout by its own script."""
     root = Path(__file__).resolve().parents[2]
-    script = root / "scripts" / "setup_env.py"
+    script = root / "scripts" / "tools" / "setup_env.py"
     if not script.is_file():
         return f"pip install 'selfrag[{extra}]'"
     here = Path.cwd() == root

@@ -364,7 +364,7 @@ def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
     if budget := next((name for name in given if name in SET_BY_TASK), None):
         raise UserError(f"{budget} is the task's, so that all systems have one budget; segment_tokens can be set")
     if decoding.reflectors or decoding.gates:
-        raise UserError("reflectors and gates need models of their own; scripts/eval_joining.py runs them")
+        raise UserError("reflectors and gates need models of their own; leave them out of the policy of a run")
     return decoding
 
 

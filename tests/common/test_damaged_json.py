@@ -11,7 +11,7 @@ import pytest
 from critic.augment.run import _same
 from critic.student.prompt import CARD as CRITIC_CARD
 from critic.student.prompt import read_card
-from make_results import read_digest, read_study
+from scripts.tools.make_results import read_digest, read_study
 from selfrag.common.errors import UserError
 from selfrag.common.reading import parse_json
 from selfrag.decoding.trace import Trace

@@ -11,7 +11,7 @@ import pytest
 from student_cases import labelled
 
 from critic.baselines import fingerprint
-from critic.cases import Case, read_labelled
+from critic.cases import Case
 from critic.demo import ADAPTER, critic_path
 from critic.student.judge import load_critic, resolve_critic
 from retrieval.passage import Passage
@@ -37,17 +37,6 @@ def data(tmp_path: Path) -> Path:
     write_jsonl(folder / "train" / "pairs.jsonl", [CLAIM])
     write_jsonl(folder / "intrinsics" / "hallucination_train.jsonl", [])
     return folder
-
-
-def test_rows_of_neighbouring_annotations_are_added(data: Path, tmp_path: Path, run_script) -> None:
-    out = tmp_path / "rows.jsonl"
-    code, said, _ = run_script("make_critic_rows", "--data", data, "--out", out)
-    assert (code, said[: said.index("}")]) == (0, "3 rows, 1 of them added; left out: {")
-    assert [row.id for row in read_labelled(out)] == ["c1", "c2", "pairs/p1"]
-    write_jsonl(data / "train" / "pairs.jsonl", [{**CLAIM, "gold_passages": 7}])
-    code, _, error = run_script("make_critic_rows", "--data", data, "--out", out)
-    assert code == 2
-    assert "pairs.jsonl:1: 'gold_passages' must be a list of objects, not 7" in error
 
 
 def test_d_gen_is_priced_with_the_settings_of_the_script(data: Path, tmp_path: Path, run_script) -> None:

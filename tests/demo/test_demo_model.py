@@ -68,10 +68,10 @@ def test_the_weights_made_here_are_those_that_were_measured_and_trained_for() ->
     assert [finding for finding in check_checkpoint("demo", model_path()) if finding.status != "ok"] == []
     made, base = weights(model_path()), weights(base_path())
     for name, folder in shipped_adapters("demo").items():
-        assert trained_on(folder) == {made}, f"{name}: scripts/train_intrinsics.py --base demo trains it again"
+        assert trained_on(folder) == {made}, f"{name}: train_intrinsics.py trains it again"
     assert trained_on(ADAPTER) == {base}
     learned = Weighing.read(shipped_weights("demo")["hallucination_detection"])
-    assert learned.model == made, "scripts/learn_combined.py learns them again"
+    assert learned.model == made, "scripts/demo_model/learn_combined.py learns them again"
     assert ScoreCalibrator.read(shipped_weights("demo")["uncertainty"])(4.0) > 0.5
     results = Path(__file__).parents[2] / "docs/records/results"
     records = [json.loads(path.read_text()) for path in results.glob("*.json")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import refresh_examples
+from scripts.tools import refresh_examples
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import check_prose
+from scripts.tools import check_prose
 
 
 def test_what_the_check_finds() -> None:

@@ -18,8 +18,8 @@ import pytest
 import reported
 from structure import Structure
 
-from make_results import groups, keep, page
 from retrieval.passage import Passage
+from scripts.tools.make_results import groups, keep, page
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import Comparison, Row, Table, compare, read_runs
@@ -371,7 +371,7 @@ def test_hostile_texts_stay_texts_in_a_form(copied: list[Path]) -> None:
 def make_results(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     monkeypatch.setattr(sys, "argv", ["make_results.py", *words])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "scripts" / "make_results.py"), run_name="__main__")
+        runpy.run_path(str(ROOT / "scripts" / "tools" / "make_results.py"), run_name="__main__")
     assert ended.value.code == 0
 
 
@@ -382,7 +382,7 @@ def test_the_committed_page_is_what_the_command_makes(tmp_path: Path, monkeypatc
     make_results(monkeypatch, "--into", str(tmp_path / "results.md"))
     made = (tmp_path / "results.md").read_text(encoding="utf-8")
     assert all((tmp_path / picture).is_file() for picture in re.findall(r"\]\((\S+)\)", made))
-    assert made == shown.read_text(encoding="utf-8"), "run scripts/make_results.py again, and change nothing by hand"
+    assert made == shown.read_text(encoding="utf-8"), "run make_results.py again, and change nothing by hand"
 
 
 def test_runs_of_other_items_stand_in_tables_of_their_own(runs: list[Path], tmp_path: Path) -> None:

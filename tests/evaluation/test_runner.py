@@ -22,8 +22,8 @@ import pytest
 from scripted_run import FILE, ITEMS, Slow, data_file, job, reply, start
 from written import PROMPTING, scripted
 
-from reproduction.steps import write_samples
-from reproduction.table2 import ROWS
+from scripts.reproduction.steps import write_samples
+from scripts.reproduction.table2 import ROWS
 from selfrag.cli.main import main
 from selfrag.cluster import Actors
 from selfrag.common import plugins

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import refresh_examples
+from scripts.tools import refresh_examples
 from selfrag.cli.main import main
 
 ROOT = Path(__file__).parents[2]

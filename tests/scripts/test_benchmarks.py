@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +16,12 @@ sys.path.append(str(Path(__file__).parents[1] / "training"))
 from lettered import Letters
 from trained import ROWS, config, write
 
-import bench_critic
 from retrieval.passage import Passage
+from scripts.benchmarks.speed import training
+from scripts.benchmarks.speed.official import Published
+from scripts.benchmarks.speed.rivals import MISSING, CutAfterwards, Recording, cut, watched
+from scripts.benchmarks.speed.timing import Run, Work, answer_all, least_tokens, race
+from scripts.benchmarks.speed.workload import SHORT, Item, read_items
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.policy import Decoding
@@ -27,11 +30,6 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from speed import training
-from speed.official import Published
-from speed.rivals import MISSING, CutAfterwards, Recording, cut, watched
-from speed.timing import Run, Work, answer_all, least_tokens, race
-from speed.workload import SHORT, Item, read_items
 
 EOS = 2
 VOCABULARY = Vocabulary({token: 50_000 + i for i, token in enumerate(TOKENS)}, EOS)
@@ -71,14 +69,6 @@ def test_items_are_the_first_rows_with_their_first_passages(tmp_path):
         write_jsonl(file, rows)
         with pytest.raises(UserError, match=message):
             read_items(file, 2, 2)
-
-
-def test_a_critic_is_asked_two_labels_a_row_and_two_more_a_passage(tmp_path):
-    write_jsonl(tmp_path / "rows.jsonl", [{"id": f"q{i}"} | row(3) for i in range(3)])
-    cases = bench_critic.cases_of(tmp_path / "rows.jsonl", rows=2, passages=3)
-    assert Counter(case.group for case in cases) == {"Retrieve": 2, "IsUse": 2, "IsRel": 6, "IsSup": 6}
-    with pytest.raises(UserError, match="holds 3 rows with an answer and 3 passages; 4 are asked for"):
-        bench_critic.cases_of(tmp_path / "rows.jsonl", rows=4, passages=3)
 
 
 def reply(request: Generate) -> Reply:

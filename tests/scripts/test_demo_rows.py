@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from demo_rows import claims, distilled
-from demo_rows.mixture import STAGES, Mixture, make, mix, set_aside
-from demo_rows.sources import load
 from retrieval.passage import Passage
+from scripts.demo_model.demo_rows import claims, distilled
+from scripts.demo_model.demo_rows.mixture import STAGES, Mixture, make, mix, set_aside
+from scripts.demo_model.demo_rows.sources import load
 from selfrag.common.errors import UserError
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.training.rows import Evidence, Row, Text, Token, read_rows, write_rows

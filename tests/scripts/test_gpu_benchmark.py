@@ -11,11 +11,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import gpu
-from benchmarks.parts import LIST, fill_cache, join_parts, split_file
-from benchmarks.questions import FixedLength
-from benchmarks.report import StepResult, as_markdown
 from retrieval.passage import Passage
+from scripts.benchmarks import gpu
+from scripts.benchmarks.parts import LIST, fill_cache, join_parts, split_file
+from scripts.benchmarks.questions import FixedLength
+from scripts.benchmarks.report import StepResult, as_markdown
+from scripts.benchmarks.speed.generate import TransformersLLM
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.requests import Finish, Generate
@@ -26,7 +27,6 @@ from selfrag.loading import load_tokenizer
 from selfrag.training import scale
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 from selfrag.training.settings import Scale, TrainingConfig
-from speed.generate import TransformersLLM
 
 PROGRAM = Path(gpu.__file__)
 

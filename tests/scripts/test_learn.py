@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tiny
 
-from learn_certainty import Answered, fitted, measured
-from learn_combined import Example, ablation, fit, left_out
+from scripts.demo_model.learn_certainty import Answered, fitted, measured
+from scripts.demo_model.learn_combined import Example, ablation, fit, left_out
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.intrinsics.execution.tokens import FEATURES, Weighing

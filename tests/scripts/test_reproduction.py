@@ -11,8 +11,8 @@ import tiny
 import typer
 from table5 import CHOOSE, CITE, CLAIM
 
-from reproduction.prompts import prompt
-from reproduction.steps import (
+from scripts.reproduction.prompts import prompt
+from scripts.reproduction.steps import (
     Check,
     Judges,
     Place,
@@ -21,7 +21,7 @@ from reproduction.steps import (
     markdown,
     write_samples,
 )
-from reproduction.table2 import COLUMNS, ROWS, TASKS, row
+from scripts.reproduction.table2 import COLUMNS, ROWS, TASKS, row
 from selfrag.cli.main import app
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.presets import PRESETS, Given

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-import setup_env
+from scripts.tools import setup_env
 
 
 def test_the_torch_that_vllm_asks_for_is_read_off_pips_report() -> None:

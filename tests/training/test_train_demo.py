@@ -1,4 +1,4 @@
-"""scripts/train_demo.py on tiny models: all stages, the last alone, and again; and how it makes IsRel stricter."""
+"""train_demo.py on tiny models: all stages, the last alone, and again; and how it makes IsRel stricter."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import tiny
 from lettered import passage, row
 from trained import config, write
 
-import train_demo as script
-from relevance_calibration import threshold_for
+from scripts.demo_model import train_demo as script
+from scripts.demo_model.relevance_calibration import threshold_for
 from selfrag.training.journal import fingerprint
 
 TEXTS = ["Snow is white.", "Grass is green and soft.", "Coal is black.", "Milk.", "Who knows that?", "A long one " * 9]

@@ -202,7 +202,8 @@ class Weighing:
             if set(found.weights) != set(FEATURES) or not all(math.isfinite(float(one)) for one in numbers):
                 raise UserError(f"it needs finite weights of {' and '.join(FEATURES)}")
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path} cannot be used: {error}; make it again by scripts/learn_combined.py") from error
+            remedy = "make it again by scripts/demo_model/learn_combined.py"
+            raise UserError(f"{path} cannot be used: {error}; {remedy}") from error
         return found
 
     def write(self, path: Path) -> None:
@@ -256,7 +257,8 @@ class ScoreCalibrator:
             if not found.scores or len(set(map(len, lists))) > 1 or any(list(one) != sorted(one) for one in lists):
                 raise UserError("it needs two rising lists of one length")
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path} cannot be used: {error}; make it again by scripts/learn_certainty.py") from error
+            remedy = "make it again by scripts/demo_model/learn_certainty.py"
+            raise UserError(f"{path} cannot be used: {error}; {remedy}") from error
         return found
 
     def write(self, path: Path) -> None:

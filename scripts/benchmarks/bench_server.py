@@ -1,0 +1,182 @@
+"""Load a server with many streaming clients: `bench_server.py [--clients 200] [--seconds 180] [--out REPORT.json]`.
+
+The same process answers the questions one by one, then in one `generate()` call, then as a server of clients that
+stream, each of which asks the next question as soon as it has an answer. Every answer must be that of the single run.
+A process of its own measures `/health`, so that its times are the server's and not those of 200 clients in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from scripts.benchmarks.speed.workload import demo_items
+from scripts.command import command, progress
+
+MIB = 1 << 20
+
+
+def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], segments: int) -> None:
+    """The process of the server: measures `generate()`, then serves until it is ended."""
+    import uvicorn
+
+    from selfrag.api import SelfRAG
+    from selfrag.decoding.answer import Answer
+    from selfrag.decoding.policy import Decoding
+    from selfrag.serving.app import create_app
+    from selfrag.serving.connections import KEEP_ALIVE, ConnectionLimits, limited_connections
+    from selfrag.serving.service import Service
+
+    rag = SelfRAG.from_pretrained(model, engine=engine, dtype="float32")
+    rag.defaults = Decoding(max_segments=segments)
+    rag.generate(questions[:2])
+    alone, first = [], []
+    for question in questions:
+        started = time.perf_counter()
+        pieces = rag.stream(question)
+        found = [next(pieces)]
+        first.append(time.perf_counter() - started)
+        found += pieces
+        alone += [piece.cited_text() for piece in found if isinstance(piece, Answer)]
+    started = time.perf_counter()
+    together = rag.generate(list(questions))
+    seconds = time.perf_counter() - started
+    same = sum(answer.cited_text() == text for answer, text in zip(together, alone, strict=True))
+    listener = socket.create_server(("127.0.0.1", 0))
+    pipe.send((listener.getsockname()[1], alone, first, seconds, same))
+    protocol = limited_connections(ConnectionLimits())
+    config = uvicorn.Config(
+        create_app(Service(rag)), http=protocol, log_level="critical", timeout_keep_alive=KEEP_ALIVE
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def resident(process: int) -> float:
+    """MiB of a process in memory."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * 4096 / MIB
+
+
+async def ask(client: httpx.AsyncClient, question: str) -> tuple[str, float]:
+    """The streamed answer, and the seconds to its first segment."""
+    started, first, text = time.perf_counter(), None, ""
+    body = {"model": "selfrag", "stream": True, "messages": [{"role": "user", "content": question}]}
+    async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
+        reply.raise_for_status()
+        async for line in reply.aiter_lines():
+            if line.startswith("data: {"):
+                chunk = json.loads(line[6:])
+                piece = chunk["choices"][0]["delta"].get("content", "")
+                if piece and first is None:
+                    first = time.perf_counter() - started
+                text += piece
+    return text, time.perf_counter() - started if first is None else first
+
+
+async def watch_health(url: str, until: float) -> list[float]:
+    """Return the seconds of `/health`, asked four times a second until a time of `time.perf_counter`."""
+    seconds = []
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        while time.perf_counter() < until:
+            started = time.perf_counter()
+            (await client.get("/health")).raise_for_status()
+            seconds.append(time.perf_counter() - started)
+            await asyncio.sleep(0.25)
+    return seconds
+
+
+def measure_health(pipe: Connection, url: str, seconds: float) -> None:
+    """The process that asks for `/health`: sends the seconds of each reply when its time is over."""
+    pipe.send(asyncio.run(watch_health(url, time.perf_counter() + seconds)))
+
+
+async def load(url: str, questions: Sequence[str], expected: Sequence[str], clients: int, seconds: float) -> Any:
+    """Ask from many clients for a while; return what was measured."""
+    found: dict[str, Any] = {"answers": 0, "wrong": 0, "failed": [], "first": []}
+    until, numbers = time.perf_counter() + seconds, iter(range(1 << 60))
+
+    async def one(client: httpx.AsyncClient) -> None:
+        while time.perf_counter() < until:
+            number = next(numbers) % len(questions)
+            try:
+                text, first = await ask(client, questions[number])
+            except httpx.HTTPError as error:
+                found["failed"].append(repr(error))
+                continue
+            found["answers"] += 1
+            found["wrong"] += text != expected[number]
+            found["first"].append(first)
+
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
+        await asyncio.gather(*(one(client) for _ in range(clients)))
+    return found
+
+
+@command
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--model", default="demo", help="checkpoint directory, hub name or `demo`")
+    parser.add_argument("--engine", default="vllm", help="default %(default)s")
+    parser.add_argument("--clients", type=int, default=200, help="default %(default)s")
+    parser.add_argument("--seconds", type=float, default=180, help="how long they ask; default %(default)s")
+    parser.add_argument("--questions", type=int, default=200, help="default %(default)s")
+    parser.add_argument("--segments", type=int, default=3, help="most segments of an answer; default %(default)s")
+    parser.add_argument("--out", type=Path, help="write everything measured as JSON")
+    given = parser.parse_args()
+    say, questions = progress(), [item.question for item in demo_items(given.questions, 1)]
+    spawning = multiprocessing.get_context("spawn")
+    ours, theirs = spawning.Pipe()
+    server = spawning.Process(
+        target=serve, args=(theirs, given.model, given.engine, questions, given.segments), daemon=True
+    )
+    server.start()
+    theirs.close()  # so that a server that ends early ends the waiting
+    port, alone, alone_first, seconds, same = ours.recv()
+    say(f"one by one and in one call: done, {same} of {len(questions)} answers equal")
+    url = f"http://127.0.0.1:{port}"
+    asyncio.run(load(url, questions, alone, given.clients, min(20, given.seconds)))
+    health, sends_health = spawning.Pipe()
+    spawning.Process(target=measure_health, args=(sends_health, url, given.seconds), daemon=True).start()
+    before, started = resident(server.pid or 0), time.perf_counter()
+    found = asyncio.run(load(url, questions, alone, given.clients, given.seconds))
+    lasted, after = time.perf_counter() - started, resident(server.pid or 0)
+    health_seconds = health.recv()
+    server.terminate()
+    report = {
+        "batch_questions_per_second": len(questions) / seconds,
+        "batch_equal_to_single": same,
+        "served_questions_per_second": found["answers"] / lasted,
+        "answers": found["answers"],
+        "different_from_single": found["wrong"],
+        "failed": found["failed"],
+        "first_segment_alone_p50": statistics.median(alone_first),
+        "first_segment_loaded_p50": statistics.median(found["first"]),
+        "health_p99": statistics.quantiles(health_seconds, n=100)[98],
+        "health_max": max(health_seconds),
+        "resident_mib_before": before,
+        "resident_mib_after": after,
+    }
+    for name, value in report.items():
+        print(f"{name:32} {value if not isinstance(value, float) else round(value, 3)}")
+    print(f"{'served / batch':32} {report['served_questions_per_second'] / report['batch_questions_per_second']:.3f}")
+    if given.out:
+        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

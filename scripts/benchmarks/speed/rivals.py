@@ -1,0 +1,280 @@
+"""What ours is timed against: the published loop, engines without one of our choices, and the engine's floor."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from retrieval.passage import Passage
+from scripts.benchmarks.speed.timing import Run, Work
+from scripts.benchmarks.speed.workload import Form, Item
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.engines.vllm import finish
+from selfrag.prompting import Prompting
+from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet
+from selfrag.runtime.sessions import Serving
+
+MISSING = -100.0
+"""What the official code takes for the log-probability of an id that the engine did not return."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """Passes everything on and keeps the requests, in order."""
+
+    engine: Serving
+    requests: list[Generate] = field(default_factory=list)
+
+    def submit(self, request: Generate) -> int:
+        """Queue and record a request."""
+        self.requests.append(request)
+        return self.engine.submit(request)
+
+    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+        """Work."""
+        return self.engine.step()
+
+    def abort(self, tickets: Iterable[int]) -> None:
+        """Forget requests."""
+        self.engine.abort(tickets)
+
+
+@dataclass(slots=True)
+class CutAfterwards:
+    """Generates to EOS or to the full budget, and cuts at the first stop id only then."""
+
+    engine: Serving
+    generated_tokens: int = 0  # before cutting
+    _stops: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def submit(self, request: Generate) -> int:
+        """Queue a request without its stop ids."""
+        ticket = self.engine.submit(replace(request, stop_ids=()))
+        self._stops[ticket] = request.stop_ids
+        return ticket
+
+    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+        """Work, and cut what is done."""
+        done = []
+        for ticket, result in self.engine.step():
+            stops = self._stops.pop(ticket, ())
+            if isinstance(result, Generated):
+                self.generated_tokens += len(result.token_ids)
+                done.append((ticket, cut(result, stops)))
+            else:
+                done.append((ticket, result))
+        return done
+
+    def abort(self, tickets: Iterable[int]) -> None:
+        """Forget requests."""
+        self.engine.abort(tickets)
+
+
+def cut(result: Generated, stops: Sequence[int]) -> Generated | Failed:
+    """`result` up to the first stop id, that id included."""
+    end = next((i + 1 for i, token in enumerate(result.token_ids) if token in stops), None)
+    if end is None:
+        return result
+    return replace(
+        result,
+        token_ids=result.token_ids[:end],
+        token_logprobs=result.token_logprobs[:end],
+        watched=result.watched[:end],
+        finish=Finish.STOP,
+    )
+
+
+@dataclass(slots=True)
+class Dictionaries:
+    """Reads log-probabilities from vLLM's dictionaries, one for each token, in place of flat lists."""
+
+    core: Any  # vLLM's `LLMEngine`
+    top: int | None  # log-probabilities of a token; None for exactly the watched ids
+    _live: dict[str, Generate] = field(default_factory=dict)
+    _count: int = 0
+
+    def submit(self, request: Generate) -> int:
+        """Queue a request."""
+        from vllm import SamplingParams
+        from vllm.inputs import tokens_input
+        from vllm.sampling_params import RequestOutputKind
+
+        self._count += 1
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=request.max_tokens,
+            stop_token_ids=list(request.stop_ids),
+            logprobs=self.top,
+            logprob_token_ids=list(request.watch_ids) if self.top is None else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self.core.add_request(str(self._count), tokens_input(list(request.prompt_ids)), params)
+        self._live[str(self._count)] = request
+        return self._count
+
+    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+        """Work, and read the dictionaries of what is done."""
+        done = [output for output in self.core.step() if output.finished]
+        return [(int(output.request_id), _read(self._live.pop(output.request_id), output)) for output in done]
+
+    def abort(self, tickets: Iterable[int]) -> None:
+        """Forget requests."""
+        names = [str(ticket) for ticket in tickets if self._live.pop(str(ticket), None) is not None]
+        self.core.abort_request(names)
+
+
+def _read(request: Generate, output: Any) -> Generated:
+    [completion] = output.outputs
+    ids = tuple(completion.token_ids)
+    rows: Sequence[Mapping[int, Any]] = completion.logprobs
+    return Generated(
+        token_ids=ids,
+        token_logprobs=tuple(row[token].logprob for token, row in zip(ids, rows, strict=True)),
+        watched=np.array([watched(row, request.watch_ids) for row in rows], dtype=np.float32),
+        finish=finish(request, ids, str(completion.finish_reason)),
+        cached_tokens=output.num_cached_tokens or 0,
+    )
+
+
+def watched(row: Mapping[int, Any], ids: Sequence[int]) -> list[float]:
+    """Log-probabilities of `ids` in one of vLLM's dictionaries; `MISSING` where it holds none."""
+    return [row[i].logprob if i in row else MISSING for i in ids]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A step of the loop."""
+
+    ids: tuple[int, ...]  # generated ids up to the first `[Retrieval]`
+    score: float  # of this step
+    goes_on: bool  # whether the model asked for retrieval
+    spent: int  # tokens generated, those cut off included
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A path through the levels: its text ids, its score, and whether it wants another level."""
+
+    texts: tuple[tuple[int, ...], ...]
+    score: float
+    goes_on: bool
+
+
+@dataclass(slots=True)
+class OfficialLoop:
+    """The published loop on vLLM's own `LLM.generate`, or on what takes its place (`speed.generate`)."""
+
+    llm: Any  # loaded without prefix caching, and with `max_logprobs` high enough
+    prompting: Prompting  # the same layouts that ours uses
+    form: Form  # short or long
+    logprobs: int  # log-probabilities for every token; `form.rival_logprobs` is faithful, 20 is kind
+    sampling: Callable[..., Any] | None = None  # makes the settings of a call; None for vLLM's `SamplingParams`
+    _prompt_tokens: int = 0
+    _generated: int = 0
+    _requests: int = 0
+
+    def answer_all(self, items: Sequence[Item]) -> Run:
+        """Answer the questions one by one."""
+        self._prompt_tokens = self._generated = self._requests = 0
+        start = time.perf_counter()
+        one = self._short if self.form.policy.max_segments == 1 else self._long
+        texts = tuple(one(item) for item in items)
+        seconds = time.perf_counter() - start
+        return Run(seconds, texts, Work(self._requests, self._prompt_tokens, 0, self._generated))
+
+    def _short(self, item: Item) -> str:
+        """One completion for each passage; the best-scored one is the answer."""
+        candidates = self._step(self.prompting.prompt(item.question), item.passages)
+        return self.prompting.text(max(candidates, key=lambda candidate: candidate.score).ids)
+
+    def _long(self, item: Item) -> str:
+        """Level by level, node by node; the best path of the deepest level is the answer."""
+        prompt, policy = self.prompting.prompt(item.question), self.form.policy
+        level = [_State((), 1.0, True)]
+        for _ in range(policy.max_segments):
+            children: list[_State] = []
+            for state in level:
+                if not state.goes_on:
+                    continue
+                history = tuple(i for text in state.texts for i in text)
+                for candidate in self._step((*prompt, *history), item.passages):
+                    text = tuple(self.prompting.vocabulary.text_ids(candidate.ids))
+                    children.append(_State((*state.texts, text), state.score * candidate.score, candidate.goes_on))
+            if not children:
+                break
+            level = sorted(children, key=lambda state: -state.score)[: policy.beam]
+        return " ".join(self.prompting.text(text).strip() for text in level[0].texts)
+
+    def _step(self, prefix: Sequence[int], passages: Sequence[Passage]) -> list[_Candidate]:
+        """All passages of one node in one blocking call."""
+        policy, retrieval = self.form.policy, self.prompting.vocabulary.retrieve[0]
+        prompts = []
+        for passage in passages[: policy.passages]:
+            evidence = self.prompting.evidence(passage, policy.passage_tokens)
+            prompts.append({"prompt_token_ids": [*prefix, retrieval, *evidence.ids]})
+        params = (self.sampling or _sampling_params())(
+            temperature=0.0, max_tokens=policy.segment_tokens, logprobs=self.logprobs, skip_special_tokens=False
+        )
+        outputs = self.llm.generate(prompts, params, use_tqdm=False)
+        found = [self._candidate(output.outputs[0]) for output in outputs]
+        self._requests += len(prompts)
+        self._prompt_tokens += sum(len(prompt["prompt_token_ids"]) for prompt in prompts)
+        self._generated += sum(candidate.spent for candidate in found)
+        return found
+
+    def _candidate(self, completion: Any) -> _Candidate:
+        ids, rows = tuple(completion.token_ids), completion.logprobs
+        retrieval = self.prompting.vocabulary.retrieve[0]
+        end = ids.index(retrieval) if retrieval in ids else len(ids)
+        score = self._expected(ISREL, rows[0]) + self._emitted(ISSUP, ids, rows)
+        if self.form.policy.max_segments == 1:
+            score += self._emitted(ISUSE, ids, rows)
+            score += math.exp(completion.cumulative_logprob / max(1, len(ids)))
+        return _Candidate(ids[:end], score, end < len(ids), len(ids))
+
+    def _emitted(self, labels: LabelSet, ids: Sequence[int], rows: Sequence[Mapping[int, Any]]) -> float:
+        """Group score where the model emitted one of its labels; 0 where it emitted none."""
+        group = self.prompting.vocabulary.group(labels)
+        position = next((i for i, token in enumerate(ids) if token in group), None)
+        return 0.0 if position is None else self._expected(labels, rows[position])
+
+    def _expected(self, labels: LabelSet, row: Mapping[int, Any]) -> float:
+        group = self.prompting.vocabulary.group(labels)
+        raw = [math.exp(value) if value > MISSING else 0.0 for value in watched(row, group)]
+        total = math.fsum(raw)
+        return math.fsum(p * v for p, v in zip(raw, labels.values, strict=True)) / total if total else 0.5
+
+
+def _sampling_params() -> Callable[..., Any]:
+    from vllm import SamplingParams
+
+    make: Callable[..., Any] = SamplingParams
+    return make
+
+
+def replay(llm: Any, requests: Sequence[Generate]) -> tuple[float, list[int]]:
+    """Serve all requests at once: nothing waits for anything.
+
+    Args:
+        llm: vLLM's `LLM`.
+        requests: what a run of ours asked for.
+
+    Returns:
+        Wall seconds, and the number of tokens each request generated.
+    """
+    from vllm import SamplingParams
+
+    start = time.perf_counter()
+    prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
+    params = [
+        SamplingParams(temperature=0.0, max_tokens=r.max_tokens, stop_token_ids=list(r.stop_ids), detokenize=False)
+        for r in requests
+    ]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    return time.perf_counter() - start, [len(output.outputs[0].token_ids) for output in outputs]

@@ -1,0 +1,275 @@
+"""Our trainers against plain ones on the same rows, order, optimiser and schedule: tokens a second and losses.
+
+Each system runs in a process of its own. `plain` is transformers' Trainer: rows padded to the longest of a batch,
+logits at every position, PEFT's own layers. `trl` is TRL's SFTTrainer. Their steps may be computed in smaller batches
+of rows of like length, the least padding that they can have; TRL's packing needs FlashAttention to keep rows apart.
+Tokens are those of the rows; padding earns nothing. The loss is uniform over targets, because theirs is.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scripts.benchmarks.speed.decoding import memory_gib
+from selfrag.common.errors import UserError, require
+from selfrag.training.run import Prepare, fit, plan, rows_of
+from selfrag.training.settings import Scale, TrainingConfig, Weighting
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What every system trains."""
+
+    rows: Path  # training rows, JSONL
+    base: Path  # the base checkpoint
+    rows_per_step: int  # batch
+    steps: int  # optimiser steps of each system
+    warm: int  # first steps that are not timed
+    config: TrainingConfig  # method, adapter, rates and lengths
+    rows_at_once: int | None = None  # rows of like length that the others compute at once; None for the whole batch
+
+    @property
+    def settings(self) -> TrainingConfig:
+        """The config of all systems: same rows a step, uniform loss."""
+        return replace(
+            self.config,
+            step_rows=self.rows_per_step,
+            max_steps=self.steps,
+            weighting=Weighting.uniform(),
+            checkpoint_steps=self.steps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one system did."""
+
+    system: str  # its name
+    losses: tuple[float, ...]  # of each step
+    tokens: tuple[int, ...]  # of each step, without padding
+    seconds: tuple[float, ...]  # of each step
+    warm: int  # first steps that are not timed
+    peak_gib: float  # most memory: of the GPU where there is one, allocated for this system, else of the process
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second over the timed steps."""
+        return sum(self.tokens[self.warm :]) / sum(self.seconds[self.warm :])
+
+
+def measure(system: str, contest: Contest) -> Measured:
+    """Run one system in a process of its own: thread settings and caches of one do not reach the next.
+
+    Raises:
+        UserError: the system is unknown, or it failed; the message is the failure's.
+    """
+    if system not in SYSTEMS:
+        raise UserError(f"unknown system {system!r}; known: {', '.join(SYSTEMS)}")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(train, system, contest).result()
+        except BrokenProcessPool as error:
+            reason = "its process was killed, as when memory runs out; give a smaller batch"
+            raise UserError(f"{system}: {reason}") from error
+
+
+def table(results: Sequence[Measured]) -> str:
+    """Markdown: speed, ratio to the first system, distance of the losses from its losses."""
+    first = results[0]
+    head = ("system", "tokens/s", f"x {first.system}", "s/step (median)", "first loss", "last loss", "mean distance")
+    lines = [f"| {' | '.join((*head, 'peak GiB'))} |", "|---" * (len(head) + 1) + "|"]
+    for one in results:
+        distance = statistics.fmean(abs(a - b) for a, b in zip(one.losses, first.losses, strict=True))
+        lines.append(
+            f"| {one.system} | {one.speed:.0f} | {one.speed / first.speed:.2f} |"
+            f" {statistics.median(one.seconds[one.warm :]):.2f} | {one.losses[0]:.4f} | {one.losses[-1]:.4f} |"
+            f" {distance:.4f} | {one.peak_gib:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def train(system: str, contest: Contest) -> Measured:
+    """Run one system in this process."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    if gpu:
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    with tempfile.TemporaryDirectory() as scratch:
+        losses, tokens, seconds = SYSTEMS[system](contest, rows_of(contest.rows, contest.settings), Path(scratch))
+    peak = torch.cuda.max_memory_allocated() / 2**30 if gpu else memory_gib(peak=True)
+    return Measured(system, tuple(losses), tuple(tokens), tuple(seconds), contest.warm, peak)
+
+
+Curves = tuple[list[float], list[int], list[float]]
+
+
+def _loop(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
+    fit(prepare, contest.base, scratch / "run", contest.settings)
+    return _from_log(scratch)
+
+
+def _trainer(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
+    from selfrag.training.scale import fit_scaled
+
+    fit_scaled(prepare, contest.base, scratch / "run", contest.settings, Scale(micro_tokens=2**20))
+    return _from_log(scratch)
+
+
+def _from_log(scratch: Path) -> Curves:
+    from selfrag.training.reports import read_log
+
+    records = read_log(scratch / "run" / "log.jsonl")
+    return [r["loss"] for r in records], [r["tokens"] for r in records], [r["seconds"] for r in records]
+
+
+def _plain(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
+    from transformers import Trainer, TrainingArguments
+
+    trainee, batches = _batches(contest, prepare)
+    pad = trainee.tokenizer.eos_token_id
+
+    def collate(rows: list[dict[str, list[int]]]) -> dict[str, Any]:
+        import torch
+
+        width = max(len(row["input_ids"]) for row in rows)
+        fill = {"input_ids": pad, "labels": -100, "attention_mask": 0}
+        return {
+            key: torch.tensor([row[key] + [filler] * (width - len(row[key])) for row in rows])
+            for key, filler in fill.items()
+        }
+
+    rows = [
+        {"input_ids": list(e.ids), "labels": list(e.labels), "attention_mask": [1] * len(e)}
+        for batch in batches
+        for e in batch
+    ]
+    arguments = TrainingArguments(**_their_arguments(contest, scratch))
+    return _timed(Trainer, trainee, contest, batches, args=arguments, train_dataset=rows, data_collator=collate)
+
+
+def _trl(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
+    trl = require("trl", extra="dev")
+    from datasets import Dataset
+
+    trainee, batches = _batches(contest, prepare)
+    trainee.tokenizer.pad_token = trainee.tokenizer.eos_token
+    head = trainee.causal.get_output_embeddings()
+    if not hasattr(head, "bias"):
+        head.bias = None  # TRL's loss reads it; PEFT's wrapper of trained rows does not have it
+    rows = [{"input_ids": list(e.ids), "labels": list(e.labels)} for batch in batches for e in batch]
+    arguments = trl.SFTConfig(
+        **_their_arguments(contest, scratch),
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
+    made = {"args": arguments, "train_dataset": Dataset.from_list(rows), "processing_class": trainee.tokenizer}
+    return _timed(trl.SFTTrainer, trainee, contest, batches, **made)
+
+
+def _batches(contest: Contest, prepare: Prepare) -> tuple[Any, list[list[Any]]]:
+    """The model as PEFT makes it, and the rows of each step in the order of our plan."""
+    from selfrag.training.model import DTYPES, chosen_precision, load_trainee
+
+    config = contest.settings
+    trainee = load_trainee(
+        contest.base,
+        method=config.method,
+        lora=config.lora,
+        seed=config.seed,
+        dtype=DTYPES[chosen_precision(config.precision, config.device)[0]],
+        attend="sdpa",
+        plain=True,
+    )
+    prepared = prepare(trainee.tokenizer)
+    steps = plan(prepared, replace(config, workers=1))
+    if any(sum(map(len, step)) != contest.rows_per_step for step in steps):
+        raise UserError(
+            f"{contest.steps} steps of {contest.rows_per_step} rows do not go evenly into"
+            f" {len(prepared.examples)} rows; take fewer steps or another batch"
+        )
+    batches = [[prepared.examples[row] for load in step for row in load] for step in steps]
+    return trainee, [sorted(batch, key=len, reverse=True) for batch in batches]
+
+
+def _their_arguments(contest: Contest, scratch: Path) -> dict[str, Any]:
+    import torch
+
+    at_once = contest.rows_at_once or contest.rows_per_step
+    return {
+        "output_dir": str(scratch),
+        "max_steps": contest.steps,
+        "per_device_train_batch_size": at_once,
+        "gradient_accumulation_steps": contest.rows_per_step // at_once,
+        "max_grad_norm": contest.config.clip,
+        "train_sampling_strategy": "sequential",
+        "use_cpu": not torch.accelerator.is_available(),
+        "bf16": False,  # the model computes in the precision it was loaded in, as ours does
+        "gradient_checkpointing": False,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": False,
+        "seed": contest.config.seed,
+    }
+
+
+def _timed(kind: Any, trainee: Any, contest: Contest, batches: list[list[Any]], **made: Any) -> Curves:
+    """Train with the optimiser and schedule of ours, and keep time step by step."""
+    from torch.optim.lr_scheduler import LambdaLR
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import PrinterCallback
+
+    from selfrag.training.run import optimizer_for, rate, synchronize
+
+    config = contest.settings
+    optimizer = optimizer_for(trainee, config)
+    warmup = max(1, round(config.warmup * contest.steps))
+    schedule = LambdaLR(optimizer, lambda step: rate(step, contest.steps, warmup))
+    starts: list[float] = []
+    ends: list[float] = []
+    losses: list[float] = []
+
+    class Watch(TrainerCallback):  # type: ignore[misc]
+        """Times of the steps, losses of the log."""
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            starts.append(time.monotonic())
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            synchronize()
+            ends.append(time.monotonic())
+
+        def on_log(self, *_: Any, logs: dict[str, float], **__: Any) -> None:
+            if "loss" in logs:
+                losses.append(logs["loss"])
+
+    trainer = kind(model=trainee.model, optimizers=(optimizer, schedule), **made)
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Watch())
+    trainer.train()
+    seconds = [end - start for start, end in zip(starts, ends, strict=True)]
+    return losses, [sum(map(len, batch)) for batch in batches], seconds
+
+
+SYSTEMS: dict[str, Callable[[Contest, Prepare, Path], Curves]] = {
+    "plain": _plain,
+    "trl": _trl,
+    "ours": _loop,
+    "ours-trainer": _trainer,
+}
+"""The others are compared with the first of a run. `ours` is the CPU loop, `ours-trainer` the Trainer."""

@@ -1,1 +1,0 @@
-"""Questions whose answer is a list of entities, made from the first sentences of encyclopaedic passages."""

@@ -1,0 +1,1 @@
+"""What keeps the repository in order: environment, pages, pictures, results, conformance."""

@@ -1,0 +1,261 @@
+"""One case through our codec: what was compared, and how it came out."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from scripts.tools.conformance.case import Case
+from scripts.tools.conformance.compare import (
+    Deviation,
+    MismatchError,
+    Rejoined,
+    compare,
+    difference,
+    first_difference,
+    sound,
+    whole,
+)
+from scripts.tools.conformance.recorded import (
+    all_texts,
+    booleans,
+    dated,
+    explained,
+    kinds,
+    recorded_finder,
+    replayed,
+    state_of,
+)
+from scripts.tools.conformance.records import plain_result
+from selfrag.common.errors import UserError
+from selfrag.extensions.granite.chat import ChatCodec
+from selfrag.extensions.granite.completion import CompletionCodec
+from selfrag.extensions.granite.replies import Shape
+from selfrag.intrinsics.contract import Completion, Message, Reflection, Request, State, TextPrompt
+from selfrag.intrinsics.lenient_json import read
+
+
+def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: list[str]) -> None:
+    """Compare one case; adds to `found` and `checked`.
+
+    Raises:
+        MismatchError: something differs without a reason.
+    """
+    state = case.state(codec)
+    expected = case.raw.get("expected_request")
+    if expected is not None:
+        codec = _as_recorded(codec, state, expected, found)
+        checked.append("request")
+    request = codec.encode(state)
+    replace(codec, exact=True).encode(state)
+    results = case.raw.get("expected_upstream")
+    for number, completion in enumerate(case.completions()):
+        found |= _result(codec, request, completion, None if results is None else (results[number],))
+    if case.completions():
+        checked.append(f"{len(case.completions())} results")
+    if case.kind == "api" and results is not None:
+        found |= _replay(codec, request, results)
+        checked.append("fields and offsets")
+    if not checked:
+        checked.append("request builds")
+
+
+def _result(codec: ChatCodec, request: Request, completion: Completion, expected: tuple[Any] | None) -> set[Deviation]:
+    reflection = codec.decode(request, completion)
+    sound(reflection)
+    if expected is None:
+        return set()
+    if expected[0] is None and reflection.diagnostics:
+        return {Deviation.RECOVERED}
+    ours = plain_result(codec, request, completion)
+    try:
+        return compare(ours, expected[0], Rejoined.of(request))
+    except MismatchError:
+        if booleans(codec.spec, completion, ours, expected[0]):
+            return {Deviation.BOOLEAN}
+        reasons = explained(codec, request, completion, reflection, expected[0])
+        if not reasons:
+            raise
+        return reasons
+
+
+def _replay(codec: ChatCodec, request: Request, results: Any) -> set[Deviation]:
+    """Recorded results without the model's words: shape, fields and offsets."""
+    completion = replayed(codec, request, results)
+    sound(codec.decode(request, completion))
+    again = plain_result(codec, request, completion)
+    if codec.binding.shape is Shape.LABEL:
+        return compare(kinds(again), kinds(results), Rejoined.of(request))
+    return compare(again, results, Rejoined.of(request))
+
+
+def _as_recorded(codec: ChatCodec, state: State, expected: Any, found: set[Deviation]) -> ChatCodec:
+    """The codec that builds the recorded request: ours, or ours with the recorded sentences."""
+    ours = codec.wire(state)
+    if ours == expected:
+        return codec
+    other = replace(codec, find=recorded_finder(all_texts(expected), codec.find))
+    if other.wire(state) == expected:
+        found.add(Deviation.SPLITTER)
+        return other
+    letters = frozenset(codec.spec.tags.values())
+    if whole(ours, letters) == whole(expected, letters):
+        found.add(Deviation.LOOKALIKE)
+        return codec
+    raise MismatchError(first_difference(ours, expected))
+
+
+def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], checked: list[str]) -> None:
+    """Compare one case; adds to `found` and `checked`.
+
+    Raises:
+        MismatchError: something differs without a reason.
+    """
+    recorded = case.raw.get("request")
+    state = State(())
+    if recorded is not None:
+        codec = dated(codec, recorded["turns"])
+        state = case.state(codec) if case.raw.get("input") else state_of(codec, recorded["turns"])
+        codec, request = _prompt_as_recorded(codec, state, recorded["prompt"], all_texts(recorded["turns"]), found)
+        _parameters(codec, request, recorded, (case.raw.get("input") or {}).get("generate_inputs") or {})
+        checked.append("prompt")
+    elif case.raw.get("input"):
+        state = case.state(codec)
+    request = codec.encode(state) if state.messages else _blank(codec)
+    expected = case.raw.get("expected_upstream")
+    for number, completion in enumerate(case.completions()):
+        reflection = codec.decode(request, completion)
+        sound(reflection)
+        if case.kind == "decode":
+            found |= _plain(case, codec, request, reflection, expected)
+        elif reflection.diagnostics and not (reflection.findings or reflection.text):
+            raise MismatchError(f"completion {number} was not understood: {reflection.diagnostics[0].message}")
+    if case.completions():
+        checked.append(f"{len(case.completions())} completions")
+
+
+def _blank(codec: CompletionCodec) -> Request:
+    """A request for completions that were recorded without their prompt."""
+    return codec.encode(State((Message("user", "?"),)))
+
+
+def _prompt_as_recorded(
+    codec: CompletionCodec, state: State, prompt: str, texts: list[str], found: set[Deviation]
+) -> tuple[CompletionCodec, Request]:
+    """The request if its prompt is the recorded one, with our splitter or with the recorded sentences."""
+    request = codec.encode(state)
+    if _text(request) == prompt:
+        return codec, request
+    letters = frozenset(codec.spec.tags.values())
+    if whole(_text(request), letters) == whole(prompt, letters):
+        found.add(Deviation.LOOKALIKE)
+        return codec, request
+    other = replace(codec, find=recorded_finder(texts, codec.find))
+    again = other.encode(state)
+    if _text(again) == prompt:
+        found.add(Deviation.SPLITTER)
+        return other, again
+    raise MismatchError(difference("prompt", _text(request), prompt))
+
+
+def _text(request: Request) -> str:
+    return request.prompt.text if isinstance(request.prompt, TextPrompt) else ""
+
+
+def _parameters(codec: CompletionCodec, request: Request, recorded: Any, caller: Any) -> None:
+    """Limits, constraint and adapter; a limit that was left to the server, or to the caller, is ours to set."""
+    params = dict(recorded["params"])
+    if "max_tokens" in caller and caller["max_tokens"] == params.get("max_tokens"):
+        del params["max_tokens"]
+    form = request.constraint
+    ours: dict[str, Any] = {"max_tokens": request.max_tokens} if "max_tokens" in params else {}
+    if form is not None:
+        ours[f"guided_{form.form}"] = form.value
+    theirs = {k: v for k, v in params.items() if k == "max_tokens" or k.startswith("guided_")}
+    if codec.intrinsic != "generation" and ours != theirs:
+        raise MismatchError(f"parameters: {ours!r:.200} where {theirs!r:.200} was recorded")
+    if request.adapter is not None and request.adapter != recorded["model"]:
+        raise MismatchError(f"adapter: {request.adapter!r} where {recorded['model']!r} was recorded")
+
+
+def _plain(
+    case: Case, codec: CompletionCodec, request: Request, reflection: Reflection, expected: Any
+) -> set[Deviation]:
+    """A decoded completion against what upstream returned for it."""
+    ours = plain_result(codec, request, Completion(reflection.raw))
+    nothing = not reflection.judgments and reflection.text is None
+    unread = codec.binding.shape is Shape.WORD or read(reflection.raw).root is None or expected == reflection.raw
+    if nothing and unread:
+        return _undefined(reflection, ours)
+    if expected is None and reflection.diagnostics:
+        return {Deviation.RECOVERED}
+    if case.intrinsic == "uncertainty":
+        if ours is None or abs(ours - (float(expected) + 0.05)) > 1e-9:
+            raise MismatchError(f"certainty {ours!r} where {expected!r} was recorded")
+        return {Deviation.DECILE}
+    if case.intrinsic == "hallucination_detection" and isinstance(expected, list) and len(ours) < len(expected):
+        known = {row["response_begin"] for row in ours}
+        kept = [{**row, "hallucination_id": str(i)} for i, row in enumerate(_judged(expected, known))]
+        return _noted(reflection) | compare(ours, kept, Rejoined.of(request), subset=True)
+    return compare(ours, expected, Rejoined.of(request), subset=True)
+
+
+def _judged(rows: list[dict[str, Any]], known: set[int]) -> list[dict[str, Any]]:
+    """Recorded rows of sentences that we have a judgment for."""
+    return [row for row in rows if row.get("response_begin") in known]
+
+
+def _noted(reflection: Reflection) -> set[Deviation]:
+    if not reflection.diagnostics:
+        raise MismatchError("an undefined result without a diagnostic")
+    return {Deviation.UNDEFINED}
+
+
+def _undefined(reflection: Reflection, ours: Any) -> set[Deviation]:
+    if ours not in (None, []):
+        raise MismatchError(f"garbage was taken for {ours!r:.80}")
+    return _noted(reflection)
+
+
+class Verdict(StrEnum):
+    """How a case came out."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    DEVIATION = "deviation"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A case and how it came out."""
+
+    case: Case  # which
+    verdict: Verdict  # passed, differs for named reasons, or failed
+    deviations: tuple[Deviation, ...] = ()  # the reasons
+    failure: str = ""  # where it failed
+    checked: tuple[str, ...] = ()  # what was compared, such as `request` and `2 results`
+
+
+def check(case: Case) -> Outcome:
+    """Run a case; nothing raises."""
+    found: set[Deviation] = set()
+    checked: list[str] = []
+    before = copy.deepcopy(dict(case.raw))
+    try:
+        codec = case.codec()
+        if isinstance(codec, CompletionCodec):
+            check_completion(case, codec, found, checked)
+        else:
+            check_chat(case, codec, found, checked)
+        if before != case.raw:
+            raise MismatchError("the input was changed")
+    except (MismatchError, UserError) as error:
+        return Outcome(case, Verdict.FAIL, tuple(sorted(found)), str(error), tuple(checked))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        # A file that is no case, or a fault of ours: one failure, and the other cases still run.
+        why = f"{type(error).__name__}: {error}"
+        return Outcome(case, Verdict.FAIL, tuple(sorted(found)), why, tuple(checked))
+    verdict = Verdict.DEVIATION if found else Verdict.PASS
+    return Outcome(case, verdict, tuple(sorted(found)), "", tuple(checked))

@@ -1,0 +1,60 @@
+"""Run recorded cases of the public intrinsics libraries through our codecs: pass, named deviation, or fail, for each.
+
+    python scripts/tools/run_conformance.py DIR [--only D3] [--json FILE]
+
+DIR holds cases in folders D1 .. D4, or is one of them. Exit code 0 if nothing failed, 1 if a case did, 2 on bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from scripts.tools.conformance.case import read_cases
+from scripts.tools.conformance.check import Outcome, Verdict, check
+from scripts.tools.conformance.compare import REASONS
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import printable
+
+
+def main() -> int:
+    """Read the command line, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
+    parser.add_argument("folder", type=Path, help="folder with cases (*.json), at any depth")
+    parser.add_argument("--only", help="cases whose id contains this text")
+    parser.add_argument("--json", type=Path, help="write the outcomes as JSON lines")
+    given = parser.parse_args()
+    try:
+        cases = [case for case in read_cases(given.folder) if not given.only or given.only in case.id]
+        outcomes = [check(case) for case in cases]
+        if given.json:
+            given.json.write_text("".join(f"{json.dumps(_row(outcome))}\n" for outcome in outcomes), encoding="utf-8")
+    except (UserError, OSError) as error:
+        print(printable(str(error)), file=sys.stderr)
+        return 2
+    for outcome in outcomes:
+        why = outcome.failure or ", ".join(outcome.deviations)
+        line = f"{outcome.verdict:9}  {outcome.case.id:55}  {' + '.join(outcome.checked):32}  {why}"
+        print(printable(line).rstrip())
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    print(f"\n{len(outcomes)} cases: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict))
+    for deviation in sorted({d for outcome in outcomes for d in outcome.deviations}):
+        print(f"  {deviation}: {REASONS[deviation]}")
+    return 1 if counts[Verdict.FAIL] else 0
+
+
+def _row(outcome: Outcome) -> dict[str, object]:
+    return {
+        "id": outcome.case.id,
+        "verdict": str(outcome.verdict),
+        "deviations": [str(deviation) for deviation in outcome.deviations],
+        "failure": outcome.failure,
+        "checked": list(outcome.checked),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
