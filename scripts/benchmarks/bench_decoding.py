@@ -1,53 +1,180 @@
 """Measure decoding speed: `bench_decoding.py [--model DIR] [--data FILE.jsonl.gz] [--out REPORT.json]`.
 
-Ours against the official loop, against the engine's floor and against itself without each of its choices; rescoring;
-growth with questions and passages. Tables go to the standard output, progress to the error stream.
+Ours answers all questions. The floor gets the same requests in one call of the engine. On a few of the questions ours
+meets the published loop, with 20 and with all of its log-probabilities, and with `--official` the published functions.
+At last the answers are ranked again under random weights, without the model. The table goes to the standard output,
+progress to the error stream.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
-from dataclasses import asdict, fields, replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from scripts.benchmarks.speed.decoding import benchmark, markdown
-from scripts.benchmarks.speed.workload import FormSizes, Sizes, demo_items, read_items
+import numpy as np
+
+from scripts.benchmarks.report import results_table
+from scripts.benchmarks.speed.official import Published
+from scripts.benchmarks.speed.rivals import KIND, OfficialLoop, Recording, replay
+from scripts.benchmarks.speed.timing import (
+    Run,
+    Series,
+    Served,
+    Work,
+    answer_all,
+    least_tokens,
+    prompting_of,
+    race,
+    ratio,
+    serve,
+)
+from scripts.benchmarks.speed.workload import FORMS, LONG, Form, Item, demo_items, read_items
 from scripts.command import command, progress
+from selfrag.common.provenance import machine
+from selfrag.decoding.answer import Answer
+from selfrag.decoding.sweep import sweep
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.loading import resolve_model
+from selfrag.prompting import Prompting
+
+RESCORED, SETTINGS = 500, 1000
+"""Recorded answers, repeated up to this number, and weight settings under which each is ranked."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """Two loaded models that answer the same questions."""
+
+    model: str  # directory of the checkpoint
+    cached: Served
+    plain: Served  # without prefix caching
+    prompting: Prompting
+    official: Path | None  # clone of the published code
+    answers: list[Answer] = field(default_factory=list)  # of the last form
+
+    def measure(self, form: Form, items: Sequence[Item], rivals: int, repeats: int) -> Iterator[dict[str, Any]]:
+        """Yield a line for each way of answering in one form; rivals answer the first of the questions."""
+        for served in (self.cached, self.plain):  # the first steps of an engine are slow
+            answer_all(items[:2], self.prompting, form.policy, served.engine)
+        recording = Recording(self.cached.engine)
+        ways = {"ours": partial(self._ours, form, items, recording), "floor": partial(self._floor, recording)}
+        series = race(ways, repeats, self._prepare)
+        least = least_tokens(request.prompt_ids for request in recording.requests)
+        computed = series["ours"].work.prompt_tokens - series["ours"].work.cached_tokens
+        yield {**_line(form, series["ours"], series["floor"]), "computed / fewest": computed / least}
+        yield _line(form, series["floor"], series["floor"])
+        series = race(self._rivals(form, items[:rivals]), repeats, self._prepare)
+        for rival in series.values():
+            yield _line(form, rival, series["ours"])
+
+    def _ours(self, form: Form, items: Sequence[Item], recording: Recording) -> Run:
+        recording.requests.clear()
+        run = answer_all(items, self.prompting, form.policy, recording)
+        self.answers = list(run.answers)
+        return run
+
+    def _floor(self, recording: Recording) -> Run:
+        seconds, generated = replay(self.cached.llm, recording.requests)
+        prompts = sum(len(request.prompt_ids) for request in recording.requests)
+        return Run(seconds, ("",) * len(self.answers), Work(len(generated), prompts, 0, sum(generated)))
+
+    def _rivals(self, form: Form, items: Sequence[Item]) -> dict[str, Callable[[], Run]]:
+        engine = self.cached.engine
+        ways: dict[str, Callable[[], Run]] = {"ours": partial(answer_all, items, self.prompting, form.policy, engine)}
+        for logprobs in (KIND, form.rival_logprobs):
+            asked = min(logprobs, self.plain.engine.limits.vocab_size)
+            loop = OfficialLoop(self.plain.llm, self.prompting, form, asked)
+            ways[f"published loop, {asked:,} log-probabilities"] = partial(loop.answer_all, items)
+        if self.official is not None:
+            published = Published(self.official, self.model, self.plain.llm, form)
+            ways["published functions"] = partial(published.answer_all, items)
+        return ways
+
+    def _prepare(self) -> None:
+        self.cached.forget()
+        gc.collect()
+
+
+def _line(form: Form, series: Series, other: Series) -> dict[str, Any]:
+    """Return a line of the table; `other` is what the time of a question is compared with."""
+    times = ratio(series, other)
+    requests = max(1, series.work.requests)
+    return {
+        "form": form.name,
+        "way": series.name,
+        "questions": series.questions,
+        "questions/s": series.speed,
+        "seconds": median(series.seconds),
+        "compared with": other.name,
+        "times its time": f"{times.median:.2f} ({times.low:.2f}-{times.high:.2f})",
+        "requests": series.work.requests,
+        "prompt tokens": series.work.prompt_tokens / requests,
+        "of these cached": series.work.cached_tokens / requests,
+        "new tokens": series.work.generated_tokens / requests,
+    }
+
+
+def rescore(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Rank recorded answers under random weights in [0, 2], whose seed is fixed."""
+    many = (list(answers) * RESCORED)[:RESCORED]
+    weights = np.random.default_rng(0).uniform(0.0, 2.0, (SETTINGS, 3))
+    start = time.perf_counter()
+    sweep(many, weights)
+    seconds = time.perf_counter() - start
+    nodes = sum(len(answer.trace.nodes) for answer in many)
+    return {"answers": RESCORED, "distinct": len(answers), "nodes": nodes, "settings": SETTINGS, "seconds": seconds}
 
 
 @command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    default = Sizes()
     parser.add_argument("--official", type=Path, metavar="CLONE", help="clone of AkariAsai/self-rag, one more rival")
     parser.add_argument("--model", default="demo", help="checkpoint directory, hub name or `demo`")
     parser.add_argument("--data", type=Path, help="rows with instruction and passages; else made from the demo corpus")
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
     parser.add_argument("--kv-gib", type=float, help="memory for keys and values of each of the two engines")
-    parser.add_argument("--no-growth", action="store_true", help="leave the growth table out")
-    parser.add_argument("--forms", default=",".join(default.forms), help="default %(default)s")
-    for item in fields(FormSizes):
-        parser.add_argument(f"--{item.name}", type=int, metavar="N", help="in every form; see FormSizes")
+    parser.add_argument("--forms", nargs="+", choices=[form.name for form in FORMS], default=["short", "long"])
+    parser.add_argument("--questions", type=int, default=64, help="of ours and the floor; default %(default)s")
+    parser.add_argument("--passages", type=int, default=5, help="of each question; default %(default)s")
+    parser.add_argument("--rivals", type=int, default=4, help="questions of the rivals; default %(default)s")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds; default %(default)s")
     given = parser.parse_args()
-    sizes = default.changed(**{item.name: getattr(given, item.name) for item in fields(FormSizes)})
-    names = given.forms.split(",")
-    if unknown := set(names) - set(sizes.forms):
-        parser.error(f"--forms: unknown {', '.join(sorted(unknown))}; known: {', '.join(sizes.forms)}")
-    growth = () if given.no_growth else sizes.growth
-    sizes = replace(sizes, forms={name: sizes.forms[name] for name in names}, growth=growth)
     say = progress()
-
-    items = read_items(given.data, *sizes.items) if given.data else demo_items(*sizes.items)
-    config = VLLMConfig(str(resolve_model(given.model)), kv_cache_gib=given.kv_gib)
-    report = benchmark(config, items, sizes, say, given.official)
-    print(markdown(report))
+    if given.data is None:
+        items = demo_items(given.questions, given.passages)
+    else:
+        items = read_items(given.data, given.questions, given.passages)
+    config = VLLMConfig(
+        str(resolve_model(given.model)),
+        kv_cache_gib=given.kv_gib,
+        engine_args={"max_logprobs": LONG.rival_logprobs},
+    )
+    say("loading with and without prefix caching")
+    cached, plain = serve(config), serve(replace(config, enable_prefix_caching=False))
+    bench = Bench(config.model, cached, plain, prompting_of(config.model), given.official)
+    lines: list[dict[str, Any]] = []
+    for form in FORMS:
+        if form.name in given.forms:
+            for line in bench.measure(form.with_passages(given.passages), form.ask(items), given.rivals, given.repeats):
+                say(f"{line['form']}: {line['way']}, {line['questions/s']:.3g} questions/s")
+                lines.append(line)
+    report = {"machine": machine(), "engine": cached.settings(), "lines": lines, "rescoring": rescore(bench.answers)}
+    cached.engine.close()
+    plain.engine.close()
+    print(results_table(lines))
+    print(f"Rescoring: {report['rescoring']}\n\nMachine: {report['machine']}\n\nEngine: {report['engine']}")
     if given.out:
-        given.out.write_text(json.dumps(asdict(report), indent=1) + "\n", encoding="utf-8")
+        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

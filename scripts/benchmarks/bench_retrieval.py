@@ -1,4 +1,4 @@
-"""Measure search: `bench_retrieval.py CORPUS [--what flat rabitq ivf large change words hybrid rerank] [--cache DIR]`.
+"""Measure search: `bench_retrieval.py CORPUS [--what flat rabitq ivf hybrid rerank] [--cache DIR]`.
 
 CORPUS is a folder with `wiki-mix.jsonl.gz`, `queries.jsonl` and `qrels.tsv`. Its passages are encoded once, into the
 cache. Larger sets of vectors are made of the real ones: x + a (y - x) + (z - w) / 2 for near neighbours x, y, z, w. All
@@ -13,7 +13,6 @@ import json
 import math
 import multiprocessing
 import os
-import resource
 import sys
 import tempfile
 import threading
@@ -28,15 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from retrieval import Passage, build_index, index_passages, open_index
-from retrieval.build import add_passages, compact_index
+from retrieval import Passage, build_index, open_index
 from retrieval.compressed import CompressedIndex, build_compressed
-from retrieval.encoders import EncoderCard, load_encoder
+from retrieval.encoders import load_encoder
 from retrieval.index import open_parts
 from retrieval.index_kinds import DenseCard, factory_of
 from retrieval.search import Fusion, RerankedRetriever
 from retrieval.vectors import FlatIndex, Matrix
-from retrieval.words import WordIndex, add_words
 from selfrag.api import SelfRAG
 from selfrag.evaluation.intervals import DIFFERENCE, SHARE, Bounds, mean
 from selfrag.intrinsics.execution.tokens import RelevanceScorer
@@ -206,50 +203,6 @@ def opened(folder: Path, card: DenseCard) -> tuple[float, int]:
     return seconds, memory() - before
 
 
-class Synthetic:
-    """Vectors of a text's number: the sum of three centres, each near to others in its own way, and noise."""
-
-    def __init__(self, dim: int) -> None:
-        self.card = EncoderCard("synthetic", "1", dim)
-        self._random = np.random.default_rng(0)
-        self._centres = [
-            weight * self._random.standard_normal((size, dim), np.float32)
-            for size, weight in ((1009, 1), (997, 0.7), (9973, 0.5))
-        ]
-
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> Matrix:
-        """The vectors of some texts, of length 1."""
-        numbers = np.array([int(text.rsplit(maxsplit=1)[1]) for text in texts])
-        found = 0.5 * self._random.standard_normal((len(texts), self.card.dim), np.float32)
-        for centres in self._centres:
-            found += centres[numbers % len(centres)]
-        found /= np.linalg.norm(found, axis=1, keepdims=True)
-        return found
-
-
-def limited(folder: Path, rows: int, limit: int) -> list[float]:
-    """Build an ivf index and search it with so many bytes of data; seconds, peak, milliseconds and recall@10."""
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    encoder, start = Synthetic(768), time.process_time()
-    made = (Passage(str(n), f"text {n}") for n in range(rows))
-    with Growth() as grown:
-        index_passages(made, folder / "index", encoder=encoder, kind="ivf", language="none", progress=False)
-        build = time.process_time() - start
-        parts = open_parts(folder / "index")[1]
-        queries = encoder.encode([f"text {n}" for n in range(0, rows, rows // 50)])
-        shares = recall(parts.index.search(queries, K), parts.vectors[0].search(queries, K))
-        return [build, grown.most + grown.before, each(parts.index, queries), shares.mean()]
-
-
-def large(data: Data) -> Iterator[tuple[str, str, str]]:
-    """Synthetic vectors of 768 numbers: the whole build and the search within 8 GB of data."""
-    with tempfile.TemporaryDirectory(dir=data.cache) as folder:
-        (build, most, query, found), _ = alone(limited, Path(folder), data.rows, 8_000_000_000)
-    name = f"ivf {data.rows:,} x 768 in 8 GB"
-    yield f"{name}: build", f"{build:.0f} s of one core, at most {most / 1e6:.0f} MB, libraries and all", ""
-    yield f"{name}: a query", f"{query:.2f} ms, recall@10 {found:.3f}", ""
-
-
 def rabitq(data: Data) -> Iterator[tuple[str, str, str]]:
     """Codes of one bit a number, scanned, then rescored."""
     with tempfile.TemporaryDirectory() as folder:
@@ -260,35 +213,6 @@ def ivf(data: Data) -> Iterator[tuple[str, str, str]]:
     """Such codes in inverted lists."""
     with tempfile.TemporaryDirectory() as folder:
         yield from compressed(data, "ivf", data.rows, Path(folder))
-
-
-class Prepared:
-    """Vectors that are there already, by the number that ends a text. Counts calls."""
-
-    def __init__(self, vectors: Matrix) -> None:
-        self.card = EncoderCard("prepared", "1", vectors.shape[1])
-        self.vectors, self.calls = vectors, 0
-
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> Matrix:
-        """The vectors of some texts."""
-        self.calls += 1
-        return self.vectors[[int(text.rsplit(maxsplit=1)[1]) for text in texts]]
-
-
-def change(data: Data) -> Iterator[tuple[str, str, str]]:
-    """Adding a hundredth beside building, and a change of kind."""
-    rows = min(100_000, data.rows)
-    encoder = Prepared(data.extended(rows + rows // 100))
-    texts = [passage.text for passage in data.passages]
-    made = [Passage(str(n), f"{texts[n % len(texts)]} {n}") for n in range(rows + rows // 100)]
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "index"
-        build = milliseconds(lambda: index_passages(made[:rows], place, encoder=encoder, kind="ivf", progress=False), 1)
-        add = milliseconds(lambda: add_passages(place, made[rows:], encoder=encoder, progress=False), 1)
-        yield f"adding 1% of {rows:,}", f"{add / 1000:.1f} s of {build / 1000:.0f} s: {add / build:.1%}", "<= 3%"
-        encoder.calls = 0
-        compact_index(place, kind="rabitq", progress=False)
-        yield "change of kind", f"{encoder.calls} calls of the encoder", "0"
 
 
 def memory(field: str = "RssAnon") -> int:
@@ -326,55 +250,6 @@ def _grown(call: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, int]:
     with Growth() as grown:
         found = call(*given)
     return found, grown.most
-
-
-def made_texts(file: Path, rows: int) -> Iterator[str]:
-    """Texts of 90 words from those of a file."""
-    texts = json.loads(file.read_text(encoding="utf-8"))
-    random = np.random.default_rng(0)
-    for _ in range(rows):
-        first, second = random.integers(0, len(texts), 2)
-        yield " ".join([*texts[first].split()[:45], *texts[second].split()[-45:]])
-
-
-def by_tantivy(file: Path, rows: int, questions: list[str]) -> tuple[float, float]:
-    """Seconds to build, and milliseconds a question."""
-    start = time.process_time()
-    add_words(file.parent / "words", (Passage("", text) for text in made_texts(file, rows)), 0, "english")
-    build, index = time.process_time() - start, WordIndex(file.parent / "words", "english")
-    return build, milliseconds(lambda: [index.search(question, 20) for question in questions], 3) / len(questions)
-
-
-def by_bm25s(file: Path, rows: int, questions: list[str]) -> tuple[float, float]:
-    """Seconds to build, and milliseconds a question."""
-    import bm25s
-
-    start, found = time.process_time(), bm25s.BM25()
-    found.index(bm25s.tokenize(list(made_texts(file, rows)), stopwords="en", show_progress=False), show_progress=False)
-    build = time.process_time() - start
-
-    def search() -> None:
-        asked = bm25s.tokenize(questions, stopwords="en", return_ids=False, show_progress=False)
-        found.retrieve(asked, k=20, show_progress=False)
-
-    return build, milliseconds(search, 3) / len(questions)
-
-
-def words(data: Data) -> Iterator[tuple[str, str, str]]:
-    """BM25 by tantivy beside bm25s."""
-    rows, asked = min(500_000, data.rows), [question["text"] for question in data.questions[:200]]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "texts.json"
-        file.write_text(json.dumps([passage.text for passage in data.passages]), encoding="utf-8")
-        (ours, fast), held = alone(by_tantivy, file, rows, asked)
-        (theirs, slow), much = alone(by_bm25s, file, rows, asked)
-    yield f"BM25, {rows:,} passages: a query", f"{fast:.2f} ms against {slow:.2f}: {fast / slow:.2f}", "<= 0.2"
-    yield f"BM25, {rows:,} passages: building", f"{ours:.0f} s against {theirs:.0f}", ""
-    yield (
-        f"BM25, {rows:,} passages: memory",
-        f"{held / 1e6:.0f} MB against {much / 1e6:.0f}: {held / much:.2f}",
-        "<= 0.25",
-    )
 
 
 def gold_recall(ranked: Sequence[Any], gold: Sequence[set[int]], k: int) -> np.ndarray[Any, Any]:
@@ -423,7 +298,7 @@ def rerank(data: Data) -> Iterator[tuple[str, str, str]]:
         yield f"Recall@{k}, with minus without", interval(reranked - without, DIFFERENCE), ""
 
 
-MEASURED = {one.__name__: one for one in (flat, rabitq, ivf, large, change, words, hybrid, rerank)}
+MEASURED = {way.__name__: way for way in (flat, rabitq, ivf, hybrid, rerank)}
 
 
 def main() -> int:

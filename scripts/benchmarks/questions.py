@@ -17,10 +17,9 @@ import torch
 from scripts.benchmarks.job import Job
 from scripts.benchmarks.models import checkpoint_7b, demo_checkpoint
 from scripts.benchmarks.random_models import LLAMA_7B, TINY_7B, make_model, make_tokenizer, prompting_for
-from scripts.benchmarks.speed.decoding import ABLATED, KIND
 from scripts.benchmarks.speed.generate import TransformersLLM
 from scripts.benchmarks.speed.official import Published
-from scripts.benchmarks.speed.rivals import Dictionaries, OfficialLoop
+from scripts.benchmarks.speed.rivals import ABLATED, KIND, Dictionaries, OfficialLoop
 from scripts.benchmarks.speed.timing import Run, answer_all, prompting_of, serve
 from scripts.benchmarks.speed.workload import LONG, SHORT, Form, Item
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended

@@ -3,8 +3,8 @@
     python scripts/tools/make_results.py RUNS... sweep/sweep.md ablation/ablation.md --into docs/records/results.md
     python scripts/tools/make_results.py --into docs/records/results.md
 
-Runs and studies are kept in a folder beside the page (docs/records/results/), small enough to be committed. The page is
-made from this folder. Without runs the page is made again from what is there.
+Runs and studies are kept in a folder beside the page (docs/records/results/), without pictures, small enough to be
+committed. The page is made from this folder. Without runs the page is made again from what is there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -30,9 +29,8 @@ from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, com
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.public_data import public_sets
 from selfrag.evaluation.records import read_manifest
-from selfrag.evaluation.report import draw, file_origin, run_origin
+from selfrag.evaluation.report import file_origin, run_origin
 from selfrag.evaluation.tables import compact, escape, markdown
-from selfrag.render.figures import save
 
 PLAIN = tuple(field.name for field in fields(FileResult) if field.name != "scores")
 LATER = ("judges",)
@@ -127,7 +125,7 @@ def _part(short: Any) -> Part | None:
     return (float(short[0]), float(short[1])) if isinstance(short, list) else (float(short), 1.0)
 
 
-PICTURE = re.compile(r"!\[([^\]\n]*)\]\(([^)\s]+)\)")
+PICTURE = re.compile(r"!\[[^\]\n]*\]\([^)\s]+\)\n*")
 FENCE = re.compile(r"^(?:```|~~~)")
 ABOUT = ("time", "commit", "versions")
 """What the page says about where a study comes from."""
@@ -138,12 +136,12 @@ class Study:
     """A text with its origin."""
 
     name: str  # of its files
-    text: str  # Markdown; pictures lie beside it
+    text: str  # Markdown
     about: dict[str, Any]  # time, commit and versions
 
 
 def keep_study(source: Path, folder: Path) -> Path:
-    """Copy a text, its pictures and its origin into the folder of kept studies.
+    """Copy a text without its pictures, and its origin, into the folder of kept studies.
 
     Args:
         source: `NAME.md` as a command wrote it, with `NAME.json`, `figures.json` or `manifest.json` beside it.
@@ -161,13 +159,7 @@ def keep_study(source: Path, folder: Path) -> Path:
         raise UserError(f"{source}: cannot be read: {error}") from error
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for _, target in PICTURE.findall(text):
-            picture = (source.parent / target).resolve()
-            if source.parent.resolve() not in picture.parents or not picture.is_file():
-                raise UserError(f"{source}: the picture {target!r} is not beside it")
-            shutil.copyfile(picture, folder / f"{name}-{picture.name}")
-    kept = PICTURE.sub(lambda found: f"![{found[1]}]({name}-{Path(found[2]).name})", text)
-    write_text(folder / f"{name}.md", kept)
+    write_text(folder / f"{name}.md", PICTURE.sub("", text))
     write_json(folder / f"{name}.about.json", about)
     return folder / f"{name}.md"
 
@@ -185,8 +177,8 @@ def read_study(path: Path) -> Study:
         raise UserError(f"{path} is no study that was kept: {error}") from error
 
 
-def section(study: Study, folder: str) -> str:
-    """The text as a part of a larger page: headings a level lower, pictures by their way from there.
+def section(study: Study) -> str:
+    """Return the text as a part of a larger page, its headings a level lower.
 
     The study's name stands for its title, which is also that of other studies of the kind.
     """
@@ -197,7 +189,7 @@ def section(study: Study, folder: str) -> str:
             body.append(line)
         elif not line.startswith("# "):
             body.append(f"#{line}")
-    text = PICTURE.sub(lambda found: f"![{found[1]}]({folder}/{found[2]})", "\n".join(body)).strip()
+    text = "\n".join(body).strip()
     return f"## {study.name.replace('-', ' ').replace('_', ' ').capitalize()}\n\n{text}\n"
 
 
@@ -217,7 +209,6 @@ def _about(source: Path) -> dict[str, Any]:
 
 REFERENCE = "selfrag-adaptive"
 """System that others are compared with, where it is among them."""
-PLOTS = "plots"
 HEADING = """# Results
 
 Made by `make_results.py` from the runs in `{folder}/`; change nothing here by hand. Every figure comes with its
@@ -256,12 +247,6 @@ class Group:
     # the average over the files that `selfrag data make` writes; None if these are all of the files, or one
     public: Comparison | None
 
-    @property
-    def picture(self) -> str | None:
-        """Name of its plots; None where there is nothing to draw."""
-        drawn = any(row.figures[table.metrics[0]] for table in self.comparison.tables for row in table.rows)
-        return f"{self.digests[0].items}.svg" if drawn else None
-
 
 def groups(folder: Path, *, against: str = REFERENCE) -> list[Group]:
     """What a folder keeps of runs, those of the same items of the same files together; larger groups first.
@@ -282,38 +267,17 @@ def groups(folder: Path, *, against: str = REFERENCE) -> list[Group]:
 
 
 def page(folder: Path, *, against: str = REFERENCE) -> str:
-    """The results page of what a folder keeps; the page stands beside the folder.
+    """Return the results page of what a folder keeps.
 
     Raises:
         UserError: nothing is kept, or something of it is damaged.
     """
-    return _page(folder, groups(folder, against=against))
-
-
-def write_page(folder: Path, out: Path, *, against: str = REFERENCE) -> Path:
-    """Write the results page, and its plots into the folder.
-
-    Raises:
-        UserError: as `page`, or `out` cannot be written.
-        MissingExtraError: matplotlib is not installed.
-    """
-    found = groups(folder, against=against)
-    text = _page(folder, found)
-    for group in found:
-        if group.picture is not None:
-            with writing(folder / PLOTS):
-                (folder / PLOTS).mkdir(exist_ok=True)
-            save(draw(group.comparison), folder / PLOTS / group.picture)
-    write_text(out, text)
-    return out
-
-
-def _page(folder: Path, found: Sequence[Group]) -> str:
+    kept = groups(folder, against=against)
     studies = [read_study(path) for path in sorted((folder / "studies").glob("*.md"))]
-    if not found and not studies:
+    if not kept and not studies:
         raise UserError(f"{folder} keeps no run and no study; give some run directories")
-    parts = [HEADING.format(folder=folder.name), *(_section(group, folder.name) for group in found)]
-    parts += [f"{section(study, f'{folder.name}/studies')}\n{_origin(study)}\n" for study in studies]
+    parts = [HEADING.format(folder=folder.name), *(_section(group) for group in kept)]
+    parts += [f"{section(study)}\n{_origin(study)}\n" for study in studies]
     return printable("\n".join(parts))
 
 
@@ -328,18 +292,17 @@ def _compared(group: Sequence[Digest], against: str) -> Group:
     return Group(tuple(group), compare(runs, against=reference), average)
 
 
-def _section(group: Group, folder: str) -> str:
+def _section(group: Group) -> str:
     files = list(group.digests[0].run.files)
     listed = ", ".join(files)
     systems = "1 system" if len(group.digests) == 1 else f"{len(group.digests)} systems"
     head = f"## {escape(f'{systems} on {listed}')}\n"
-    picture = f"![Headline, tokens and retrieval rate]({folder}/{PLOTS}/{group.picture})\n" if group.picture else ""
     ran = _lines([("system", *RUN), *((one.run.name, *run_origin(one.manifest).values()) for one in group.digests)])
     entries = group.digests[0].manifest["files"]
     read = _lines([("file", *FILE), *((name, *file_origin(entries.get(name)).values()) for name in files)])
     public = [] if group.public is None else ["Files that `selfrag data make` writes:\n", markdown(group.public)]
     tables = [markdown(group.comparison), *public]
-    return "\n".join([head, picture, *tables, "### Where this comes from\n", ran, read])
+    return "\n".join([head, *tables, "### Where this comes from\n", ran, read])
 
 
 RUN = tuple(run_origin({}))
@@ -370,7 +333,8 @@ def main() -> int:
     folder = arguments.into.with_suffix("")
     for path in keep(arguments.sources, folder):
         print(f"kept: {path}")
-    print(f"written: {write_page(folder, arguments.into, against=arguments.against)}")
+    write_text(arguments.into, page(folder, against=arguments.against))
+    print(f"written: {arguments.into}")
     return 0
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import tiny
 
@@ -19,13 +18,13 @@ from trained import ROWS, config, write
 from retrieval.passage import Passage
 from scripts.benchmarks.speed import training
 from scripts.benchmarks.speed.official import Published
-from scripts.benchmarks.speed.rivals import MISSING, CutAfterwards, Recording, cut, watched
+from scripts.benchmarks.speed.rivals import MISSING, Recording, watched
 from scripts.benchmarks.speed.timing import Run, Work, answer_all, least_tokens, race
 from scripts.benchmarks.speed.workload import SHORT, Item, read_items
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Finish, Generate, Generated
+from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
@@ -78,22 +77,16 @@ def reply(request: Generate) -> Reply:
     return Reply((ID["[Relevant]"], *map(ord, "Hi." if first else "Ho."), ID["[Fully supported]"], *tail))
 
 
-def test_cutting_afterwards_gives_the_same_answers_for_more_tokens():
+def test_a_recording_changes_nothing_and_holds_every_request():
     items = [Item("q?", (Passage("a", "A text"), Passage("b", "B text"))), Item("r?", (Passage("a", "A text"),))]
-    recording, late = Recording(ScriptedEngine(reply, EOS)), CutAfterwards(ScriptedEngine(reply, EOS))
-    policy = Decoding(mode="always", max_segments=2, segment_tokens=20)
-    ours, cut_late = (answer_all(items, PROMPTING, policy, engine) for engine in (recording, late))
-    assert cut_late.texts == ours.texts == ("Hi. Ho.", "Hi. Ho.")
-    assert cut_late.work == ours.work
-    assert late.generated_tokens > ours.work.generated_tokens
+    recording = Recording(ScriptedEngine(reply, EOS))
+    ours = answer_all(items, PROMPTING, Decoding(mode="always", max_segments=2, segment_tokens=20), recording)
+    assert ours.texts == ("Hi. Ho.", "Hi. Ho.")
     assert len(recording.requests) == ours.work.requests
     assert sum(len(request.prompt_ids) for request in recording.requests) == ours.work.prompt_tokens
 
 
 def test_what_counts_by_hand(tmp_path):
-    result = Generated((7, 9, 8, 9), (-0.1, -0.2, -0.3, -0.4), np.zeros((4, 1), np.float32), Finish.BUDGET)
-    assert (cut(result, (9,)).token_ids, cut(result, (9,)).finish) == ((7, 9), Finish.STOP)
-    assert cut(result, ()) == result
     assert watched({5: SimpleNamespace(logprob=-0.5)}, (5, 6)) == [-0.5, MISSING]
     # 1 2 3 is computed once, then 4, 5 and 6 behind it, and 9
     assert least_tokens([(1, 2, 3, 4), (9,), (1, 2, 3, 5, 6), (1, 2, 3)]) == 7

@@ -1,1 +1,1 @@
-"""The decoding benchmark: our decoder against the official loop, its own ablations, the engine's floor, and growth."""
+"""Ways to answer and to train against the clock: ours, the published ones, and the plain ones."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,16 @@ import numpy as np
 from retrieval.passage import Passage
 from scripts.benchmarks.speed.timing import Run, Work
 from scripts.benchmarks.speed.workload import Form, Item
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.vllm import finish
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet
 from selfrag.runtime.sessions import Serving
 
+KIND = 20
+"""Log-probabilities of the kind rival: what vLLM gives without being asked to raise its limit."""
+ABLATED = 5_000
+"""Log-probabilities where dictionaries are read; 32,000 would not fit in memory for a whole batch."""
 MISSING = -100.0
 """What the official code takes for the log-probability of an id that the engine did not return."""
 
@@ -42,51 +46,6 @@ class Recording:
     def abort(self, tickets: Iterable[int]) -> None:
         """Forget requests."""
         self.engine.abort(tickets)
-
-
-@dataclass(slots=True)
-class CutAfterwards:
-    """Generates to EOS or to the full budget, and cuts at the first stop id only then."""
-
-    engine: Serving
-    generated_tokens: int = 0  # before cutting
-    _stops: dict[int, tuple[int, ...]] = field(default_factory=dict)
-
-    def submit(self, request: Generate) -> int:
-        """Queue a request without its stop ids."""
-        ticket = self.engine.submit(replace(request, stop_ids=()))
-        self._stops[ticket] = request.stop_ids
-        return ticket
-
-    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
-        """Work, and cut what is done."""
-        done = []
-        for ticket, result in self.engine.step():
-            stops = self._stops.pop(ticket, ())
-            if isinstance(result, Generated):
-                self.generated_tokens += len(result.token_ids)
-                done.append((ticket, cut(result, stops)))
-            else:
-                done.append((ticket, result))
-        return done
-
-    def abort(self, tickets: Iterable[int]) -> None:
-        """Forget requests."""
-        self.engine.abort(tickets)
-
-
-def cut(result: Generated, stops: Sequence[int]) -> Generated | Failed:
-    """`result` up to the first stop id, that id included."""
-    end = next((i + 1 for i, token in enumerate(result.token_ids) if token in stops), None)
-    if end is None:
-        return result
-    return replace(
-        result,
-        token_ids=result.token_ids[:end],
-        token_logprobs=result.token_logprobs[:end],
-        watched=result.watched[:end],
-        finish=Finish.STOP,
-    )
 
 
 @dataclass(slots=True)

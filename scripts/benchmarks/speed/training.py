@@ -20,10 +20,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks.speed.decoding import memory_gib
 from selfrag.common.errors import UserError, require
 from selfrag.training.run import Prepare, fit, plan, rows_of
 from selfrag.training.settings import Scale, TrainingConfig, Weighting
+
+
+def peak_memory_gib() -> float:
+    """Return the most resident memory of this process since it started.
+
+    `getrusage` is not asked: on Linux its peak is carried over from the process that started this one.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return float("nan")
+    kib = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1]
+    return int(kib) / 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,7 @@ def train(system: str, contest: Contest) -> Measured:
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as scratch:
         losses, tokens, seconds = SYSTEMS[system](contest, rows_of(contest.rows, contest.settings), Path(scratch))
-    peak = torch.cuda.max_memory_allocated() / 2**30 if gpu else memory_gib(peak=True)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if gpu else peak_memory_gib()
     return Measured(system, tuple(losses), tuple(tokens), tuple(seconds), contest.warm, peak)
 
 

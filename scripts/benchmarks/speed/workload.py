@@ -1,9 +1,9 @@
-"""What the benchmark asks, in which form, and how much of everything it measures."""
+"""What the benchmarks ask, and in which form."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -95,45 +95,3 @@ def demo_items(count: int, passages: int) -> list[Item]:
         raise UserError(f"the demo corpus gives {len(titles)} questions, but {count} are wanted; ask for fewer")
     questions = [f"What is known about {title}?" for title in islice(titles, count)]
     return [Item(q, tuple(found)) for q, found in zip(questions, retriever(questions, passages), strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class FormSizes:
-    """How much of one form."""
-
-    questions: int = 64  # for ours and the floor
-    repeats: int = 3  # rounds of ours against the floor, whose ratio must be exact
-    rivals: int = 8  # questions of the rivals, which are slow
-    ablated: int = 32  # questions of the ablations
-    rounds: int = 2  # of rivals and ablations
-
-
-def _forms() -> dict[str, FormSizes]:
-    long, overview = FormSizes(rivals=4, ablated=16, rounds=1), FormSizes(repeats=1, rivals=1, ablated=8, rounds=1)
-    return {"short": FormSizes(), "long": long, "overview": overview}
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How much of everything."""
-
-    forms: Mapping[str, FormSizes] = field(default_factory=_forms)  # by name; a form left out is not measured
-    passages: int = 5  # of each question
-    # (questions, passages) of each cell of the growth table
-    growth: tuple[tuple[int, int], ...] = tuple((q, p) for q in (16, 64, 256) for p in (2, 5, 10))
-    rescored: int = 500  # recorded answers that are rescored
-    settings: int = 1000  # weight settings under which each is rescored
-
-    @property
-    def items(self) -> tuple[int, int]:
-        """Questions, and passages of each, that must be read."""
-        questions = max(
-            [*(max(f.questions, f.rivals, f.ablated) for f in self.forms.values()), *(q for q, _ in self.growth)]
-        )
-        return questions, max([self.passages, *(p for _, p in self.growth)])
-
-    def changed(self, **values: int | None) -> Sizes:
-        """The same with these fields of `FormSizes` set in every form; None leaves a field as it is."""
-        known = {item.name for item in fields(FormSizes)}
-        given = {name: value for name, value in values.items() if value is not None and name in known}
-        return replace(self, forms={name: replace(form, **given) for name, form in self.forms.items()})
