@@ -7,7 +7,7 @@ import re
 import pytest
 from test_docs_intrinsics import PAGES, blocks, run
 
-from conformance.compare import REASONS
+from scripts.tools.conformance.compare import REASONS
 from selfrag.extensions.granite.registry import DIALECTS
 from selfrag.intrinsics.catalog import catalog
 
