@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from grid_world import first_context, item
 from intrinsic_rows import CHAT, save_chat_llama, turns
 
 from selfrag.cli.main import main
+from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.evaluation.records import read_records
 from selfrag.experiments.self_interpretation.grid import Cell
 from selfrag.experiments.self_interpretation.report import published
 from selfrag.intrinsics.catalog import catalog, codec_of, find, intrinsics
+from selfrag.intrinsics.families import adapter_codecs, checkpoint_codecs, find_published
 from selfrag.intrinsics.state import Message, State
 
 FAUST = {"doc_id": "d1", "text": "Faust is a play by Goethe. It has two parts.", "title": "Faust"}
@@ -98,6 +101,21 @@ class Politeness(Answerability):
 
 def shouted(dialect, intrinsic):
     return replace(Answerability.chat, intrinsic=intrinsic, task=f"SAY IT IN {dialect.upper()}")
+
+class Family:
+    def listed(self):
+        return ["somebody/adapters: answerability"]
+
+    def published(self, intrinsic):
+        return {"base": ("somebody/adapters", "shouted"), "granite-4.1-3b": ("somebody/granite", "shouted")}
+
+    def adapter_codec(self, folder, intrinsic):
+        return shouted(folder.name, intrinsic) if (folder / "shout.txt").exists() else None
+
+    def checkpoint_codecs(self, folder):
+        return {"answerability": shouted("inside", "answerability")} if (folder / "shouts.txt").exists() else {}
+
+FAMILY = Family()
 """
 POINTS = """
 [selfrag.intrinsics]
@@ -106,18 +124,29 @@ other = guest_intrinsics:Politeness
 broken = guest_intrinsics_missing:X
 [selfrag.dialects]
 shouted = guest_intrinsics:shouted
+[selfrag.adapter_families]
+gone = guest_intrinsics_missing:FAMILY
+shouting = guest_intrinsics:FAMILY
 """
 
 
-@pytest.mark.engine
-def test_other_packages_add_intrinsics_and_dialects(chat_model, tmp_path, monkeypatch, capsys):
-    """As an installed distribution does it: entry points in the groups `selfrag.intrinsics` and `selfrag.dialects`."""
+@pytest.fixture
+def guest(tmp_path, monkeypatch):
+    """The metadata of a package with entry points, as an installed distribution has them."""
     info = tmp_path / "guest-1.0.dist-info"
     info.mkdir()
     (tmp_path / "guest_intrinsics.py").write_text(GUEST)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(POINTS)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "guest_intrinsics", raising=False)
+    return info / "entry_points.txt"
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("guest")
+def test_other_packages_add_intrinsics_and_dialects(chat_model, capsys):
+    """By entry points in the groups `selfrag.intrinsics` and `selfrag.dialects`."""
     assert intrinsics()[-3:] == ("broken", "other", "politeness")
     asked = codec_of(find("Politeness"), "shouted").encode(State((Message("user", "Q?"),)))
     assert asked.prompt.messages[0].content.endswith("SAY IT IN SHOUTED")
@@ -132,6 +161,22 @@ def test_other_packages_add_intrinsics_and_dialects(chat_model, tmp_path, monkey
     }.items():
         assert run(name, *given) == 2
         assert message in capsys.readouterr().err
+
+
+def test_other_packages_add_families_of_adapters(guest, tmp_path, capsys):
+    assert run("published") == 0
+    assert "somebody/adapters: answerability" in capsys.readouterr().out.splitlines()
+    assert find_published("answerability", "owner/base") == ("somebody/adapters", "shouted")
+    assert adapter_codecs({"answerability": str(tmp_path)}) == checkpoint_codecs(tmp_path) == {}
+    for name in ("shout.txt", "shouts.txt"):
+        (tmp_path / name).touch()
+    assert adapter_codecs({"answerability": str(tmp_path)})["answerability"].task.startswith("SAY IT IN TEST_OTHER")
+    assert checkpoint_codecs(tmp_path)["answerability"].task == "SAY IT IN INSIDE"
+    (tmp_path / "intrinsic.json").touch()  # trained here, so its card says what it understands
+    assert adapter_codecs({"answerability": str(tmp_path)}) == {}
+    guest.write_text(POINTS.replace("intrinsics:FAMILY", "intrinsics:LOST"))
+    with pytest.raises(UserError, match=r"'shouting' of selfrag\.adapter_families cannot be loaded: AttributeError"):
+        find_published("answerability", "owner/base")
 
 
 @pytest.fixture
