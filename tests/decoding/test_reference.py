@@ -363,9 +363,8 @@ def test_the_same_answer_as_of_the_full_search(
     pruning = replace(policy, branch_and_bound=True)
     with pytest.MonkeyPatch.context() as patch:
         if shuffled:
-            patch.setattr(
-                pruning._Step, "_unpromising", lambda step: [i for i in list(step.nodes)[1:] if draw.random() < 0.5]
-            )
+            some = lambda step: [i for i in list(step.nodes)[1:] if draw.random() < 0.5]  # noqa: E731
+            patch.setattr("selfrag.decoding.pruning._Step._unpromising", some)
         found = ending(lambda: world.decoded(pruning, pace=pace, batch=batch))
     assert found == ending(lambda: world.decoded(policy))
 
