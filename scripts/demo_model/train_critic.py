@@ -11,10 +11,12 @@ had no such run.
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from critic.student.training import CRITIC, CriticConfig, train_critic
+from scripts.command import command
 from selfrag.loading import resolve_model
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora
@@ -33,7 +35,8 @@ FURTHER = CriticConfig(
 """Some fifty minutes."""
 
 
-def main() -> None:
+@command
+def main() -> int:
     """Read the command line, train, export."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="file of labelled cases, or folder with train/")
@@ -43,7 +46,8 @@ def main() -> None:
     given = parser.parse_args()
     config = CONFIG if given.start is None else FURTHER
     print(train_critic(given.data, resolve_model(given.base), given.out, config, start=given.start))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,18 +8,20 @@ DIR holds cases in folders D1 .. D4, or is one of them. Exit code 0 if nothing f
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from pathlib import Path
 
+from scripts.command import command
 from scripts.tools.conformance.case import read_cases
 from scripts.tools.conformance.check import Outcome, Verdict, check
 from scripts.tools.conformance.compare import REASONS
-from selfrag.common.errors import UserError
+from selfrag.common.atomic import write_text
+from selfrag.common.jsonl import json_line
 from selfrag.common.untrusted import printable
 
 
+@command
 def main() -> int:
     """Read the command line, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
@@ -27,14 +29,10 @@ def main() -> int:
     parser.add_argument("--only", help="cases whose id contains this text")
     parser.add_argument("--json", type=Path, help="write the outcomes as JSON lines")
     given = parser.parse_args()
-    try:
-        cases = [case for case in read_cases(given.folder) if not given.only or given.only in case.id]
-        outcomes = [check(case) for case in cases]
-        if given.json:
-            given.json.write_text("".join(f"{json.dumps(_row(outcome))}\n" for outcome in outcomes), encoding="utf-8")
-    except (UserError, OSError) as error:
-        print(printable(str(error)), file=sys.stderr)
-        return 2
+    cases = [case for case in read_cases(given.folder) if not given.only or given.only in case.id]
+    outcomes = [check(case) for case in cases]
+    if given.json:
+        write_text(given.json, "".join(json_line(_row(outcome)) for outcome in outcomes))
     for outcome in outcomes:
         why = outcome.failure or ", ".join(outcome.deviations)
         line = f"{outcome.verdict:9}  {outcome.case.id:55}  {' + '.join(outcome.checked):32}  {why}"
