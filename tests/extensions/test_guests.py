@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from selfrag.cli.doctor import check_extensions
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 GUESTS = {
@@ -69,6 +71,10 @@ def test_every_guest_is_tried_and_registered() -> None:
     modules = [point.module for point in distribution("selfrag").entry_points]
     registered = {module.split(".")[2] for module in modules if module.startswith("selfrag.extensions.")}
     assert folders - registered == {"frameworks"}  # whose classes their users import
+    findings = {finding.subject: finding for finding in check_extensions()}
+    assert set(findings) == {f"extension {name}" for name in registered}
+    assert {finding.status for finding in findings.values()} == {"ok"}
+    assert findings["extension milvus"].detail == "selfrag.index, selfrag.remote_indexes"
 
 
 def test_the_core_and_its_commands_need_no_guest() -> None:

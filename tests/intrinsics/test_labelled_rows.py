@@ -66,27 +66,22 @@ def gold(name, record):
 
 
 @pytest.mark.parametrize(
-    ("given", "chat", "granite"),
+    ("given", "grade"),
     [
-        ({"score": 0.3}, "partial", "0.3-0.4"),  # a score on a border is in the upper range
-        ({"score": 1}, "faithful", "0.9-1.0"),
-        ({"score": 0.09}, "unfaithful", "0.1-0"),
-        ({"label": "0.1-0.2"}, "partial", "0.1-0.2"),
-        ({"label": "partial"}, "partial", "0.5-0.6"),
-        ({"label": "unanswerable"}, "NA", "unanswerable"),
-        ({"label": "NA"}, "NA", "NA"),
+        ({"score": 0.3}, "partial"),  # a score on a border is in the upper range
+        ({"score": 1}, "faithful"),
+        ({"score": 0.09}, "unfaithful"),
+        ({"label": "0.1-0.2"}, "partial"),
+        ({"label": "partial"}, "partial"),
+        ({"label": "unanswerable"}, "NA"),
+        ({"label": "NA"}, "NA"),
     ],
 )
-def test_each_dialect_learns_its_own_degrees_of_faithfulness(given, chat, granite):
+def test_degrees_of_faithfulness_are_learned_as_grades(given, grade):
     record = judged(0)
     record["sentences"] = [{k: v for k, v in s.items() if k != "label"} | given for s in record["sentences"]]
     row = parser("hallucination_detection")(record)
-    assert [target.text for target in learned("hallucination_detection", row)[1]] == [f" {chat}"] * 2
-    ((paper,), (newest,)) = (
-        learned("hallucination_detection", row, dialect)[1] for dialect in ("granite-3.2", "mellea")
-    )
-    assert json.loads(json.loads(paper.text)) == {"<r0>": granite, "<r1>": granite}
-    assert [sentence["f"] for sentence in json.loads(newest.text)] == [chat, chat]
+    assert [target.text for target in learned("hallucination_detection", row)[1]] == [f" {grade}"] * 2
 
 
 def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch():

@@ -132,7 +132,6 @@ def test_the_default_follows_what_the_model_has() -> None:
     assert library().get(QueryRewrite).execution == "prompt"
     assert library()["hallucination_detection"].execution == "tokens"
     assert library()["citation_generation"].execution == "overlap"
-    assert library(dialect="granite-3.2").get(Answerability).execution == "prompt"
     assert library()["answerability.prompt"](ASKED, [D1]).answerable == pytest.approx(0.4)
     engine = scripted({"Q": JUDGED}, limits=replace(LIMITS, adapters=frozenset("ab"), activated=frozenset("a")))
     executor: Any = SimpleNamespace(engine=engine)

@@ -8,11 +8,13 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tiny
 import yaml
 from answering import scoring, writing
+from intrinsic_rows import judged
 from lora_on_the_spot import save_adapter
 
 from retrieval.passage import Passage
@@ -22,6 +24,7 @@ from selfrag.extensions.granite import registry
 from selfrag.extensions.granite.published import EMBEDDED, REPOSITORIES
 from selfrag.extensions.granite.registry import codec, switch_codecs
 from selfrag.intrinsics import (
+    Answerability,
     AnswerRelevanceClassifier,
     AnswerRelevanceRewriter,
     ContextAttribution,
@@ -40,6 +43,8 @@ from selfrag.intrinsics.families import find_published
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer, resolve_adapter
+from selfrag.training.intrinsics.job import teachable
+from selfrag.training.intrinsics.rows import gold_of, parser
 
 pytest.importorskip("nltk", reason="the splitter of the published adapters is in the extra granite")
 
@@ -355,3 +360,34 @@ def test_what_is_published_is_listed(capsys):
     assert first.startswith("ibm-granite/granitelib-rag-r1.0 (commit 2f0b2c79; ")
     assert last.startswith("ibm-granite/granite-switch-4.1-30b-preview (not pinned; Apache-2.0)")
     assert set(dialects()) >= {*registry.DIALECTS}
+
+
+def test_tokens_judge_in_the_own_dialect_only():
+    executor = SimpleNamespace(engine=SimpleNamespace(limits=None))
+    assert Library(executor, dialect="granite-3.2", prompting=object()).get(Answerability).execution == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("given", "chat", "granite"),
+    [
+        ({"score": 0.3}, "partial", "0.3-0.4"),  # a score on a border is in the upper range
+        ({"score": 1}, "faithful", "0.9-1.0"),
+        ({"score": 0.09}, "unfaithful", "0.1-0"),
+        ({"label": "0.1-0.2"}, "partial", "0.1-0.2"),
+        ({"label": "partial"}, "partial", "0.5-0.6"),
+        ({"label": "unanswerable"}, "NA", "unanswerable"),
+        ({"label": "NA"}, "NA", "NA"),
+    ],
+)
+def test_each_dialect_learns_its_own_degrees_of_faithfulness(given, chat, granite):
+    record = judged(0)
+    record["sentences"] = [{k: v for k, v in s.items() if k != "label"} | given for s in record["sentences"]]
+    row = parser("hallucination_detection")(record)
+    taught = []
+    for dialect in ("granite-3.2", "mellea"):
+        learning = teachable("hallucination_detection", dialect)
+        request = learning.encode(row.state)
+        taught += learning.teach(request, gold_of(row, request))
+    paper, newest = taught
+    assert json.loads(json.loads(paper.text)) == {"<r0>": granite, "<r1>": granite}
+    assert [sentence["f"] for sentence in json.loads(newest.text)] == [chat, chat]
