@@ -136,12 +136,12 @@ class AdapterCard:
 
     @classmethod
     def of(cls, codec: Codec, *, rank: int, base: dict[str, Any], invocation: tuple[int, ...]) -> AdapterCard:
-        """The card of a run."""
+        """Return the card of a run."""
         return cls(codec.intrinsic, codec.dialect, fingerprint(codec), base, rank, invocation)
 
     @classmethod
     def read(cls, directory: Path) -> AdapterCard:
-        """The card beside an adapter; refuses a folder without one."""
+        """Read the card beside an adapter; a folder without one is refused."""
         path = directory / cls.FILE
         try:
             record = read_json(path)
@@ -162,12 +162,12 @@ class AdapterCard:
             raise UserError(f"the adapter for {self.intrinsic} was trained with other prompts; train it again")
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {"format": self.FORMAT} | asdict(self)
 
 
 def fingerprint(codec: Codec) -> str:
-    """Hash of the prompts, slots and token limits of the codec for fixed conversations with either last role."""
+    """Return a hash of the codec's prompts, slots and token limits for fixed conversations with either last role."""
     found = []
     for messages in (_PROBE.messages, _PROBE.messages[:1]):
         request = codec.encode(State(messages, _PROBE.passages))

@@ -47,7 +47,7 @@ from selfrag.reflection.labels import LabelSet
 def _request(
     state: State, task: str, sites: tuple[Site, ...], sources: tuple[Site, ...] | None, arguments: str = "", **more: Any
 ) -> Request:
-    """A request of one user turn: documents (without `sources` none), conversation, arguments and task."""
+    """Return a request of one user turn: documents (without `sources` none), conversation, arguments and task."""
     prompt = turn(
         "" if sources is None or not (state.passages or sources) else numbered_documents(state, sources),
         conversation(state.messages),
@@ -64,7 +64,7 @@ class _SlotCodec:
     labels: LabelSet
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
-        """One finding a slot."""
+        """Return one finding a slot."""
         findings: list[Finding] = []
         notes: list[Diagnostic] = []
         scored = zip(request.slots, slot_scores(request, completion), strict=True)
@@ -75,7 +75,7 @@ class _SlotCodec:
         return Reflection(request.state, tuple(findings), None, completion.text, tuple(notes))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """The written form of each known label; refuses gold without one label a slot."""
+        """Return the written form of each known label; gold without one label a slot is refused."""
         if len(gold.labels) != len(request.slots):
             raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} places")
         return tuple(
@@ -179,7 +179,7 @@ class TextCodec:
         )
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
-        """The text, on one line, and a hard judgment on it; both undefined if no whole text was written."""
+        """Return the text, on one line, and a hard judgment on it; both undefined if no whole text was written."""
         output = understand(request, completion)
         text = read_text(output, (self.key,))
         finding = text_finding(output, text, self.labels, judged_site(self.scope, request.state), self.quiet)
@@ -225,7 +225,7 @@ class CitationCodec(_SlotCodec):
         return _request(state, self.task.format(none=names[0]), sites, sources, slots=slots)
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """One target for each cited sentence, together of weight 1; `[00]` where nothing is cited."""
+        """Return one target for each cited sentence, together of weight 1; `[00]` where nothing is cited."""
         if len(gold.sources) != len(request.slots):
             raise UserError(f"{self.intrinsic}: {len(gold.sources)} gold lists for {len(request.slots)} sentences")
         targets: list[Target] = []
@@ -244,7 +244,7 @@ class CitationCodec(_SlotCodec):
     def _cited(
         self, request: Request, judgment: Judgment | None, scores: Sequence[float] | None
     ) -> tuple[Citation, ...]:
-        """The most probable sentences, neighbours merged; in the order of the documents."""
+        """Return the most probable sentences, neighbours merged, in the order of the documents."""
         if scores is None or judgment is None or judgment.label != "cited":
             return ()
         total = logsumexp(scores)

@@ -40,7 +40,7 @@ class Node:
     items: tuple[Node, ...] | None = None  # child nodes of an array
 
     def at(self, path: Path) -> Iterator[tuple[tuple[str | int, ...], Node]]:
-        """Nodes that a path leads to, each with its concrete path; none where it leads nowhere."""
+        """Yield the nodes that a path leads to, each with its concrete path."""
         if not path:
             yield (), self
             return
@@ -75,7 +75,7 @@ class _TooDeepError(Exception):
 
 
 def read(text: str) -> Reading:
-    """The first JSON value of a text: an object or an array anywhere, or a scalar that is all of the text.
+    """Return the first JSON value of a text: an object or an array anywhere, or a scalar that is all of the text.
 
     A string that holds an object or an array is decoded once more, and so is that. The time is linear in the text,
     whatever it says.
@@ -233,7 +233,7 @@ class _Reader:
             at = end + 1 if text[end : end + 1] == "," else end
 
     def _record_after(self, at: int, first: int | None) -> int | None:
-        """Where the next record begins that follows another one; None where there is none.
+        """Return where the next record begins that follows another one; None where there is none.
 
         `first` is where the records of an array began that has no whole one yet. It gives up where an earlier such
         array found none either.
@@ -279,7 +279,7 @@ class _Reader:
         return node(len(text), False)
 
     def _key(self, at: int) -> tuple[Node, int]:
-        """A key, and where its colon is (the end of the text if that is missing)."""
+        """Read a key, and where its colon is (the end of the text if that is missing)."""
         text = self.text
         if text[at] != '"':
             raise _InvalidError
@@ -291,12 +291,12 @@ class _Reader:
 
 
 def _whole(value: str) -> str:
-    """The string without lone surrogates, which an escape can make."""
+    """Return the string without lone surrogates, which an escape can make."""
     return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _unfinished(body: str) -> str:
-    """Value of a string that lacks its closing quote, perhaps in the middle of an escape."""
+    """Return the value of a string that lacks its closing quote, perhaps in the middle of an escape."""
     for cut in range(0, min(len(body), 12) + 1):
         try:
             return _whole(_STRINGS.decode(f'"{body[: len(body) - cut]}"'))
@@ -306,5 +306,5 @@ def _unfinished(body: str) -> str:
 
 
 def _unfinished_number(node: Node, end: int, text: str) -> bool:
-    """Whether the text ends right after a number, which may have lost digits."""
+    """Return whether the text ends right after a number, which may have lost digits."""
     return end >= len(text) and isinstance(node.value, int | float) and not isinstance(node.value, bool)

@@ -23,7 +23,7 @@ LITTLE = 0.5
 
 
 def slot_scores(request: Request, completion: Completion) -> list[tuple[float, ...] | None]:
-    """Scores of every slot; None where there are none or they are no log-probabilities of the slot's surfaces."""
+    """Return the scores of every slot; None where there are no log-probabilities of the slot's surfaces."""
     given = [*completion.scores, *[None] * len(request.slots)]
     return [
         scores if scores is not None and _sound(scores, len(slot.surfaces)) else None
@@ -34,7 +34,7 @@ def slot_scores(request: Request, completion: Completion) -> list[tuple[float, .
 def slot_judgment(
     labels: LabelSet, scores: Sequence[float] | None, site: Site, request: Request, number: int
 ) -> tuple[Judgment | None, tuple[Diagnostic, ...]]:
-    """The judgment of a slot by log-probabilities of its labels, None where undefined, and what to know about it."""
+    """Return the judgment of a slot by log-probabilities of its labels, None where undefined, with diagnostics."""
     if scores is None:
         return None, (Diagnostic(Code.MISSING, f"no probabilities for {site}", number),)
     certain = sum(value > -math.inf for value in scores) == 1 and max(scores) == 0.0
@@ -51,7 +51,7 @@ def slot_judgment(
 
 
 def _evidence(state: State, site: Site) -> str | None:
-    """Id of the passage that a site lies in, or of the only passage there is."""
+    """Return the id of the passage that a site lies in, or of the only passage there is."""
     if site.passage is not None:
         return state.passages[site.passage].id
     return state.passages[0].id if len(state.passages) == 1 else None
@@ -78,14 +78,14 @@ class Likelihood:
 
 
 def certain(index: int, size: int) -> Likelihood:
-    """All probability on one of `size` labels."""
+    """Return all probability on one of `size` labels."""
     return Likelihood(tuple(float(i == index) for i in range(size)), 1.0, hard=True)
 
 
 def likelihood(
     tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int], surfaces: Sequence[str]
 ) -> Likelihood | None:
-    """The distribution at the `span` of a written label in `text`, quotes included, for servers that score no slots.
+    """Return the distribution at the `span` of a label in `text`, quotes included, for servers that score no slots.
 
     From the place of the label on, the alternatives of each token are matched with the written forms of all labels
     (`surfaces`). One that fits one form counts for it. One that fits several is followed as far as the generated text
@@ -106,7 +106,7 @@ def likelihood(
 
 
 def _token_at(tokens: Sequence[TokenLogprob], text: str, offset: int) -> tuple[int, str] | None:
-    """Index of the token that holds the character at `offset`, and the text of that token before it."""
+    """Return the index of the token that holds the character at `offset`, and the token's text before it."""
     spelled = "".join(token.token for token in tokens)
     start = spelled.rfind(text)
     if start < 0 or not text:
@@ -150,7 +150,7 @@ def _walk(
 
 
 def _after(text: str, lead: str) -> str:
-    """What an alternative writes of the label, where the token that was chosen wrote `lead` before it."""
+    """Return what an alternative writes of the label, where the token that was chosen wrote `lead` before it."""
     if text.startswith(lead):
         return text[len(lead) :].lstrip(_BLANK)
     bare = "".join(lead.split())
@@ -159,7 +159,7 @@ def _after(text: str, lead: str) -> str:
 
 
 def _fits(rest: str, form: str) -> bool:
-    """Whether a token that writes `rest` may begin `form`, or may follow where nothing of it is left to write."""
+    """Return whether a token that writes `rest` may begin `form`, or may follow where nothing of it is left."""
     if len(rest) < len(form) or rest == form:
         return form.startswith(rest)
     return rest.startswith(form) and not (rest[len(form)].isalnum() or rest[len(form)] in "_.-")
@@ -203,13 +203,13 @@ def understand(request: Request, completion: Completion) -> Output:
 
 
 def shown(value: object) -> str:
-    """A value of the model for a message: short, printable, on one line."""
+    """Return a value of the model for a message: short, printable, on one line."""
     text = " ".join(printable(value if isinstance(value, str) else json.dumps(value, default=str)).split())
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
 def judgment(output: Output, labels: LabelSet, found: Likelihood, site: Site) -> Judgment:
-    """A distribution as a judgment."""
+    """Return a distribution as a judgment."""
     source = Source.HARD if found.hard else Source.ADAPTER if output.request.adapter else Source.JUDGE
     return Judgment(
         labels, str(site), found.distribution, found.coverage, source, _evidence(output.request.state, site)

@@ -71,12 +71,12 @@ class Spec:
 
     @property
     def likelihood(self) -> bool:
-        """Whether a rule needs log-probabilities."""
+        """Return whether a rule needs log-probabilities."""
         return any(rule["type"] == "likelihood" for rule in self.rules)
 
 
 def read_spec(name: str, raw: Mapping[str, Any]) -> Spec:
-    """A spec from the content of its file; the first field or value that is none is named in one line."""
+    """Return a spec from the content of its file; an unknown field or value is refused in one line."""
     for fault in _validator().iter_errors(dict(raw)):
         where = ".".join(map(str, fault.path))
         raise UserError(f"adapter {name!r}: {where + ': ' if where else ''}{' '.join(fault.message.split()):.300}")
@@ -111,7 +111,7 @@ def _validator() -> Any:
 
 
 def load_spec(path: Path) -> Spec:
-    """A spec from an `io.yaml` (or JSON) beside an adapter; the folder gives the name."""
+    """Read a spec from an `io.yaml` (or JSON) beside an adapter; the folder gives the name."""
     yaml = require("yaml", extra="granite")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -128,7 +128,7 @@ _SERVER_DOCUMENTS = "documents"
 
 
 def arguments(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, str]:
-    """What the instruction's template is filled with: the caller's arguments over the defaults, the last turn."""
+    """Return the fields of the instruction's template: the caller's arguments over the defaults, the last turn."""
     filled = {**defaults, **state.arguments}
     if asks_of_one(spec, state):
         passage = state.passages[seen.only(spec.name).index]
@@ -139,12 +139,12 @@ def arguments(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[s
 
 
 def asks_of_one(spec: Spec, state: State) -> bool:
-    """Whether the document is part of the instruction, and to be taken from the passages."""
+    """Return whether the document is part of the instruction, and to be taken from the passages."""
     return ONE_DOCUMENT in (spec.instruction or "") and "document_content" not in state.arguments
 
 
 def instruction(spec: Spec, filled: Mapping[str, str]) -> str | None:
-    """The last user turn; None if the dialect has none. Values are filled in once, so braces in them stay text."""
+    """Return the last user turn, if the dialect has one. Values are filled in once, so braces in them stay text."""
     if spec.instruction is None:
         return None
     try:
@@ -154,7 +154,7 @@ def instruction(spec: Spec, filled: Mapping[str, str]) -> str | None:
 
 
 def body(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, Any]:
-    """The request in the form of an OpenAI client: known fields at the top, the server's own under `extra_body`.
+    """Return the request of an OpenAI client: known fields at the top, the server's own under `extra_body`.
 
     Fields of `state.extra` are kept; parameters of the spec win over them.
     """
@@ -191,7 +191,7 @@ def _listed(documents: Sequence[Document]) -> list[dict[str, str]]:
 
 
 def _turns(form: str, seen: NumberedState) -> list[dict[str, str]]:
-    """Documents as turns in front of the conversation; one without an id is called None, as the adapters know it."""
+    """Return documents as turns before the conversation; one without an id is called None, as the adapters know it."""
     if form == "json":
         return [{"content": json.dumps(_listed(seen.documents)), "role": "user"}]
     if form == "roles":
@@ -222,11 +222,11 @@ class ChatCodec(BoundCodec):
     embedded: str | None = None  # `Result.execution` of an adapter inside a Granite Switch checkpoint
 
     def wire(self, state: State) -> dict[str, Any]:
-        """The published request, in the form of an OpenAI client: the server's own fields are under `extra_body`."""
+        """Return the published request of an OpenAI client: the server's own fields are under `extra_body`."""
         return self._seen(state)[0]
 
     def encode(self, state: State) -> Request:
-        """The request; see `exact`. Refuses empty conversations, missing arguments and odd limits of tokens."""
+        """Return the request; see `exact`. Empty conversations, missing arguments and odd limits are refused."""
         made, seen = self._seen(state)
         extra_body = made.get("extra_body", {})
         schema = extra_body.get("structured_outputs", {}).get("json")
@@ -257,7 +257,7 @@ class ChatCodec(BoundCodec):
 
 
 def _limit(made: Mapping[str, Any]) -> int:
-    """Tokens that may be generated, by whichever name the contract or the caller gave them."""
+    """Return how many tokens may be generated, by whichever name the contract or the caller gave them."""
     name = next((name for name in _LIMITS if made.get(name) is not None), None)
     if name is None:
         return _DEFAULT_TOKENS

@@ -37,11 +37,11 @@ class Turn:
     end: str  # `open` (the model completes the role), `turn`, or `last` (closed, without a new line)
 
     def fields(self) -> list[str]:
-        """Names of the fields in the text."""
+        """Return the names of the fields in the text."""
         return _FIELD.findall(self.text)
 
     def filled(self, values: Mapping[str, str]) -> str:
-        """The text with its fields filled in once; braces in values stay text."""
+        """Return the text with its fields filled in once; braces in values stay text."""
         return _FIELD.sub(lambda match: values[match.group(1)], self.text)
 
 
@@ -59,7 +59,7 @@ class CompletionSpec:
 
 @cache
 def completion_specs(dialect: str) -> Mapping[str, CompletionSpec]:
-    """The intrinsics of `granite-3.2` or `granite-3.3`, by name."""
+    """Read the intrinsics of `granite-3.2` or `granite-3.3`, by name."""
     text = files(__package__).joinpath("data", f"{dialect}.json").read_text(encoding="utf-8")
     return MappingProxyType({name: _spec(raw) for name, raw in json.loads(text)["intrinsics"].items()})
 
@@ -93,7 +93,7 @@ class System(StrEnum):
 
 
 def closed_turn(role: str, text: str, newline: bool = True) -> Iterator[Piece]:
-    """A closed turn."""
+    """Yield a closed turn."""
     yield from opened(role)
     if text:
         yield Piece(text)
@@ -103,14 +103,14 @@ def closed_turn(role: str, text: str, newline: bool = True) -> Iterator[Piece]:
 
 
 def opened(role: str) -> Iterator[Piece]:
-    """A role that the model completes."""
+    """Yield a role that the model completes."""
     yield Piece(OPEN, control=True)
     yield Piece(role)
     yield Piece(CLOSE, control=True)
 
 
 def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[Piece]:
-    """The system turn; the clock is never read. Granite 3.2 (`joined`) forgets a space before the text on documents."""
+    """Yield the system turn, whose date is given. Granite 3.2 (`joined`) has no space before the text on documents."""
     if system is System.NONE:
         return
     about = f"{'' if joined else ' '}{_GROUNDED}" if grounded else " You are a helpful AI assistant."
@@ -119,7 +119,7 @@ def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[Pi
 
 
 def documents(shown: Sequence[Document], joined: bool) -> Iterator[Piece]:
-    """The documents, blank ones too: all in one turn, numbered, or a turn for each with its id in the role."""
+    """Yield the documents, blank ones too: all in one turn, numbered, or a turn for each with its id in the role."""
     if joined and shown:
         yield from closed_turn("documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown))
     for document in () if joined else shown:
@@ -128,7 +128,7 @@ def documents(shown: Sequence[Document], joined: bool) -> Iterator[Piece]:
 
 
 def conversation(messages: Iterable[Message]) -> Iterator[Piece]:
-    """The turns of the caller."""
+    """Yield the turns of the caller."""
     for message in messages:
         yield from closed_turn(message.role, message.content)
 
@@ -154,7 +154,7 @@ class CompletionCodec(BoundCodec):
     system: System = System.DEFAULT  # what stands in the system turn where the conversation does not begin with one
 
     def encode(self, state: State) -> Request:
-        """The request; see `exact`. Refuses an empty conversation, and several documents where one is asked about."""
+        """Return the request; see `exact`. Several documents where one is asked about are refused."""
         if not state.messages:
             raise UserError(f"{self.intrinsic}: the conversation is empty; give at least one turn")
         seen = number_sentences(self.spec.tags, state, self.find)

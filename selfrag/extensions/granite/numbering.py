@@ -18,7 +18,7 @@ from selfrag.intrinsics.state import Message, Scope, Site, State
 def tag(
     text: str, letter: str, first: int, find: SentenceFinder, *, letters: Collection[str], title: str = ""
 ) -> tuple[str, list[Span]]:
-    r"""A text with a tag in front of each sentence, joined by one space, and the sentences' offsets in the original.
+    r"""Return a text with a tag in front of each sentence, and the sentences' offsets in the original.
 
     Tags count from `first`; a title goes in front of the first sentence as `{title}\n`, behind its tag, and is no part
     of any span. `letters` are all that are tags somewhere in the request.
@@ -38,14 +38,14 @@ def _trimmed(text: str, begin: int, end: int) -> Span:
 
 
 def plain(text: str, letters: Collection[str]) -> str:
-    """The text with a space in whatever looks like a tag of this request: `<c1>` becomes `< c1>`."""
+    """Return the text with a space in whatever looks like a tag of this request: `<c1>` becomes `< c1>`."""
     if not letters or "<" not in text:
         return text
     return re.sub(rf"<(?=[{''.join(sorted(letters))}]\d+>)", "< ", text)
 
 
 def number_of(name: object) -> int | None:
-    """The number of a tag that a model wrote as `<c7>`, `c7`, `"7"` or 7; None for anything else."""
+    """Return the number of a tag that a model wrote as `<c7>`, `c7`, `"7"` or 7; None for anything else."""
     if isinstance(name, int) and not isinstance(name, bool):
         return name
     match = re.fullmatch(r"\s*<?[a-z]?(-?\d{1,9})>?\s*", name) if isinstance(name, str) else None
@@ -75,7 +75,7 @@ class NumberedState:
     sources: tuple[Site, ...]  # sentences that it may cite by number
 
     def only(self, name: str) -> Document:
-        """The one document that is not blank; refuses several, or none, for the intrinsic or adapter of this name."""
+        """Return the only document that is not blank; `name` is the intrinsic or adapter that needs exactly one."""
         given = [document for document in self.documents if document.text.strip()]
         if len(given) != 1:
             raise UserError(f"{name} asks about one passage at a time, not {len(given)}; give it one")

@@ -26,11 +26,11 @@ class Repository:
 
     @property
     def pinned(self) -> str:
-        """Its name with the commit, as adapters are named by `selfrag.loading.resolve_adapter`."""
+        """Return its name with the commit, as adapters are named by `selfrag.loading.resolve_adapter`."""
         return self.name if self.revision is None else f"{self.name}@{self.revision}"
 
     def adapter(self, intrinsic: str, base: str, *, activated: bool = False) -> str:
-        """Where an adapter is, for `adapters=` of `Library.from_pretrained`; not each has an activated one."""
+        """Return where an adapter is, for `adapters=` of `Library.from_pretrained`; not each has an activated one."""
         kind = "alora" if activated else "lora"
         folder = self.folder.format(adapter=self.adapters[intrinsic], base=base, kind=kind)
         return f"{self.pinned}/{folder}" if folder else self.pinned

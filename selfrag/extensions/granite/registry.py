@@ -102,9 +102,9 @@ _SPOKEN = {"yes": True, "no": False}
 
 
 def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
-    """The binding of an intrinsic, with the label's place and its written forms as a schema has them.
+    """Return the binding of an intrinsic, with the label's place and its written forms as a schema has them.
 
-    Refuses what the chat dialects do not have, and a schema with other labels.
+    Raises a `UserError` for what the chat dialects do not have, and for a schema with other labels.
     """
     if intrinsic not in BINDINGS:
         raise UserError(f"no meaning known for {intrinsic!r}; known: {', '.join(sorted(BINDINGS))}")
@@ -126,7 +126,7 @@ def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
 
 
 def _record(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Properties of the objects of an array."""
+    """Return the properties of the objects of an array."""
     items = schema.get("items", {})
     name = str(items.get("$ref", "")).rsplit("/", 1)[-1]
     found: Mapping[str, Any] = schema.get("$defs", {}).get(name, items).get("properties", {})
@@ -141,7 +141,7 @@ def _enum(schema: Mapping[str, Any]) -> Sequence[Any] | None:
 
 
 def _written(binding: Binding, enum: Sequence[Any] | None) -> tuple[Any, ...]:
-    """The forms of the schema in label order."""
+    """Return the forms of the schema in label order."""
     if enum is None:
         return binding.written
     forms: list[Any] = []
@@ -157,7 +157,7 @@ def _written(binding: Binding, enum: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 def punkt(text: str) -> Sequence[Span]:
-    """Sentences by NLTK's Punkt without trained parameters, as the public libraries use it; needs no download.
+    """Return sentences by NLTK's Punkt without trained parameters, as the public libraries do; needs no download.
 
     NLTK is asked for at the first text only, so that intrinsics that split nothing work without it.
     """
@@ -187,7 +187,7 @@ _PUBLISHED = {
 
 
 def intrinsics_of(dialect: str) -> tuple[str, ...]:
-    """Names of the intrinsics that a dialect has; refuses an unknown dialect."""
+    """Return the names of the intrinsics that a dialect has; an unknown dialect is refused."""
     if dialect in _COMPLETION:
         return tuple(completion_specs(dialect))
     specs = chat_specs(dialect)
@@ -196,7 +196,7 @@ def intrinsics_of(dialect: str) -> tuple[str, ...]:
 
 
 def codec(dialect: str, intrinsic: str, **changes: Any) -> DialectCodec:
-    """The codec of an intrinsic in one of `DIALECTS`; `changes` are fields of it, such as `exact` or `find`."""
+    """Return the codec of an intrinsic in one of `DIALECTS`; `changes` are fields of it, such as `exact` or `find`."""
     known = intrinsics_of(dialect)
     if intrinsic not in known:
         raise UserError(f"{dialect} has no {intrinsic!r}; it has: {', '.join(known)}")
@@ -215,12 +215,12 @@ def codec(dialect: str, intrinsic: str, **changes: Any) -> DialectCodec:
 
 
 def codec_of_file(path: Path, intrinsic: str | None = None, **changes: Any) -> ChatCodec:
-    """The codec of an adapter by its own `io.yaml`; without an intrinsic, for a configuration that is only sent."""
+    """Return the codec of an adapter by its own `io.yaml`; without an intrinsic, the reply is free text."""
     return codec_of_spec(load_spec(path), intrinsic, **changes)
 
 
 def codec_of_spec(spec: Spec, intrinsic: str | None = None, **changes: Any) -> ChatCodec:
-    """The codec of a configuration that was read already; see `codec_of_file`."""
+    """Return the codec of a configuration that was read already; see `codec_of_file`."""
     binding = Binding(spec.name, Shape.FREE) if intrinsic is None else bind(intrinsic, spec.schema)
     return replace(ChatCodec("io.yaml", spec, binding, punkt, adapter=spec.name), **changes)
 
@@ -230,7 +230,7 @@ _PLAIN = frozenset({"citation_generation", "hallucination_detection", "context_a
 
 
 def embedded(made: ChatCodec, name: str, *, activated: bool) -> ChatCodec:
-    """The codec of an adapter inside a Granite Switch checkpoint, made of that of the same adapter by itself.
+    """Return the codec of an adapter inside a Granite Switch checkpoint, made of that of the same adapter by itself.
 
     Its requests name the adapter to the model's chat template, which writes the adapter's control token.
     """
@@ -241,7 +241,7 @@ def embedded(made: ChatCodec, name: str, *, activated: bool) -> ChatCodec:
 
 
 def switch_codecs(folder: Path) -> dict[str, ChatCodec]:
-    """The codecs of the adapters inside a Granite Switch checkpoint, by intrinsic; none for any other checkpoint.
+    """Return the codecs of the adapters inside a Granite Switch checkpoint, by intrinsic; empty for any other one.
 
     Each is made of the adapter's own `io.yaml`, as `adapter_index.json` lists them. Adapters without one, and those of
     functions that are not known here, are left out.
@@ -268,7 +268,7 @@ def switch_codecs(folder: Path) -> dict[str, ChatCodec]:
 
 @cache
 def chat_specs(dialect: str) -> Mapping[str, Spec]:
-    """All configurations of a chat dialect, by the name of their file; refuses an unknown dialect."""
+    """Return all configurations of a chat dialect, by the name of their file; an unknown dialect is refused."""
     if dialect not in _CHAT:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(DIALECTS)}")
     shared = "mellea" if dialect == SWITCH else dialect.removesuffix(_GPT_OSS)

@@ -91,11 +91,11 @@ class BoundCodec:
 
     @property
     def intrinsic(self) -> str:
-        """Name of the intrinsic."""
+        """Return the name of the intrinsic."""
         return self.binding.intrinsic
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
-        """The scores of the request's slot where it has one, else what was written."""
+        """Return the scores of the request's slot where it has one, else what was written."""
         binding = self.binding
         output = (bare if binding.shape in (Shape.WORD, Shape.FREE) else understand)(request, completion)
         if request.slots and binding.labels is not None:
@@ -106,7 +106,7 @@ class BoundCodec:
         return Reflection(request.state, findings, text, completion.text, tuple(output.diagnostics))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """What a perfect model replies; refuses gold that does not fit."""
+        """Return what a perfect model replies; gold that does not fit is refused."""
         return targets(self.binding, request, gold)
 
 
@@ -136,7 +136,7 @@ def _label(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str |
 
 
 def _records(binding: Binding, output: Output) -> Iterator[tuple[int, Node | None, str | None]]:
-    """Number, value and note of each known sentence, the first of several."""
+    """Yield number, value and note of each known sentence; of several records the first."""
     seen: set[int] = set()
     for raw, value, note in _raw_records(binding, output):
         number = number_of(raw)
@@ -213,7 +213,7 @@ def _citations(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], s
 
 
 def _sources(output: Output, numbers: Sequence[Any], sentence: int) -> list[Site]:
-    """The sources that exist, each once, in the order they came."""
+    """Return the sources that exist, each once, in the order they came."""
     places = output.request.sources
     found: dict[int, Site] = {}
     for raw in numbers:
@@ -255,7 +255,7 @@ TOP_LOGPROBS = 10
 
 
 def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: Request) -> Request:
-    """The request with its label as a slot, or with log-probabilities of what is generated where it has none."""
+    """Return the request with its label as a slot, or else with log-probabilities of what is generated."""
     if binding.labels is None or not binding.written:
         return request
     site = judged_site(binding.scope, request.state)
@@ -266,7 +266,7 @@ def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: Req
 
 
 def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot | None:
-    """The slot of a reply whose first free choice is the label; None if something else is written before it."""
+    """Return the slot of a reply whose first free choice is the label; None if something else is written before it."""
     if binding.shape is Shape.WORD:
         return Slot(tuple(map(str, binding.written)), site)
     if binding.shape is not Shape.LABEL or len(binding.path) > 1 or binding.note is not None:
@@ -285,13 +285,13 @@ def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot
 
 
 def reply(binding: Binding, index: int) -> str:
-    """What a model that writes label `index` replies."""
+    """Return what a model that writes label `index` replies."""
     form = binding.written[index]
     return str(form) if binding.shape is Shape.WORD else json.dumps(_nested(binding, form), ensure_ascii=False)
 
 
 def targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
-    """The training targets of a request; decoding them gives the gold back, and gold that does not fit is refused.
+    """Return the training targets of a request; decoding them gives the gold back. Gold that does not fit is refused.
 
     Explanations are left empty: nobody wrote them down. A reply speaks of all sentences, so one unknown sentence leaves
     nothing to teach.
@@ -308,7 +308,7 @@ def targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...
 
 
 def _nested(binding: Binding, value: Any) -> Any:
-    """A value at the binding's place in an object."""
+    """Return an object with a value at the binding's place."""
     for key in reversed(binding.path):
         value = {key: value}
     return value
@@ -336,7 +336,7 @@ def _label_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Targ
 
 
 def _sentence_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
-    """One reply about all numbered sentences: the label of each, or the numbers of its sources."""
+    """Return one reply about all numbered sentences: the label of each, or the numbers of its sources."""
     citing = binding.shape is Shape.CITATIONS
     known: Sequence[Any] = gold.sources if citing else gold.labels
     if len(known) != len(request.sites) or (binding.labels is None and not citing):

@@ -12,7 +12,7 @@ from selfrag.intrinsics.output import LITTLE, Likelihood, Output, certain, likel
 
 
 def bare(request: Request, completion: Completion) -> Output:
-    """The output of a dialect that asks for no JSON."""
+    """Return the output of a dialect that asks for no JSON."""
     output = Output(request, completion, Reading(None, completion.text))
     if not completion.text.strip():
         output.say(Code.EMPTY, "the model wrote nothing")
@@ -20,12 +20,12 @@ def bare(request: Request, completion: Completion) -> Output:
 
 
 def same(written: Any, label: Any) -> bool:
-    """Whether JSON values are equal and of one type, so that `true` is not 1."""
+    """Return whether JSON values are equal and of one type, so that `true` is not 1."""
     return type(written) is type(label) and written == label
 
 
 def position(written: Any, labels: Sequence[Any]) -> tuple[int | None, bool]:
-    """Which label was written, and whether exactly so; case, white space and quotes around digits are forgiven."""
+    """Return which label was written, and whether exactly; case, white space and quotes around digits are forgiven."""
     for index, label in enumerate(labels):
         if same(written, label):
             return index, True
@@ -38,7 +38,7 @@ def _folded(value: Any) -> str:
 
 
 def distribution(output: Output, node: Node, labels: Sequence[Any], site: int | None) -> Likelihood | None:
-    """The distribution over JSON values at a node; certain without log-probabilities, None if it is no label."""
+    """Return the distribution over JSON values at a node; certain without log-probabilities, None if it is no label."""
     surfaces = [json.dumps(label, ensure_ascii=False) for label in labels]
     span = None if output.json.inner else (node.begin, node.end)
     written = node.value if node.complete else None
@@ -46,7 +46,7 @@ def distribution(output: Output, node: Node, labels: Sequence[Any], site: int | 
 
 
 def word_distribution(output: Output, labels: Sequence[str]) -> Likelihood | None:
-    """The same for a completion that is nothing but a label, without JSON; what a model writes after it is ignored."""
+    """Return the same for a completion that is a label without JSON; what a model writes after it is ignored."""
     text = output.completion.text
     begin = len(text) - len(text.lstrip())
     word = text.strip()
