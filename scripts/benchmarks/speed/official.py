@@ -1,4 +1,4 @@
-"""The published functions as they are, from a clone of their repository, on today's vLLM or on `speed.generate`."""
+"""The published functions as they are, from a clone of their repository, on today's vLLM or on `generate`."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class _State:
 
 @dataclass(slots=True)
 class OfficialLoop:
-    """The published loop on vLLM's own `LLM.generate`, or on what takes its place (`speed.generate`)."""
+    """The published loop on vLLM's own `LLM.generate`, or on what takes its place (`generate`)."""
 
     llm: Any  # loaded without prefix caching, and with `max_logprobs` high enough
     prompting: Prompting  # the same layouts that ours uses
