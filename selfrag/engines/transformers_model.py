@@ -231,9 +231,12 @@ def _registered(name: str) -> Architecture | None:
     file = Path(name) / "config.json"
     record = read_json(file) if file.is_file() else None
     model_type = record.get("model_type") if isinstance(record, dict) else None
-    architecture: Architecture | None = load_present(ARCHITECTURES, model_type) if isinstance(model_type, str) else None
-    if architecture is not None:
-        architecture.register(name)
+    architecture = load_present(ARCHITECTURES, model_type) if isinstance(model_type, str) else None
+    if architecture is None:
+        return None
+    if not isinstance(architecture, Architecture):
+        raise EngineError(f"the entry point {model_type!r:.60} of {ARCHITECTURES} names no Architecture")
+    architecture.register(name)
     return architecture
 
 

@@ -109,6 +109,8 @@ def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
     make = load_registered(DIALECTS, dialect)
     if make is None:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(dialects())}")
+    if not callable(make):
+        raise UserError(f"the entry point {dialect!r} of {DIALECTS} names no function, but {make!r:.80}")
     codec: Codec = make(dialect, kind.name)
     return codec
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_present, names
@@ -27,6 +27,7 @@ class PublishedAdapter(NamedTuple):
     dialect: str  # one of `selfrag.intrinsics.catalog.dialects`
 
 
+@runtime_checkable
 class AdapterFamily(Protocol):
     """What a package knows of a family of published adapters."""
 
@@ -44,9 +45,20 @@ class AdapterFamily(Protocol):
 
 
 def families() -> list[AdapterFamily]:
-    """Return what other packages and the extensions registered, in order of their names."""
-    registered = [load_present(FAMILIES, name) for name in names(FAMILIES)]
-    return [family for family in registered if family is not None]
+    """Return what other packages and the extensions registered, in order of their names.
+
+    Raises:
+        UserError: an entry point cannot be loaded, or names no family.
+    """
+    registered: list[AdapterFamily] = []
+    for name in names(FAMILIES):
+        family = load_present(FAMILIES, name)
+        if family is None:
+            continue
+        if not isinstance(family, AdapterFamily):
+            raise UserError(f"the entry point {name!r} of {FAMILIES} names no AdapterFamily, but {family!r:.80}")
+        registered.append(family)
+    return registered
 
 
 def listed() -> Iterator[str]:

@@ -16,6 +16,7 @@ from intrinsic_rows import CHAT, save_chat_llama, turns
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
+from selfrag.engines.select import load_engine
 from selfrag.evaluation.records import read_records
 from selfrag.experiments.self_interpretation.grid import Cell
 from selfrag.experiments.self_interpretation.report import published
@@ -93,6 +94,8 @@ def test_without_a_name_they_are_listed(capsys):
 
 GUEST = """
 from dataclasses import replace
+from selfrag.common.errors import UserError
+from selfrag.engines.base import Architecture
 from selfrag.intrinsics.questions import Answerability
 
 class Politeness(Answerability):
@@ -116,6 +119,11 @@ class Family:
         return {"answerability": shouted("inside", "answerability")} if (folder / "shouts.txt").exists() else {}
 
 FAMILY = Family()
+
+def refuse(name):
+    raise UserError(f"{name} is of somebody")
+
+ARCHITECTURE = Architecture(refuse)
 """
 POINTS = """
 [selfrag.intrinsics]
@@ -124,6 +132,9 @@ other = guest_intrinsics:Politeness
 broken = guest_intrinsics_missing:X
 [selfrag.dialects]
 shouted = guest_intrinsics:shouted
+[selfrag.architectures]
+somebody = guest_intrinsics:ARCHITECTURE
+shouting = guest_intrinsics:FAMILY
 [selfrag.adapter_families]
 gone = guest_intrinsics_missing:FAMILY
 shouting = guest_intrinsics:FAMILY
@@ -174,9 +185,33 @@ def test_other_packages_add_families_of_adapters(guest, tmp_path, capsys):
     assert checkpoint_codecs(tmp_path)["answerability"].task == "SAY IT IN INSIDE"
     (tmp_path / "intrinsic.json").touch()  # trained here, so its card says what it understands
     assert adapter_codecs({"answerability": str(tmp_path)}) == {}
-    guest.write_text(POINTS.replace("intrinsics:FAMILY", "intrinsics:LOST"))
-    with pytest.raises(UserError, match=r"'shouting' of selfrag\.adapter_families cannot be loaded: AttributeError"):
-        find_published("answerability", "owner/base")
+    for named, message in {
+        "LOST": r"'shouting' of selfrag\.adapter_families cannot be loaded: AttributeError",
+        "shouted": r"'shouting' of selfrag\.adapter_families names no AdapterFamily, but <function",
+    }.items():
+        guest.write_text(POINTS.replace("intrinsics:FAMILY", f"intrinsics:{named}"))
+        with pytest.raises(UserError, match=message):
+            find_published("answerability", "owner/base")
+    guest.write_text(POINTS.replace("shouted = guest_intrinsics:shouted", "shouted = guest_intrinsics:FAMILY"))
+    with pytest.raises(UserError, match=r"'shouted' of selfrag\.dialects names no function, but <guest"):
+        codec_of(find("answerability"), "shouted")
+
+
+@pytest.mark.usefixtures("guest")
+@pytest.mark.parametrize(
+    ("model_type", "message"),
+    [
+        ("somebody", "is of somebody"),
+        ("shouting", r"'shouting' of selfrag\.architectures names no Architecture"),
+        ("nobody", "cannot be loaded"),
+        (["somebody"], "cannot be loaded"),
+    ],
+)
+def test_other_packages_add_architectures(model_type, message, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    with pytest.raises(UserError, match=message) as error:
+        load_engine("transformers", tmp_path)
+    assert "\n" not in str(error.value)
 
 
 @pytest.fixture
