@@ -93,7 +93,7 @@ def make_model(shape: ModelShape, tokenizer: Any, device: str, dtype: torch.dtyp
     It never chooses a special token or an id that the tokenizer lacks: their output rows are zero, and among so many
     random logits the highest is above zero.
     """
-    from transformers import AutoModelForCausalLM, LlamaConfig
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
         hidden_size=shape.hidden,
@@ -109,8 +109,13 @@ def make_model(shape: ModelShape, tokenizer: Any, device: str, dtype: torch.dtyp
         dtype=str(dtype).removeprefix("torch."),
     )
     torch.manual_seed(0)
-    with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            model = LlamaForCausalLM(config)
+    finally:
+        torch.set_default_dtype(usual)
     if not shape.tied:
         with torch.no_grad():
             rows = model.get_output_embeddings().weight
