@@ -2,7 +2,8 @@
 
 The same process answers the questions one by one, then in one `generate()` call, then as a server of clients that
 stream, each of which asks the next question as soon as it has an answer. Every answer must be that of the single run.
-A process of its own measures `/health`, so that its times are the server's and not those of 200 clients in one process.
+With `--hostile N` so many hostile clients try to harm the server meanwhile. A process of its own measures `/health`, so
+that its times are the server's and not those of 250 clients in one process.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from scripts.benchmarks.hostile_clients import attack, watch_health
 from scripts.benchmarks.speed.workload import demo_items
 from scripts.command import command, progress
 
@@ -85,25 +87,15 @@ async def ask(client: httpx.AsyncClient, question: str) -> tuple[str, float]:
     return text, time.perf_counter() - started if first is None else first
 
 
-async def watch_health(url: str, until: float) -> list[float]:
-    """Return the seconds of `/health`, asked four times a second until a time of `time.perf_counter`."""
-    seconds = []
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        while time.perf_counter() < until:
-            started = time.perf_counter()
-            (await client.get("/health")).raise_for_status()
-            seconds.append(time.perf_counter() - started)
-            await asyncio.sleep(0.25)
-    return seconds
-
-
 def measure_health(pipe: Connection, url: str, seconds: float) -> None:
     """The process that asks for `/health`: sends the seconds of each reply when its time is over."""
     pipe.send(asyncio.run(watch_health(url, time.perf_counter() + seconds)))
 
 
-async def load(url: str, questions: Sequence[str], expected: Sequence[str], clients: int, seconds: float) -> Any:
-    """Ask from many clients for a while; return what was measured."""
+async def load(
+    url: str, questions: Sequence[str], expected: Sequence[str], clients: int, seconds: float, hostile: int = 0
+) -> Any:
+    """Ask from many clients for a while, beside hostile ones; return what was measured."""
     found: dict[str, Any] = {"answers": 0, "wrong": 0, "failed": [], "first": []}
     until, numbers = time.perf_counter() + seconds, iter(range(1 << 60))
 
@@ -121,7 +113,7 @@ async def load(url: str, questions: Sequence[str], expected: Sequence[str], clie
 
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
-        await asyncio.gather(*(one(client) for _ in range(clients)))
+        found["hostile"], *_ = await asyncio.gather(attack(url, hostile, until), *(one(client) for _ in range(clients)))
     return found
 
 
@@ -132,6 +124,7 @@ def main() -> int:
     parser.add_argument("--model", default="demo", help="checkpoint directory, hub name or `demo`")
     parser.add_argument("--engine", default="vllm", help="default %(default)s")
     parser.add_argument("--clients", type=int, default=200, help="default %(default)s")
+    parser.add_argument("--hostile", type=int, default=0, help="hostile clients; default %(default)s")
     parser.add_argument("--seconds", type=float, default=180, help="how long they ask; default %(default)s")
     parser.add_argument("--questions", type=int, default=200, help="default %(default)s")
     parser.add_argument("--segments", type=int, default=3, help="most segments of an answer; default %(default)s")
@@ -152,7 +145,7 @@ def main() -> int:
     health, sends_health = spawning.Pipe()
     spawning.Process(target=measure_health, args=(sends_health, url, given.seconds), daemon=True).start()
     before, started = resident(server.pid or 0), time.perf_counter()
-    found = asyncio.run(load(url, questions, alone, given.clients, given.seconds))
+    found = asyncio.run(load(url, questions, alone, given.clients, given.seconds, given.hostile))
     lasted, after = time.perf_counter() - started, resident(server.pid or 0)
     health_seconds = health.recv()
     server.terminate()
@@ -167,6 +160,7 @@ def main() -> int:
         "first_segment_loaded_p50": statistics.median(found["first"]),
         "health_p99": statistics.quantiles(health_seconds, n=100)[98],
         "health_max": max(health_seconds),
+        "hostile": found["hostile"],
         "resident_mib_before": before,
         "resident_mib_after": after,
     }
