@@ -189,7 +189,8 @@ def retriever_parts(name: str) -> list[str]:
 
 def is_address(name: str) -> bool:
     """Whether a retriever's name is the address of a server, of which nothing but its answers is known."""
-    return name.partition(":")[0] in names(RETRIEVERS)
+    scheme, colon, _ = name.partition(":")
+    return bool(colon) and scheme in names(RETRIEVERS)
 
 
 def load_index_or_address(name: str) -> Retriever:

@@ -17,7 +17,15 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Generate, Generated
 from selfrag.engines.select import load_engine
-from selfrag.loading import DEMO, index_directory, load_index, resolve_encoder, resolve_model, shipped_adapters
+from selfrag.loading import (
+    DEMO,
+    index_directory,
+    is_address,
+    load_index,
+    resolve_encoder,
+    resolve_model,
+    shipped_adapters,
+)
 from selfrag.reflection.weights import Weights
 
 TEXT = '{"id": "p1", "title": "Tea", "text": "Green tea wants 80 degrees."}\n'
@@ -100,3 +108,9 @@ def test_a_policy_of_an_installed_package_is_a_preset(installed: Path, capsys: p
     assert main(["ask", "Q", "--policy", "careless"]) == 2
     line = "selfrag: Invalid value for '--policy': 'careless' is not one of 'paper', 'official', 'careful', "
     assert capsys.readouterr().err.startswith(line)
+
+
+@pytest.mark.parametrize("name", ["google", "http", "searxng/index", "demo"])
+def test_a_folder_that_is_named_like_a_scheme_is_no_address(name: str) -> None:
+    assert not is_address(name)
+    assert is_address(f"google:{name}")

@@ -94,6 +94,7 @@ class WordPackage:
                 )
         try:
             self._archive = zipfile.ZipFile(path)
+        # The last one: a version of the format that Python does not know.
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise UserError(f"{path}: cannot be read as Word file: {error}") from error
         self._path = path
