@@ -18,8 +18,19 @@ from critic.teacher.forms import OWN, Forms, answers
 from critic.teacher.run import Outcome, Prices, Reply, TeacherError
 from selfrag.common.checks import number, whole
 from selfrag.common.errors import UserError
-from selfrag.engines.client import BadReplyError, Client, ServerConfig
-from selfrag.engines.client import Reply as Sent
+from selfrag.engines.client import (
+    REFUSED,
+    Adherence,
+    BadReplyError,
+    Client,
+    ServerConfig,
+    ServerTraits,
+    json_of,
+    label_schema,
+    response_format,
+    token_count,
+)
+from selfrag.engines.client import Reply as ServerReply
 
 _PER_REQUEST = 8  # what chat templates add around a message
 
@@ -28,17 +39,12 @@ TOP = 20
 
 LONGEST_RAW = 4_000
 _LONGEST_LINE = 2_000
-_MOST_TOKENS = 10**9
 _NO_VALUE = -1_000.0  # servers write -9999.0 where they have none
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|than|instead)\b|n['\u2019]t\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
-_TRIALS = 3
-"""Cases that may go without a label under every constraint before answers are taken as they come."""
-
-_REFUSED = frozenset({400, 413, 422, 501})
 _DECIDING = ("model", "api", "constraint", "temperature", "max_tokens", "seed", "min_coverage")
 _QUOTA = ("insufficient_quota", "billing_hard_limit_reached")
 _ONE_TEMPERATURE = re.compile(
@@ -156,14 +162,7 @@ def body(case: Case, config: EndpointConfig, constraint: Constraint) -> dict[str
             # A model with reflection tokens would answer with one, and none be seen.
             sent["skip_special_tokens"] = False
         case Constraint.SCHEMA:
-            shape = {
-                "type": "object",
-                "properties": {"label": {"type": "string", "enum": surfaces}},
-                "required": ["label"],
-                "additionalProperties": False,
-            }
-            schema = {"name": "judgment", "strict": True, "schema": shape}
-            sent["response_format"] = {"type": "json_schema", "json_schema": schema}
+            sent |= response_format("judgment", label_schema(surfaces))
         case Constraint.LOGPROBS:
             sent |= {"logprobs": True, "top_logprobs": TOP} if chat else {"logprobs": TOP}
         case _ if not chat:
@@ -173,10 +172,7 @@ def body(case: Case, config: EndpointConfig, constraint: Constraint) -> dict[str
 
 def read(content: bytes, case: Case, config: EndpointConfig, constraint: Constraint) -> Reply:
     """What a reply of status 200 says about a case; `BadReplyError` where it is no JSON object with a choice."""
-    try:
-        reply = json.loads(content)
-    except (ValueError, RecursionError):
-        raise BadReplyError("the reply is no JSON") from None
+    reply = json_of(content)
     match reply:
         case {"choices": [{"message": {**message}} as choice, *_]} if config.api is Api.CHAT:
             text, refusal = message.get("content"), message.get("refusal")
@@ -184,7 +180,7 @@ def read(content: bytes, case: Case, config: EndpointConfig, constraint: Constra
             refusal = None
         case _:
             raise BadReplyError("the reply has no choice with a text")
-    prompt, completion = (_tokens(reply, name) for name in ("prompt_tokens", "completion_tokens"))
+    prompt, completion = (token_count(reply.get("usage"), name) for name in ("prompt_tokens", "completion_tokens"))
     aside = Reply(Outcome.ASIDE, prompt_tokens=prompt, completion_tokens=completion)
     if not isinstance(text, str):
         said = bounded(refusal) if isinstance(refusal, str) else ""
@@ -211,14 +207,6 @@ def bounded(text: str) -> str:
     cut = text[:LONGEST_RAW]
     more = f"... ({len(text) - len(cut):,} more characters)" if len(cut) < len(text) else ""
     return _SURROGATES.sub("\ufffd", cut) + more
-
-
-def _tokens(reply: Mapping[str, Any], name: str) -> int:
-    match reply.get("usage"):
-        case {**usage} if type(count := usage.get(name)) is int and 0 <= count <= _MOST_TOKENS:
-            return count
-        case _:
-            return 0
 
 
 def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]:
@@ -317,11 +305,11 @@ class _Hosted(Client):
     passing = frozenset({0, 200, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 530)})
     most_bytes = 1 << 20
 
-    def __init__(self, config: EndpointConfig, learned: set[str]) -> None:
-        super().__init__(config, learned=learned)
+    def __init__(self, config: EndpointConfig, traits: ServerTraits) -> None:
+        super().__init__(config, traits=traits)
         self._settings = config
 
-    def give_up(self, reply: Sent[Any], message: str) -> None:
+    def give_up(self, reply: ServerReply[Any], message: str) -> None:
         """Raise a `TeacherError` where no other request would fare better."""
         config, status = self._settings, reply.status
         if status in (401, 403):
@@ -345,15 +333,25 @@ class _Hosted(Client):
             )
 
 
+_MODES = (Constraint.CHOICE, Constraint.SCHEMA, Constraint.FREE)
+
+
+def _adherence(reply: Reply) -> Adherence:
+    if reply.outcome is Outcome.LABELLED:
+        return Adherence.OBEYED
+    if reply.outcome is Outcome.ASIDE:
+        return Adherence.IGNORED
+    # A failure names its constraint where the server refused the request.
+    return Adherence.REFUSED if reply.constraint else Adherence.UNKNOWN
+
+
 class EndpointTeacher:
     """Labels by asking an endpoint; `name` is what reports and `label_source` call it, by default the model's."""
 
     def __init__(self, config: EndpointConfig, name: str | None = None) -> None:
         self.config = config
         self.name = name or config.model
-        self._constraint: Constraint | None = None if config.constraint is Constraint.AUTO else config.constraint
-        self._in_vain = 0
-        self._learned: set[str] = set()
+        self._traits = ServerTraits(mode=None if config.constraint is Constraint.AUTO else config.constraint)
 
     def identity(self) -> Mapping[str, Any]:
         """Settings that decide labels, and the fingerprint of all prompts. No key."""
@@ -372,9 +370,8 @@ class EndpointTeacher:
 
     async def _replies(self, cases: Iterable[Case]) -> AsyncGenerator[tuple[int, Reply]]:
         source = enumerate(cases)
-        settling = asyncio.Lock()
         waiting: set[asyncio.Task[tuple[int, Reply]]] = set()
-        async with _Hosted(self.config, self._learned) as sender:
+        async with _Hosted(self.config, self._traits) as sender:
             try:
                 more = True
                 while more or waiting:
@@ -382,7 +379,7 @@ class EndpointTeacher:
                         if (item := next(source, None)) is None:
                             more = False
                         else:
-                            waiting.add(asyncio.create_task(self._one(sender, settling, *item)))
+                            waiting.add(asyncio.create_task(self._one(sender, *item)))
                     if waiting:
                         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                         # What has arrived goes out before an error of another case ends the run.
@@ -393,21 +390,11 @@ class EndpointTeacher:
                     task.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _one(self, sender: _Hosted, settling: asyncio.Lock, position: int, case: Case) -> tuple[int, Reply]:
-        if self._constraint is None:
-            async with settling:
-                if self._constraint is None:
-                    return position, await self._settle(sender, case)
-        return position, await self._ask(sender, case, self._constraint)
-
-    async def _settle(self, sender: _Hosted, case: Case) -> Reply:
-        """Find the strictest constraint that the endpoint takes and obeys, by asking about one case.
-
-        An endpoint that does not know a constraint refuses the request or ignores it. Where no way gives a label, the
-        case may be at fault, so the next one is tried, up to a limit.
-        """
+    async def _one(self, sender: _Hosted, position: int, case: Case) -> tuple[int, Reply]:
         total = Reply(Outcome.FAILED)
-        for constraint in (Constraint.CHOICE, Constraint.SCHEMA, Constraint.FREE):
+
+        async def attempt(constraint: Constraint) -> tuple[Reply, Adherence]:
+            nonlocal total
             reply = await self._ask(sender, case, constraint)
             total = replace(
                 reply,
@@ -415,16 +402,9 @@ class EndpointTeacher:
                 prompt_tokens=total.prompt_tokens + reply.prompt_tokens,
                 completion_tokens=total.completion_tokens + reply.completion_tokens,
             )
-            if reply.outcome is Outcome.LABELLED:
-                self._constraint = constraint
-                return total
-            if reply.outcome is Outcome.FAILED and not reply.constraint:
-                return total  # no answer at all says nothing about constraints
-        if total.outcome is Outcome.ASIDE:
-            self._in_vain += 1
-            if self._in_vain == _TRIALS:
-                self._constraint = Constraint.FREE
-        return total
+            return total, _adherence(reply)
+
+        return position, await sender.negotiate(_MODES, attempt)
 
     async def _ask(self, sender: _Hosted, case: Case, constraint: Constraint) -> Reply:
         try:
@@ -437,7 +417,7 @@ class EndpointTeacher:
         if (reply := sent.value) is None:
             raw = sender.hidden(bounded(sent.content.decode("utf-8", "replace")))
             outcome = Outcome.FAILED if sent.whole else Outcome.ASIDE
-            asked = constraint if sent.status in _REFUSED or not sent.whole else ""
+            asked = constraint if sent.status in REFUSED or not sent.whole else ""
             return Reply(outcome, raw=raw, reason=sent.reason, constraint=asked, requests=sent.requests)
         if not reply.prompt_tokens:  # the endpoint does not count, and a cost limit must not stand still
             tokens = by_bytes(self.config.forms.prompt(case, letters=constraint is Constraint.LOGPROBS))

@@ -1,4 +1,8 @@
-"""The client of every OpenAI-compatible server: repetitions, pace, time limits, and keys that are never printed."""
+"""The client of every OpenAI-compatible server: retries, pace, time limits, and keys that are never printed.
+
+Chat models that label, judge or write behind an address are asked through `Client.negotiate`: it finds the strictest
+way in which the server holds a reply to a constraint.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Generic, Self, TypeVar
+from enum import Enum, StrEnum, auto
+from typing import Any, Generic, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 from retrieval.content import ENCODINGS, Content
@@ -23,7 +28,14 @@ from selfrag.common.untrusted import printable
 LONGEST_MESSAGE = 300
 """Characters of a server's own words that are repeated, at most."""
 
+TRIALS = 3
+"""Requests that may end without a valid reply under every constraint before replies are taken as they come."""
+
+REFUSED = frozenset({400, 404, 413, 422, 501})
+"""Statuses of a server that does not take a field of the request."""
+
 T = TypeVar("T")
+Mode = TypeVar("Mode", bound=StrEnum)
 
 
 class BadReplyError(ValueError):
@@ -98,13 +110,30 @@ class Reply(Generic[T]):
     whole: bool = True  # whether the reply was read to its end
 
 
+class Adherence(Enum):
+    """What the reply to a request with a constraint says about the server."""
+
+    OBEYED = auto()  # the reply is what the constraint allows
+    IGNORED = auto()  # a reply, but another one
+    REFUSED = auto()  # the server does not take the request
+    UNKNOWN = auto()  # no answer, or a broken server: nothing about constraints
+
+
+@dataclass(slots=True)
+class ServerTraits:
+    """What clients of one server have found out about it; a later client starts with it."""
+
+    limit_name: str = "max_tokens"  # field that limits new tokens
+    mode: StrEnum | None = None  # how the server is held to constraints
+    failed_trials: int = 0  # negotiations without a valid reply
+
+
 class Client:
     """Connections to one server. Use it as an async context manager, from one event loop only.
 
     Requests must be safe to repeat: greedy ones are, and a label may be asked for twice.
 
     With a hint of what to do, a server that is not there is an error; without one, `send` returns what happened.
-    `learned` holds names of request fields that clients of this server found out.
     """
 
     passing = frozenset({429, 502, 503, 504})
@@ -113,12 +142,13 @@ class Client:
     most_bytes = 1 << 28
     """Bytes of a reply that are read, at most."""
 
-    def __init__(self, config: ServerConfig, hint: str = "", learned: set[str] | None = None) -> None:
+    def __init__(self, config: ServerConfig, hint: str = "", traits: ServerTraits | None = None) -> None:
         import httpx
 
         self._config = config
         self._hint = hint
-        self._learned: set[str] = set() if learned is None else learned
+        self._traits = traits or ServerTraits()
+        self._negotiating = asyncio.Lock()
         self._key = config.key()
         self._interval = 60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
         self._next = 0.0  # when the next request may start
@@ -190,17 +220,50 @@ class Client:
         """Text without the key, should a server repeat it."""
         return text.replace(self._key, "***") if self._key else text
 
+    async def negotiate(self, modes: Sequence[Mode], attempt: Callable[[Mode], Awaitable[tuple[T, Adherence]]]) -> T:
+        """Return the result of a request under the strictest constraint mode that the server obeys.
+
+        A server that does not know a mode refuses the request or ignores the constraint. The first request that the
+        server obeys decides for all later ones. A request that fails in every mode may itself be at fault: the next one
+        tries again, up to `TRIALS` times.
+
+        Args:
+            modes: from the strictest mode to no constraint at all.
+            attempt: sends the request in a mode.
+        """
+        if self._traits.mode is None:
+            async with self._negotiating:
+                if self._traits.mode is None:
+                    return await self._find_mode(modes, attempt)
+        result, _ = await attempt(cast(Mode, self._traits.mode))
+        return result
+
+    async def _find_mode(self, modes: Sequence[Mode], attempt: Callable[[Mode], Awaitable[tuple[T, Adherence]]]) -> T:
+        for mode in modes:
+            result, adherence = await attempt(mode)
+            if adherence is Adherence.OBEYED:
+                self._traits.mode = mode
+            if adherence in (Adherence.OBEYED, Adherence.UNKNOWN):
+                return result
+        if adherence is Adherence.IGNORED:
+            self._traits.failed_trials += 1
+            if self._traits.failed_trials == TRIALS:
+                self._traits.mode = modes[-1]
+        return result
+
     def _renamed(self, content: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        if content is None or _NEW_LIMIT not in self._learned:
+        limit = "max_tokens"
+        if content is None or limit not in content:
             return content
-        return {(_NEW_LIMIT if key == "max_tokens" else key): value for key, value in content.items()}
+        renamed = {name: value for name, value in content.items() if name != limit}
+        return renamed | {self._traits.limit_name: content[limit]}
 
     def _learns(self, reply: Reply[Any], content: Mapping[str, Any] | None) -> bool:
-        """Whether the server knows the limit of new tokens under its newer name only, as hosted models do."""
-        demanded = reply.status == 400 and _NEW_LIMIT in reply.reason and "max_tokens" in (content or ())
-        if demanded:
-            self._learned.add(_NEW_LIMIT)
-        return demanded
+        """Return whether the server takes the limit of new tokens under its newer name only, as hosted models do."""
+        refused = reply.status == 400 and _NEW_LIMIT in reply.reason and "max_tokens" in (content or ())
+        if refused:
+            self._traits.limit_name = _NEW_LIMIT
+        return refused
 
     async def _turn(self) -> None:
         """Wait until a request may start; another one may lengthen the pause meanwhile."""
@@ -247,6 +310,29 @@ class Client:
 
 
 _NEW_LIMIT = "max_completion_tokens"
+_MOST_TOKENS = 10**9
+
+
+def response_format(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the field of OpenAI's API that holds a reply to a JSON schema."""
+    json_schema = {"name": name, "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
+
+
+def label_schema(labels: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON schema of an object whose one field `label` is one of the labels."""
+    return {
+        "type": "object",
+        "properties": {"label": {"type": "string", "enum": list(labels)}},
+        "required": ["label"],
+        "additionalProperties": False,
+    }
+
+
+def token_count(usage: Any, name: str) -> int:
+    """Return a count of tokens that a server reports, or 0 where it reports none."""
+    count = usage.get(name) if isinstance(usage, Mapping) else None
+    return count if type(count) is int and 0 <= count <= _MOST_TOKENS else 0
 
 
 def json_of(content: bytes) -> Any:

@@ -11,19 +11,31 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
+
+from anyio.from_thread import start_blocking_portal
 
 from selfrag.common.checks import whole
 from selfrag.common.errors import EngineError
 from selfrag.common.untrusted import markers, unmarked
 from selfrag.decoding.requests import Form
-from selfrag.engines.client import BadReplyError, Client, ServerConfig, json_of
+from selfrag.engines.client import (
+    REFUSED,
+    Adherence,
+    BadReplyError,
+    Client,
+    ServerConfig,
+    ServerTraits,
+    json_of,
+    label_schema,
+    response_format,
+    token_count,
+)
 from selfrag.intrinsics.contract import (
     ChatPrompt,
     Completion,
@@ -126,8 +138,7 @@ def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> d
         return {}
     if mode is not ConstraintMode.SCHEMA:
         return {"structured_outputs": constraint.as_structured_outputs()}
-    form = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": constraint.value}}
-    return {"response_format": form} if constraint.form is Form.JSON else {}
+    return response_format("reply", constraint.value) if constraint.form is Form.JSON else {}
 
 
 def parse(content: bytes, route: str) -> Completion:
@@ -141,21 +152,15 @@ def parse(content: bytes, route: str) -> Completion:
         case _:
             raise BadReplyError("the reply lacks choices[0] with its text")
     finish, usage = choice.get("finish_reason"), reply.get("usage")
-    counts = usage if isinstance(usage, dict) else {}
-    details = counts.get("prompt_tokens_details")
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
     return Completion(
         text or "",
         finish if isinstance(finish, str) else None,
         _tokens(choice),
-        prompt_tokens=_count(counts, "prompt_tokens"),
-        cached_tokens=_count(details if isinstance(details, dict) else {}, "cached_tokens"),
-        generated_tokens=_count(counts, "completion_tokens"),
+        prompt_tokens=token_count(usage, "prompt_tokens"),
+        cached_tokens=token_count(details, "cached_tokens"),
+        generated_tokens=token_count(usage, "completion_tokens"),
     )
-
-
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
@@ -220,13 +225,7 @@ def asked_for(slot: Slot, request: Request, most: int, constraint_mode: Constrai
     )
     if constraint_mode is not ConstraintMode.SCHEMA:
         return made
-    schema = {
-        "type": "object",
-        "properties": {_FIELD: {"type": "string", "enum": words}},
-        "required": [_FIELD],
-        "additionalProperties": False,
-    }
-    return replace(made, max_tokens=longest + 32, constraint=Constraint.json(schema))
+    return replace(made, max_tokens=longest + 32, constraint=Constraint.json(label_schema(words)))
 
 
 def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
@@ -272,15 +271,10 @@ def _ends(text: str, size: int) -> bool:
     return size == len(text) or not text[size].isalnum()
 
 
-T = TypeVar("T")
-
 HINT = "start it, or correct the URL"
-REFUSED = (400, 404, 422, 501)
-"""Statuses of a server that does not know a field."""
-
 _JSON_BEGINS = ("", *'{["-0123456789tfn')
 
-_DESCENT = (ConstraintMode.STRUCTURED, ConstraintMode.SCHEMA, ConstraintMode.NONE)
+_MODES = (ConstraintMode.STRUCTURED, ConstraintMode.SCHEMA, ConstraintMode.NONE)
 
 
 class EndpointExecutor:
@@ -288,18 +282,25 @@ class EndpointExecutor:
 
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
-        self.constraint_mode = config.constraint_mode
-        self._learned: set[str] = set()
+        mode = None if config.constraint_mode is ConstraintMode.AUTO else config.constraint_mode
+        self._traits = ServerTraits(mode=mode)
+
+    @property
+    def constraint_mode(self) -> ConstraintMode:
+        """How constraints are sent; `AUTO` until a request with one was answered."""
+        return ConstraintMode(self._traits.mode or ConstraintMode.AUTO)
 
     def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
         """See `Executor.run`. Requests and slots are sent side by side."""
-        return _finish(lambda: self._run(requests))
+        # The event loop has a thread of its own, since a notebook's is running already.
+        with start_blocking_portal() as portal:
+            return portal.call(self._run, requests)
 
     def close(self) -> None:
         """Nothing is held."""
 
     async def _run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
-        async with Client(self.config, HINT, self._learned) as client:
+        async with Client(self.config, HINT, self._traits) as client:
             connection = _Connection(self, client)
             return list(await asyncio.gather(*(connection.request(request) for request in requests)))
 
@@ -310,7 +311,6 @@ class _Connection:
     def __init__(self, owner: EndpointExecutor, client: Client) -> None:
         self._owner, self._client = owner, client
         self._slots = asyncio.Semaphore(owner.config.max_concurrency)
-        self._settling = asyncio.Lock()
 
     async def request(self, request: Request) -> Completion | Failed:
         most = self._owner.config.top_logprobs
@@ -334,37 +334,21 @@ class _Connection:
         )
 
     async def _call(self, make: Callable[[ConstraintMode], Request], begun: str = "") -> Completion | Failed:
-        if (
-            self._owner.constraint_mode is ConstraintMode.AUTO
-            and make(ConstraintMode.STRUCTURED).constraint is not None
-        ):
-            async with self._settling:
-                if self._owner.constraint_mode is ConstraintMode.AUTO:
-                    return await self._settle(make, begun)
-        constraint_mode = self._owner.constraint_mode
-        return (await self._send(make(constraint_mode), constraint_mode, begun))[0]
+        async def attempt(mode: ConstraintMode) -> tuple[Completion | Failed, Adherence]:
+            request = make(mode)
+            result, status = await self._send(request, mode, begun)
+            return result, _adherence(result, status, request.constraint, mode)
 
-    async def _settle(self, make: Callable[[ConstraintMode], Request], begun: str) -> Completion | Failed:
-        """Find the strictest way that the server obeys; what it does not know, it refuses or silently ignores."""
-        for constraint_mode in _DESCENT:
-            call = make(constraint_mode)
-            result, status = await self._send(call, constraint_mode, begun)
-            taken = isinstance(result, Completion)
-            if constraint_mode is ConstraintMode.NONE or (not taken and status not in REFUSED):
-                if taken:
-                    self._owner.constraint_mode = constraint_mode
-                return result
-            if isinstance(result, Completion) and _followed(result, call.constraint, constraint_mode):
-                self._owner.constraint_mode = constraint_mode
-                return result
-        raise AssertionError("unreachable: the last way returns")
+        mode = self._owner.constraint_mode
+        if make(ConstraintMode.STRUCTURED).constraint is None:
+            result, _ = await attempt(mode)
+            return result
+        return await self._client.negotiate(_MODES, attempt)
 
-    async def _send(
-        self, request: Request, constraint_mode: ConstraintMode, begun: str
-    ) -> tuple[Completion | Failed, int]:
-        """What came back, and the status; 0 for none."""
+    async def _send(self, request: Request, mode: ConstraintMode, begun: str) -> tuple[Completion | Failed, int]:
+        """Return what came back, and the status; 0 for none."""
         config = self._owner.config
-        content = body(request, config.model, constraint_mode, begun)
+        content = body(request, config.model, mode, begun)
         route = TEXT if isinstance(request.prompt, TextPrompt) else CHAT
         async with self._slots:
             reply = await self._client.send(
@@ -373,23 +357,22 @@ class _Connection:
         return reply.value or Failed(f"{config.url}: {reply.reason}"), reply.status
 
 
-def _followed(completion: Completion, constraint: Constraint | None, constraint_mode: ConstraintMode) -> bool:
-    """Whether a reply follows its constraint, as far as it was sent and the reply is whole."""
-    if constraint is None or (constraint_mode is ConstraintMode.SCHEMA and constraint.form is not Form.JSON):
+def _adherence(
+    result: Completion | Failed, status: int, constraint: Constraint | None, mode: ConstraintMode
+) -> Adherence:
+    if isinstance(result, Failed):
+        return Adherence.REFUSED if status in REFUSED else Adherence.UNKNOWN
+    obeyed = mode is ConstraintMode.NONE or _followed(result, constraint, mode)
+    return Adherence.OBEYED if obeyed else Adherence.IGNORED
+
+
+def _followed(completion: Completion, constraint: Constraint | None, mode: ConstraintMode) -> bool:
+    """Return whether a reply follows its constraint, as far as it was sent and the reply is whole."""
+    if constraint is None or (mode is ConstraintMode.SCHEMA and constraint.form is not Form.JSON):
         return True
     if completion.finish == "length" and constraint.form is not Form.CHOICE:
         return constraint.form is not Form.JSON or completion.text.lstrip()[:1] in _JSON_BEGINS
     return obeys(completion.text, constraint)
-
-
-def _finish(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine to its end, also for a caller that has an event loop of its own (a notebook)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(make())
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(make())).result()
 
 
 def obeys(text: str, constraint: Constraint) -> bool:
