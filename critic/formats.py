@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 from critic.pairs import Dropped, Outcome, Pair, make_pair
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
+from selfrag.common.public_fields import PublicRow, UnusableError, identifier, objects, text, value
+from selfrag.common.public_rows import Raw
 from selfrag.prompting import SELFRAG
-from selfrag.training.public_rows import Raw, UnusableError, identifier, objects, text, value
 
 AMBIGUOUS_QUESTION = (
     "Answer the following question. The question may be ambiguous and have multiple correct answers, and in that"
@@ -59,17 +60,18 @@ def _asked(instruction: str, question: str) -> str:
 @rowwise
 def _alpaca(raw: Raw, dataset: str) -> Pair:
     """Alpaca: {"instruction": "Identify the odd one out.", "input": "Twitter, Telegram", "output": "Telegram"}."""
-    instruction, given = text(raw.record, "instruction"), text(raw.record, "input", "")
-    if instruction.strip() and given.strip().casefold() not in ("", "<noinput>", "noinput", "no input"):
-        instruction = _asked(instruction.strip(), given)
-    return make_pair(f"{dataset}-{raw.key}", dataset, "instruction", instruction, text(raw.record, "output"))
+    row = PublicRow.of("alpaca", raw.record)
+    instruction, more = row["instruction"], row["input"]
+    if instruction.strip() and more.strip().casefold() not in ("", "<noinput>", "noinput", "no input"):
+        instruction = _asked(instruction.strip(), more)
+    return make_pair(f"{dataset}-{raw.key}", dataset, "instruction", instruction, row["output"])
 
 
 @rowwise
 def _flan(raw: Raw, dataset: str) -> Pair:
     """FLAN v2 as sampled for Open-Instruct: {"inputs": "Premise: ..", "targets": "yes", "task": "snli:1.1.0"}."""
-    inputs, targets = text(raw.record, "inputs"), text(raw.record, "targets")
-    return make_pair(f"{dataset}-{raw.key}", dataset, "instruction", inputs, targets)
+    row = PublicRow.of("flan", raw.record)
+    return make_pair(f"{dataset}-{raw.key}", dataset, "instruction", row["instruction"], row["output"])
 
 
 def _exchange(turns: Sequence[tuple[str, str]]) -> tuple[str, str]:
@@ -102,13 +104,14 @@ def _sharegpt(raw: Raw, dataset: str) -> Pair:
     Long conversations were cut; a piece is named after its conversation and the turn it starts at, so `.._2` and later
     ones lack what was said before.
     """
-    key = identifier(raw.record, "id", raw.key)
+    row = PublicRow.of("sharegpt", raw.record)
+    key = row["id"] or raw.key
     turns = []
-    for turn in objects(raw.record, "conversations"):
-        speaker = text(turn, "from")
+    for turn in row["turns"]:
+        speaker = turn["speaker"]
         if speaker not in _SPEAKERS and speaker not in _OTHER_SPEAKERS:
             raise UserError(f"unknown speaker {speaker!r:.60}; known: {', '.join((*_SPEAKERS, *_OTHER_SPEAKERS))}")
-        turns.append((_SPEAKERS.get(speaker, speaker), text(turn, "value")))
+        turns.append((_SPEAKERS.get(speaker, speaker), turn["text"]))
     instruction, output = _exchange(turns)
     if _LATER_PIECE.fullmatch(key):
         raise UnusableError("a later piece of a conversation")
@@ -123,8 +126,9 @@ def _open_instruct(raw: Raw, dataset: str) -> Pair:
 
     The pair is filed under the row's own data set. Alpaca rows end in `Output:`, which the prompt layout says already.
     """
-    key, name = identifier(raw.record, "id"), text(raw.record, "dataset", "") or dataset
-    turns = [(text(turn, "role"), text(turn, "content")) for turn in objects(raw.record, "messages")]
+    row = PublicRow.of("open_instruct", raw.record)
+    key, name = row["id"], row["dataset"] or dataset
+    turns = [(turn["speaker"], turn["text"]) for turn in row["turns"]]
     instruction, output = _exchange(turns)
     instruction = instruction.rstrip().removesuffix("\nOutput:")
     return make_pair(key if key.startswith(name) else f"{name}-{key}", name, "instruction", instruction, output)
@@ -221,24 +225,21 @@ def _kilt(raw: Raw) -> tuple[str, str, str, tuple[Passage, ...]]:
 
     KILT names its evidence by page and paragraph, so it brings no passages. Its test rows have no answers.
     """
-    record = raw.record
-    passages: tuple[Passage, ...] = ()
-    if "question" in record:
-        key, question, answers = raw.key, text(record, "question"), value(record, "answers")
-        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-            raise UserError(f"'answers' must be a list of texts, not {answers!r:.60}")
-        passages = tuple(
-            Passage(identifier(p, "passage_id", f"{raw.key}/p{n}"), text(p, "text"), text(p, "title", ""))
-            for n, p in enumerate(objects(record, "positive_ctxs"), 1)
-            if text(p, "text").strip()
-        )
+    passages: list[Passage] = []
+    if "question" in raw.record:
+        row, key = PublicRow.of("dpr", raw.record), raw.key
+        answers = row["answers"]
+        for number, passage in enumerate(row["passages"], 1):
+            if passage["text"].strip():
+                name = passage["id"] or f"{key}/p{number}"
+                passages.append(Passage(name, passage["text"], passage["title"]))
     else:
-        answers = [text(output, "answer", "") for output in objects(record, "output")]
-        key, question = identifier(record, "id"), text(record, "input")
+        row = PublicRow.of("kilt", raw.record)
+        key, answers = row["id"], [answer["text"] for answer in row["answers"]]
     answer = next((answer for answer in answers if answer.strip()), None)
     if answer is None:
         raise UnusableError("no output")
-    return key, question, answer, passages
+    return key, row["question"], answer, tuple(passages)
 
 
 @rowwise
@@ -260,10 +261,8 @@ def _fever(raw: Raw, dataset: str) -> Pair:
     """A claim, and `true` or `false` for its verdict; KILT leaves NOT ENOUGH INFO out."""
     key, claim, verdict, passages = _kilt(raw)
     instruction = _asked(FACT_CHECK, claim)
-    verdicts = {"SUPPORTS": "true", "REFUTES": "false"}
-    if verdict.strip() not in verdicts:
-        raise UserError(f"unknown verdict {verdict!r:.60}; known: {', '.join(verdicts)}")
-    return make_pair(f"{dataset}-{key}", dataset, "fact_check", instruction, verdicts[verdict.strip()], passages)
+    truth = PublicRow.of("claims", {"answer": verdict})["truth"]
+    return make_pair(f"{dataset}-{key}", dataset, "fact_check", instruction, truth, passages)
 
 
 @rowwise
@@ -274,17 +273,17 @@ def _asqa(raw: Raw, dataset: str) -> Pair:
 
     That is the published file, an object a split; Hugging Face rows are the same with `sample_id`.
     """
-    key = f"{dataset}-{identifier(raw.record, 'sample_id', raw.key)}"
-    question, annotations = text(raw.record, "ambiguous_question"), objects(raw.record, "annotations")
+    row = PublicRow.of("asqa", raw.record)
+    key = f"{dataset}-{row['id'] or raw.key}"
+    question, annotations = row["ambiguous"], row["annotations"]
     if not annotations:
         raise UnusableError("no output")
     instruction = _asked(AMBIGUOUS_QUESTION, question)
-    passages = tuple(
-        Passage(f"{key}/p{number}", text(item, "content"), text(item, "wikipage", ""))
-        for number, item in enumerate(objects(annotations[0], "knowledge"), 1)
-        if text(item, "content").strip()
-    )
-    return make_pair(key, dataset, "long_form", instruction, text(annotations[0], "long_answer"), passages)
+    passages = []
+    for number, item in enumerate(annotations[0]["knowledge"], 1):
+        if item["text"].strip():
+            passages.append(Passage(f"{key}/p{number}", item["text"], item["title"]))
+    return make_pair(key, dataset, "long_form", instruction, annotations[0]["answer"], tuple(passages))
 
 
 @rowwise
@@ -297,14 +296,11 @@ def _multiple_choice(raw: Raw, dataset: str) -> Pair:
 
     Options are lettered by position whatever they were called: some ARC questions call them 1 to 4.
     """
-    record = raw.record
-    nested = record.get("question")
-    if isinstance(nested, Mapping):
-        stem, options = text(nested, "stem"), objects(nested, "choices")
-    else:
-        stem = text(record, "question_stem" if "question_stem" in record else "question")
-        options = objects(record, "choices")
-    labels, key = [text(option, "label") for option in options], text(record, "answerKey")
+    nested = raw.record.get("question")
+    asked = PublicRow.of("choices", nested if isinstance(nested, Mapping) else raw.record)
+    row = PublicRow.of("choices", raw.record)
+    stem, options = asked["stem"], asked["options"]
+    labels, key = [option["label"] for option in options], row["key"]
     if not 2 <= len(labels) <= len(ascii_uppercase) or len(set(labels)) < len(labels):
         raise UserError(f"the options are labelled {', '.join(labels)[:60] or 'not at all'}; 2 to 26 different ones")
     if key not in labels:
@@ -312,9 +308,9 @@ def _multiple_choice(raw: Raw, dataset: str) -> Pair:
     if not stem.strip():
         raise UnusableError("no instruction")
     letters = ascii_uppercase[: len(labels)]
-    lines = [f"{letter}: {text(option, 'text')}" for letter, option in zip(letters, options, strict=True)]
+    lines = [f"{letter}: {option['text']}" for letter, option in zip(letters, options, strict=True)]
     instruction = _asked(choice_instruction(letters), "\n".join([stem.strip(), *lines]))
-    name = f"{dataset}-{identifier(record, 'id')}"
+    name = f"{dataset}-{row['id']}"
     return make_pair(name, dataset, "multiple_choice", instruction, letters[labels.index(key)])
 
 

@@ -18,7 +18,7 @@ from selfrag.common.checks import whole
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import commit, sha256, versions
-from selfrag.training.public_rows import Source, raw_rows
+from selfrag.common.public_rows import Source, raw_rows
 
 T = TypeVar("T")
 _SHOWN = 5  # places a reason

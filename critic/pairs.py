@@ -16,7 +16,8 @@ from critic.cases import need, passage_of, text_of
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified, read_jsonl
-from selfrag.training.public_rows import Rows, UnusableError, unbroken
+from selfrag.common.public_fields import UnusableError
+from selfrag.common.public_rows import Rows, unbroken
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 import string
 import tomllib
@@ -13,79 +11,19 @@ from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names, registered
-from selfrag.common.reading import filled
+from selfrag.common.public_fields import PublicRow, Record, identifier, list_of
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation.items import TASK_INPUT, Item
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.task import SET_BY_TASK, Kind, Task
 
-Record: TypeAlias = Mapping[str, Any]
-
 IDS = ("id", "qid", "q_id", "question_id", "sample_id", "claim_id")
 PASSAGES = ("ctxs", "docs", "top_contexts", "passages")
-_TRUTH = {"true": "true", "supports": "true", "false": "false", "refutes": "false"}
-
-
-def _key(record: Record, names: tuple[str, ...]) -> str:
-    """The first of `names` that the record has."""
-    for name in names:
-        if record.get(name) is not None:
-            return name
-    raise UserError(f"no {' or '.join(map(repr, names))}; the row has {', '.join(map(repr, list(record)[:12]))}")
-
-
-def _text(record: Record, *names: str) -> str:
-    """A text that is not blank, under the first of `names` that the record has."""
-    return filled(record, _key(record, names))
-
-
-def _id(record: Record) -> str:
-    """The record's id as text; empty if it has none, which files of claims do not."""
-    for name in IDS:
-        if (value := record.get(name)) is not None:
-            if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
-                raise UserError(f"{name!r} must be text or a whole number, not {value!r:.60}")
-            return str(value)
-    return ""
-
-
-def _list(value: Any, name: str, kind: type, what: str) -> list[Any]:
-    """A list of values of one kind."""
-    if not isinstance(value, list) or not all(isinstance(one, kind) for one in value):
-        raise UserError(f"{name!r} must be a list of {what}, not {value!r:.60}")
-    return value
-
-
-def _answers(record: Record, *names: str) -> tuple[str, ...]:
-    """Gold answers: a list of texts, one text, or a list written as text, as PopQA has it."""
-    name = _key(record, names)
-    value = _written(record[name]) if isinstance(record[name], str) else record[name]
-    return _filled(_list(value, name, str, "texts"), name)
-
-
-def _answer_sets(record: Record, name: str) -> tuple[tuple[str, ...], ...]:
-    """Several gold answers, each with its ways of being written."""
-    sets = _list(record.get(name), name, list, "lists of texts")
-    if not sets:
-        raise UserError(f"{name!r} is empty: nothing to score the answer by")
-    return tuple(_filled(_list(forms, name, str, "lists of texts"), name) for forms in sets)
-
-
-def _truth(record: Record) -> str:
-    """`true` or `false`; FEVER's labels are understood, and as the only answer too."""
-    name = _key(record, ("answers", "answer", "label"))
-    value = record[name]
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    said = str(value).strip().casefold() if isinstance(value, str | bool) else ""
-    if said not in _TRUTH:
-        raise UserError(f"{name!r} must be true or false (or SUPPORTS, REFUTES), not {value!r:.60}")
-    return _TRUTH[said]
 
 
 def passages_of(record: Record, *, needed: bool) -> tuple[Passage, ...]:
@@ -99,7 +37,7 @@ def passages_of(record: Record, *, needed: bool) -> tuple[Passage, ...]:
         UserError: passages are missing, or one has no text.
     """
     name = next((name for name in PASSAGES if record.get(name) is not None), None)
-    found = [] if name is None else _list(record[name], name, dict, "passages")
+    found = [] if name is None else list_of(record[name], name, dict, "passages")
     if needed and not found:
         wanted = " or ".join(map(repr, PASSAGES[:2]))
         raise UserError(f"no passages: {wanted} is missing or empty; give an index to search for them")
@@ -117,28 +55,7 @@ def passages_of(record: Record, *, needed: bool) -> tuple[Passage, ...]:
     return tuple(passages)
 
 
-def _written(value: str) -> Any:
-    """A list that is written as JSON or as Python; any other text is an answer."""
-    if not value.lstrip().startswith("["):
-        return [value]
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            return parse(value)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            continue
-    return [value]
-
-
-def _filled(texts: list[str], name: str) -> tuple[str, ...]:
-    if not texts:
-        raise UserError(f"{name!r} is empty: nothing to score the answer by")
-    if not all(text.strip() for text in texts):
-        raise UserError(f"{name!r} has a blank answer")
-    return tuple(texts)
-
-
 QUESTION = ("question", "question_text", "claim", "query")
-TRUTH = ("true", "false")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,66 +84,63 @@ class Schema:
 
 
 def _questions(record: Record) -> Item:
-    answers = _answers(record, "answers", "possible_answers", "answer")
-    return _item(record, _text(record, *QUESTION), answers=answers, references=answers)
+    row = PublicRow.of("questions", record)
+    answers = row["answers"]
+    return _item(record, row["question"], answers=answers, references=answers)
 
 
 def _claims(record: Record) -> Item:
-    return _item(record, _text(record, "question", "claim"), label=_truth(record), options=TRUTH)
+    row = PublicRow.of("claims", record)
+    return _item(record, row["question"], label=row["truth"], options=("true", "false"))
 
 
 def _choices(record: Record) -> Item:
-    given = record["choices"] if isinstance(record["choices"], Mapping) else {}
-    labels, texts = (_list(given.get(name), name, str, "texts") for name in ("label", "text"))
-    if len(labels) != len(texts):
-        raise UserError("'text' and 'label' of 'choices' must be of the same length")
-    key = _text(record, "answerKey")
+    row = PublicRow.of("choices", record)
+    options, key = row["options"], row["key"]
+    labels = [option["label"] for option in options]
     if key not in labels or len(set(labels)) != len(labels):
         raise UserError(f"'answerKey' {key!r} is none of the labels {', '.join(labels[:26])}, or a label occurs twice")
     if len(labels) > len(string.ascii_uppercase):
         raise UserError(f"{len(labels)} choices, and letters name {len(string.ascii_uppercase)} of them")
     # Some rows number their options; the model sees letters, so that 3 is C.
     right = string.ascii_uppercase[labels.index(key)]
-    return _item(record, _text(record, "question"), label=right, options=tuple(texts), free=True)
+    return _item(record, row["question"], label=right, options=tuple(option["text"] for option in options), free=True)
 
 
 def _biographies(record: Record) -> Item:
-    topic = _text(record, "topic")
-    given = record.get("input")
-    item = _item(record, topic, topic=topic)
-    return item if given is None else replace(item, instruction=_text(record, "input"))
+    row = PublicRow.of("biographies", record)
+    item = _item(record, row["topic"], topic=row["topic"])
+    return replace(item, instruction=row["input"] or item.instruction)
 
 
 def _ambiguous(record: Record) -> Item:
-    pairs = _list(record["qa_pairs"], "qa_pairs", dict, "questions with 'short_answers'")
+    row = PublicRow.of("asqa", record)
+    pairs = row["pairs"]
     if not pairs:
         raise UserError("'qa_pairs' is empty")
-    sets = tuple(_answers(pair, "short_answers") for pair in pairs)
-    question = _text(record, "question", "ambiguous_question")
-    return _item(record, question, answer_sets=sets, references=_long_answers(record))
-
-
-def _long_answers(record: Record) -> tuple[str, ...]:
-    notes = record.get("annotations")
-    if isinstance(notes, list) and notes and all(isinstance(note, Mapping) for note in notes):
-        return tuple(_text(note, "long_answer") for note in notes)
-    return _answers(record, "answer")
+    notes = row["annotations"] if record.get("annotations") else ()
+    references = tuple(note["reference"] for note in notes) or row["answer"]
+    sets = tuple(pair["answers"] for pair in pairs)
+    return _item(record, row["question"], answer_sets=sets, references=references)
 
 
 def _lists(record: Record) -> Item:
-    if record.get("answer_list") is not None:
-        given = _list(record["answer_list"], "answer_list", dict, "answers with 'answer_text' and 'aliases'")
-        aliases = [_list(one.get("aliases") or [], "aliases", str, "texts") for one in given]
-        found = [[_text(one, "answer_text"), *filter(str.strip, own)] for one, own in zip(given, aliases, strict=True)]
-        sets = _answer_sets({"answer_list": [list(dict.fromkeys(forms)) for forms in found]}, "answer_list")
+    row = PublicRow.of("qampari", record)
+    if record.get("answer_list") is None:
+        sets = row["answers"]
     else:
-        sets = _answer_sets(record, "answers")
+        forms = ([answer["text"], *filter(str.strip, answer["aliases"])] for answer in row["answer_list"])
+        sets = tuple(tuple(dict.fromkeys(names)) for names in forms)
+    if not sets:
+        raise UserError("'answer_list' is empty: nothing to score the answer by")
     flat = tuple(form for forms in sets for form in forms)
-    return _item(record, _text(record, *QUESTION), answer_sets=sets, references=flat)
+    return _item(record, row["question"], answer_sets=sets, references=flat)
 
 
 def _item(record: Record, query: str, *, free: bool = False, **fields: Any) -> Item:
-    return Item(_id(record), query, needs_retrieval=None if free else True, query=query, **fields)
+    key = next((key for key in IDS if record.get(key) is not None), None)
+    name = "" if key is None else identifier(record, key)  # files of claims have none
+    return Item(name, query, needs_retrieval=None if free else True, query=query, **fields)
 
 
 SCHEMAS: Mapping[str, Schema] = MappingProxyType(

@@ -11,9 +11,10 @@ from retrieval.passage import Passage, Retriever
 from selfrag.common.checks import component, whole
 from selfrag.common.errors import UserError
 from selfrag.common.provenance import sha256
+from selfrag.common.public_fields import Record
 from selfrag.evaluation.items import Item, choices, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
-from selfrag.evaluation.presets import Given, Preset, Record, passages_of
+from selfrag.evaluation.presets import Given, Preset, passages_of
 from selfrag.evaluation.task import SHORT, Task, task_of
 
 

@@ -21,6 +21,8 @@ from typing import Any, TypeAlias
 from retrieval.sentences import sentences
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
+from selfrag.common.public_fields import PublicRow, UnusableError, identifier, text, value
+from selfrag.common.public_rows import Raw, raw_rows
 from selfrag.evaluation.metrics.citations import premise
 from selfrag.evaluation.metrics.entailment import Entailment
 from selfrag.evaluation.normalisation import lifted
@@ -30,7 +32,6 @@ from selfrag.intrinsics.sentences import rules
 from selfrag.intrinsics.state import same_question
 from selfrag.training.intrinsics.certainty import parse_row
 from selfrag.training.intrinsics.rows import STEMS, parser
-from selfrag.training.public_rows import Raw, UnusableError, identifier, objects, raw_rows, text, value
 
 Row: TypeAlias = dict[str, Any]
 AT_ONCE = 64
@@ -103,37 +104,38 @@ def _squad(raw: Raw, path: Path) -> Iterator[Row]:
     {"title": "..", "paragraphs": [{"context": "..", "qas": [{"id": "..", "question": "..", "is_impossible": false}]}]}
     {"id": "..", "title": "..", "context": "..", "question": "..", "answers": {"text": [..], "answer_start": [..]}}
     """
-    title = text(raw.record, "title", "")
     if "paragraphs" in raw.record:
-        asked = [
-            (qa, text(paragraph, "context"), bool(qa.get("is_impossible")))
-            for paragraph in objects(raw.record, "paragraphs")
-            for qa in objects(paragraph, "qas")
-        ]
+        row = PublicRow.of("squad_article", raw.record)
+        for paragraph in row["paragraphs"]:
+            for asked in paragraph["questions"]:
+                yield _answerable(asked, row["title"], paragraph["context"], impossible=bool(asked["impossible"]))
     else:
-        asked = [(raw.record, text(raw.record, "context"), not objects(raw.record, "answers"))]
-    for qa, context, impossible in asked:
-        yield {
-            "id": f"squad2-{identifier(qa, 'id')}",
-            "dataset": "squad2",
-            "conversation": _user(text(qa, "question").strip()),
-            "documents": [{"doc_id": "d1", "title": title.replace("_", " "), "text": context}],
-            "label": "unanswerable" if impossible else "answerable",
-        }
+        row = PublicRow.of("squad", raw.record)
+        yield _answerable(row, row["title"], row["context"], impossible=not row["answers"])
+
+
+def _answerable(asked: PublicRow, title: str, context: str, *, impossible: bool) -> Row:
+    return {
+        "id": f"squad2-{asked['id']}",
+        "dataset": "squad2",
+        "conversation": _user(asked["question"].strip()),
+        "documents": [{"doc_id": "d1", "title": title.replace("_", " "), "text": context}],
+        "label": "unanswerable" if impossible else "answerable",
+    }
 
 
 _SPEAKERS = {"user": "user", "agent": "assistant"}
 _ANSWERABLE = {"ANSWERABLE": "answerable", "PARTIAL": "answerable", "UNANSWERABLE": "unanswerable"}
 
 
-def _turns(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The conversation of a generation task of MT-RAG: {"input": [{"speaker": "user", "text": ".."}, ..]}."""
+def _turns(task: PublicRow) -> list[dict[str, str]]:
+    """Return the conversation of a generation task of MT-RAG."""
     turns = []
-    for one in objects(record, "input"):
-        speaker = text(one, "speaker")
+    for turn in task["turns"]:
+        speaker = turn["speaker"]
         if speaker not in _SPEAKERS:
             raise UserError(f"unknown speaker {speaker!r:.60}; known: {', '.join(_SPEAKERS)}")
-        turns.append({"role": _SPEAKERS[speaker], "content": text(one, "text")})
+        turns.append({"role": _SPEAKERS[speaker], "content": turn["text"]})
     return turns
 
 
@@ -143,22 +145,24 @@ def _mtrag(raw: Raw, path: Path) -> Iterator[Row]:
     {"task_id": "..<::>2", "input": [..], "contexts": [{"document_id": "..", "title": "..", "text": ".."}],
      "Answerability": ["ANSWERABLE"], ..}
     """
-    name = "Answerability" if "Answerability" in raw.record else "answerability"
-    given = value(raw.record, name)
+    task = PublicRow.of("mtrag", raw.record)
+    given = task["label"]
     label = str(given[0]) if isinstance(given, list) and given else str(given)
     if label not in _ANSWERABLE:
         raise UnusableError(f"a question that is {label:.40}")
-    contexts = objects(raw.record, "contexts")
+    contexts = task["documents"]
     if not contexts:
         raise UnusableError("no passages")
     seen: Counter[str] = Counter()
     documents = []
-    for one in contexts:
-        name = identifier(one, "document_id")
+    for context in contexts:
+        document = context.values("doc_id", "title", "text")
+        name = document["doc_id"]
         seen[name] += 1
-        shown = name if seen[name] == 1 else f"{name}#{seen[name]}"
-        documents.append({"doc_id": shown, "title": text(one, "title", ""), "text": text(one, "text")})
-    row = {"id": identifier(raw.record, "task_id"), "dataset": "mtrag", "conversation": _turns(raw.record)}
+        if seen[name] > 1:
+            document["doc_id"] = f"{name}#{seen[name]}"
+        documents.append(document)
+    row = {"id": task["id"], "dataset": "mtrag", "conversation": _turns(task)}
     yield row | {"documents": documents, "label": _ANSWERABLE[label]}
 
 
@@ -175,7 +179,8 @@ def _mtrag_rewrite(raw: Raw, path: Path) -> Iterator[Row]:
     task = _records(path.parent.parent.parent / "generation_tasks" / "reference.jsonl", "task_id").get(key)
     if task is None:
         raise UnusableError("a question without a generation task")
-    conversation = _turns(task)
+    row = PublicRow.of("mtrag", task)
+    conversation = _turns(row)
     rewrite = _MARK.sub("", text(raw.record, "text")).strip()
     yield {
         "id": key,
@@ -184,7 +189,7 @@ def _mtrag_rewrite(raw: Raw, path: Path) -> Iterator[Row]:
         "rewrite": rewrite,
         "changed": not same_question(conversation[-1]["content"], rewrite),
         "relevant": sorted(_judgments(path.parent / "qrels" / "dev.tsv").get(key, ())),
-        "answers": [text(one, "text") for one in objects(task, "targets")],
+        "answers": [target["text"] for target in row["targets"]],
     }
 
 
@@ -208,19 +213,20 @@ def _ragtruth(raw: Raw, path: Path) -> Iterator[Row]:
      "response": ".."}
     {"source_id": "14312", "task_type": "QA", "source_info": {"question": "..", "passages": "passage 1:.."}}
     """
-    source = _records(path.parent / "source_info.jsonl", "source_id").get(identifier(raw.record, "source_id"))
+    row = PublicRow.of("ragtruth", raw.record)
+    source = _records(path.parent / "source_info.jsonl", "source_id").get(row["source"])
     if source is None:
         raise UserError(f"no source {raw.record['source_id']!r:.60} in source_info.jsonl")
     if text(source, "task_type") != "QA":
         raise UnusableError(f"a response of {source['task_type']:.40}")
-    if text(raw.record, "quality") != "good":
-        raise UnusableError(f"a response of quality {raw.record['quality']:.40}")
-    info, said = value(source, "source_info"), text(raw.record, "response")
+    if row["quality"] != "good":
+        raise UnusableError(f"a response of quality {row['quality']:.40}")
+    info, said = value(source, "source_info"), row["response"]
     if not isinstance(info, Mapping):
         raise UserError(f"'source_info' of a question must be an object, not {info!r:.60}")
     wrong: list[tuple[int, int]] = []
-    for one in objects(raw.record, "labels"):
-        start, end = one.get("start"), one.get("end")
+    for label in row["labels"]:
+        start, end = label["start"], label["end"]
         if not (isinstance(start, int) and isinstance(end, int)):
             raise UserError("a label needs 'start' and 'end', whole numbers")
         wrong.append((start, end))
@@ -232,9 +238,9 @@ def _ragtruth(raw: Raw, path: Path) -> Iterator[Row]:
         raise UnusableError("an empty response")
     pieces = _PASSAGE.split(text(info, "passages"))
     yield {
-        "id": f"ragtruth-{identifier(raw.record, 'id')}",
+        "id": f"ragtruth-{row['id']}",
         "dataset": "ragtruth",
-        "part": text(raw.record, "split"),
+        "part": row["part"],
         "conversation": [*_user(text(info, "question")), {"role": "assistant", "content": said}],
         "documents": [
             {"doc_id": f"d{number}", "title": "", "text": piece.strip()}
@@ -251,14 +257,15 @@ def _mmlu(raw: Raw, path: Path) -> Iterator[Row]:
 
     {"question": "..", "subject": "abstract_algebra", "choices": ["..", "..", "..", ".."], "answer": 1}
     """
-    subject, options, right = text(raw.record, "subject"), value(raw.record, "choices"), value(raw.record, "answer")
+    row = PublicRow.of("mmlu", raw.record)
+    subject, right = row["subject"], row["answer"]
     if type(right) is int and 0 <= right < len(ascii_uppercase):
         right = ascii_uppercase[right]
     yield {
         "id": f"mmlu-{subject}-{raw.key}",
         "dataset": subject,
-        "question": text(raw.record, "question").strip(),
-        "options": options,
+        "question": row["question"].strip(),
+        "options": row["options"],
         "label": right,
     }
 
@@ -268,11 +275,12 @@ def _alce(raw: Raw, path: Path) -> Iterator[Row]:
 
     {"data": [{"question": "..", "docs": [{"title": "..", "text": ".."}], "output": "So it is [1][2].", ..}]}
     """
+    row = PublicRow.of("alce", raw.record)
     documents = [
-        {"doc_id": f"d{number}", "title": text(one, "title", ""), "text": text(one, "text")}
-        for number, one in enumerate(objects(raw.record, "docs"), 1)
+        {"doc_id": f"d{number}", **document.values("title", "text")}
+        for number, document in enumerate(row["documents"], 1)
     ]
-    said, numbers = lifted(text(raw.record, "output").strip().split("\n")[0])
+    said, numbers = lifted(row["output"].strip().split("\n")[0])
     spans = sentences(said, rules)
     if not spans:
         raise UnusableError("an empty answer")
@@ -284,7 +292,7 @@ def _alce(raw: Raw, path: Path) -> Iterator[Row]:
     yield {
         "id": f"alce-{raw.key}",
         "dataset": "alce",
-        "conversation": [*_user(text(raw.record, "question")), {"role": "assistant", "content": said}],
+        "conversation": [*_user(row["question"]), {"role": "assistant", "content": said}],
         "documents": documents,
         "citations": [
             _citation(span, documents[number - 1], 0, len(documents[number - 1]["text"])) for span, number in cited
@@ -303,28 +311,29 @@ def _longbench(raw: Raw, path: Path) -> Iterator[Row]:
     {"idx": 3, "dataset": "hotpotqa", "query": "..", "statements": [{"statement": "..", "citation": [{"cite": ".."}]}]}
     {"idx": 3, "language": "en", "context": "..", ..}
     """
-    task = _records(path.parent / "LongBench-Cite.json", "idx").get(identifier(raw.record, "idx"))
+    row = PublicRow.of("longbench_cite", raw.record)
+    task = _records(path.parent / "LongBench-Cite.json", "idx").get(row["id"])
     if task is None:
         raise UserError(f"no task {raw.record['idx']!r:.60} in LongBench-Cite.json")
     if text(task, "language") != "en":
         raise UnusableError("a task that is not in English")
     document = {"doc_id": "d1", "title": "", "text": text(task, "context")}
     said, citations = "", []
-    for one in objects(raw.record, "statements"):
-        statement = text(one, "statement").strip()
+    for written in row["statements"]:
+        statement = written["text"].strip()
         begin = len(said) + 1 if said else 0
         said = f"{said} {statement}" if said and statement else said or statement
-        for cited in objects(one, "citation"):
-            snippet = text(cited, "cite").strip()
+        for cited in written["citations"]:
+            snippet = cited["text"].strip()
             at = document["text"].find(snippet)
             if statement and snippet and at >= 0:
                 citations.append(_citation((begin, len(said)), document, at, at + len(snippet)))
     if not said:
         raise UnusableError("an empty answer")
     yield {
-        "id": f"longbench-{identifier(raw.record, 'idx')}",
-        "dataset": text(raw.record, "dataset"),
-        "conversation": [*_user(text(raw.record, "query")), {"role": "assistant", "content": said}],
+        "id": f"longbench-{row['id']}",
+        "dataset": row["dataset"],
+        "conversation": [*_user(row["question"]), {"role": "assistant", "content": said}],
         "documents": [document],
         "citations": citations,
     }
@@ -339,10 +348,10 @@ def _choices(raw: Raw, path: Path) -> Iterator[Row]:
     found: tuple[Any, Any, Any]  # question, options, place of the right one
     match raw.record:
         case {"choices": _, "answerKey": key}:
-            options = objects(raw.record, "choices")
-            question = raw.record.get("question_stem") or value(raw.record, "question")
-            names = [text(one, "label") for one in options]
-            found = question, [text(one, "text") for one in options], names.index(key) if key in names else -1
+            asked = PublicRow.of("choices", raw.record)
+            names = [option["label"] for option in asked["options"]]
+            right = names.index(key) if key in names else -1
+            found = asked["stem"], [option["text"] for option in asked["options"]], right
         case {"goal": question, "sol1": one, "sol2": two, "label": right}:
             found = question, [one, two], right
         case {"context": context, "question": question, "answerA": a, "answerB": b, "answerC": c, "label": right}:

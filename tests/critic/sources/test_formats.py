@@ -66,7 +66,11 @@ GOOD = {"id": "q", "question": "?", "choices": {"text": ["x", "y"], "label": ["A
         ("arc_easy", GOOD | {"choices": {"text": ["x"], "label": ["A"]}}, "2 to 26"),
         ("arc_easy", GOOD | {"choices": {"text": ["x", "y"], "label": ["A"]}}, "lists of different lengths"),
         ("arc_easy", GOOD | {"id": None}, "'id' must be a name or a whole number, not None"),
-        ("kilt_fever", {"id": 1, "input": "x", "output": [{"answer": "NO INFO"}]}, "unknown verdict 'NO INFO'"),
+        (
+            "kilt_fever",
+            {"id": 1, "input": "x", "output": [{"answer": "NO INFO"}]},
+            "'answer' must be true or false",
+        ),
         ("sharegpt", {"conversations": [{"from": "cat", "value": "x"}]}, "unknown speaker 'cat'"),
         ("kilt_nq", {"question": "x", "answers": "y"}, "'answers' must be a list of texts"),
         ("oasst1", {"prompt": 7}, "'prompt' must be an object"),

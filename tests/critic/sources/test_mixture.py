@@ -16,7 +16,7 @@ from critic.mixture import Part, Reading, Sample, Tally, load, pairs, write_mixt
 from critic.pairs import Dropped, Pair, open_dataset, read_pairs
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
-from selfrag.training.public_rows import raw_rows
+from selfrag.common.public_rows import raw_rows
 
 SAMPLES = Path(__file__).parent / "samples"
 TWICE = f"kilt_nq={SAMPLES / 'kilt_nq.jsonl'}"

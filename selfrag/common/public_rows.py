@@ -1,4 +1,4 @@
-"""Rows of public data sets as they come, from files or streams, and strict access to their fields."""
+"""Rows of public data sets as they come, from files or streams."""
 
 from __future__ import annotations
 
@@ -30,63 +30,6 @@ class Raw:
             yield
         except UserError as error:
             raise UserError(f"{self.place}: {error}; fix this row, or choose the format it is in") from error
-
-
-class UnusableError(Exception):
-    """Raised while one row is read: it is well formed, but not of use. `str(error)` is the reason."""
-
-
-def value(record: Mapping[str, Any], key: str) -> Any:
-    """What stands under a key.
-
-    Raises:
-        UserError: nothing does; the message lists the keys there are.
-    """
-    if key not in record:
-        raise UserError(f"no {key!r} in a row with {', '.join(map(repr, list(record)[:12])) or 'no keys'}")
-    return record[key]
-
-
-def text(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """A text, or `default` where the key is missing or null.
-
-    Raises:
-        UserError: it is something else, or missing without a default.
-    """
-    found = record.get(key) if default is not None else value(record, key)
-    if found is None and default is not None:
-        return default
-    if not isinstance(found, str):
-        raise UserError(f"{key!r} must be text, not {found!r:.60}")
-    return found
-
-
-def identifier(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """A text or whole number as text; never blank.
-
-    Raises:
-        UserError: it is something else, or missing without a default.
-    """
-    found = record.get(key, default) if default is not None else value(record, key)
-    if isinstance(found, bool) or not isinstance(found, str | int) or not str(found).strip():
-        raise UserError(f"{key!r} must be a name or a whole number, not {found!r:.60}")
-    return str(found).strip()
-
-
-def objects(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """A list of objects; one object of equally long lists, which Hugging Face makes of it, is the same.
-
-    Raises:
-        UserError: it is something else.
-    """
-    found = value(record, key)
-    if isinstance(found, Mapping) and found and all(isinstance(column, list) for column in found.values()):
-        if len({len(column) for column in found.values()}) > 1:
-            raise UserError(f"{key!r} has lists of different lengths")
-        return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
-    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
-        raise UserError(f"{key!r} must be a list of objects, not {found!r:.60}")
-    return found
 
 
 Rows: TypeAlias = Iterable[Mapping[str, Any]]
