@@ -25,14 +25,21 @@ _WORD = re.compile(rf"[{_CJK}]|[{_UNSPACED}]{{1,4}}[{_MARKS}]{{0,8}}|[^\s{_CJK}{
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How documents are read and become passages."""
+    """How documents are read and become passages.
 
-    words: int = 100  # most words of a passage, >= 1. A longer sentence is cut between words.
-    overlap: int = 1  # sentences that a passage repeats from the one before, >= 0, as far as the budget allows
-    # most words of a row of a table of passages, >= 1; a longer one becomes passages of at most `words`. None: no bound
+    Attributes:
+        words: most words of a passage. A longer sentence is cut between words.
+        overlap: sentences that a passage repeats from the one before, as far as the budget allows.
+        row_words: most words of a row of a table; a longer one becomes passages of at most `words`. None: no bound.
+        sentences: `rules` for all languages, or the name of an installed spaCy model.
+        ocr: languages of tesseract for scanned pages, such as `eng+deu`, or none. None leaves these out.
+    """
+
+    words: int = 100
+    overlap: int = 1
     row_words: int | None = 400
-    sentences: str = "rules"  # `rules` for all languages, or the name of an installed spaCy model
-    ocr: str | None = None  # languages of tesseract, such as `eng+deu`, for scanned pages; None leaves these out
+    sentences: str = "rules"
+    ocr: str | None = None
 
     def __post_init__(self) -> None:
         whole("words", self.words)

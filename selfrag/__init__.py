@@ -43,6 +43,10 @@ __all__ = ["Answer", "Decoding", "Judgment", "Passage", "Segment", "SelfRAG", "U
 if not TYPE_CHECKING:  # else every name would be known to type checkers
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from selfrag.common.provenance import package_version
+
+            return package_version()
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""What a user gets is what it was: answers, traces, rescored answers, pictures and help texts, recorded in golden.json.
+"""What a user gets is what it was: answers, traces, rescored answers and pictures, recorded in golden.json.
 
 `SELFRAG_RECORD_GOLDEN=1 python -m pytest tests/test_golden.py` records them again; look at the difference before you
 commit it.
@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
 sys.path.insert(0, str(Path(__file__).parent / "decoding"))
 
@@ -26,7 +24,7 @@ from random_model import random_model, random_search
 from scripted_critics import Scripted, distribution, says
 from written import run
 
-from selfrag.cli.main import app, main
+from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.decoding.trace import Trace
 from selfrag.reflection.weights import Weights
@@ -188,20 +186,3 @@ def test_selfrag_ask(name: str, golden: dict[str, Any], model: Path, index: Path
     nodes = [[node[key] for key in ("parent", "branch", "passage_id", "status", "finish")] for node in tree["nodes"]]
     told = {"answer": without_time(json.loads(out)), "nodes": nodes}
     check(golden, f"ask {name}", told | {"scores": [node["score"] for node in tree["nodes"]]}, places=5)
-
-
-def commands(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
-    yield path
-    for name, below in sorted(getattr(command, "commands", {}).items()):
-        yield from commands(below, *path, name)
-
-
-HELP = list(commands(typer.main.get_command(app)))
-
-
-@pytest.mark.parametrize("path", HELP, ids=lambda path: " ".join(path) or "selfrag")
-def test_help(path: tuple[str, ...], golden: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*path, "--help"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    check(golden, f"help {' '.join(path)}", digest(" ".join(re.findall(r"[^\s│╭╮╰╯─]+", out))))

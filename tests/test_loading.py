@@ -102,7 +102,7 @@ def test_an_engine_of_an_installed_package_answers(installed: Path, capsys: pyte
 
 
 def test_a_policy_of_an_installed_package_is_a_preset(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert decoding("careful", {"beam": 1}, {"isrel": 2.0}) == Decoding(
+    assert decoding("careful", {"beam": 1, "weights.isrel": 2.0}) == Decoding(
         threshold=0.05, forbid={"isrel": "Irrelevant"}, beam=1, weights=Weights(isrel=2.0)
     )
     assert main(["ask", "Q", "--policy", "careless"]) == 2

@@ -28,12 +28,19 @@ LONGEST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Down- and up-sampling of labels that would dominate or be missing (appendix A.3)."""
+    """Down- and up-sampling of labels that would dominate or be missing (appendix A.3).
 
-    keep_unretrieved: float = 1.0  # share of the rows without any retrieval that is kept
-    irrelevant: float = 0.0  # share of the pairs of `kinds` that also show an irrelevant passage, where one was judged
-    mode: Literal["add", "swap"] = "add"  # `add` makes a second row for it (up-sampling), `swap` changes the row
-    kinds: tuple[str, ...] = ("short_qa",)  # kinds of pair this is done for; the paper names open-domain QA
+    Attributes:
+        keep_unretrieved: share of the rows without any retrieval that is kept.
+        irrelevant: share of the pairs of `kinds` that also show an irrelevant passage, where one was judged.
+        mode: `add` makes a second row for it (up-sampling), `swap` changes the row.
+        kinds: kinds of pair this is done for; the paper names open-domain QA.
+    """
+
+    keep_unretrieved: float = 1.0
+    irrelevant: float = 0.0
+    mode: Literal["add", "swap"] = "add"
+    kinds: tuple[str, ...] = ("short_qa",)
 
     def __post_init__(self) -> None:
         checks.number("balance keep_unretrieved", self.keep_unretrieved, 0, 1)
@@ -53,38 +60,47 @@ BALANCES: Mapping[str, Balance] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class AugmentOptions:
-    """How pairs become training rows. Equal options, seed included, give equal rows on any number of machines."""
+    """How pairs become training rows. Equal options, seed included, give equal rows on any number of machines.
 
-    # of every random choice; each pair draws from its own generator, so order and neighbours do not matter
+    Attributes:
+        seed: seed of every random choice. Each pair draws from its own generator, so order and neighbours do not
+            matter.
+        passages: passages per search, K > 0.
+        threshold: retrieve at the start if p(Retrieval) / (p(Retrieval) + p(No Retrieval)) is above this (A.4).
+        initial: what the first judgment sees: only the `instruction`, as at inference, or the `output` too (Algorithm
+            3). The output suits a critic whose training rows always showed it.
+        first: Retrieve token of the first sentence: the `initial` decision, made from the instruction as the generator
+            decides, or `judged` like any other sentence (the paper's letter).
+        shown: passage that the Retrieve judgment of a sentence sees: the one `used` (until there is one, the best of
+            the first search), or always the best of the `initial` search (appendix A.3).
+        choice: among relevant passages: `paper` takes the best retrieved of those that support fully or partly;
+            `graded` prefers full to partial support (as the published code), then the best retrieved.
+        unsupported: where no passage is relevant and supports the sentence: `random` draws one of them (paper), `best`
+            takes the best retrieved, `drop` leaves the pair out and counts it.
+        gold: passages that the pair brings: `off` ignores them, `join` puts them before the retrieved candidates,
+            `only` searches nothing for pairs that have some.
+        query: what to search with: the `input` of the instruction, if it has one, or the `full` instruction. The words
+            of a task instruction find passages about themselves.
+        sentences: `rules`, or the name of an installed spaCy model.
+        shortest: a sentence of fewer characters ("1.", "Yes.") joins its neighbour.
+        longest: pairs with more characters in instruction and output are left out and counted.
+        balance: down- and up-sampling.
+    """
+
     seed: int = 0
-    passages: int = 5  # passages a search (K), > 0
-    # retrieve at the start if p(Retrieval) / (p(Retrieval) + p(No Retrieval)) is above this (A.4)
+    passages: int = 5
     threshold: float = 0.5
-    # what the first judgment sees. `instruction`: only that, as at inference; `output`: the output too (Algorithm 3),
-    # which suits a critic whose training rows always showed it.
     initial: Literal["instruction", "output"] = "instruction"
-    # the Retrieve token of the first sentence. `initial`: the decision made from the instruction, as the generator
-    # decides; `judged`: like any other sentence (the paper's letter).
     first: Literal["initial", "judged"] = "initial"
-    # the passage that the judgment of a sentence sees: the one in use (until there is one, the best of the
-    # first search), or always the best of the first search (appendix A.3)
     shown: Literal["used", "initial"] = "used"
-    # among relevant passages: `paper` takes the best retrieved of those that support fully or partly; `graded` prefers
-    # full to partial support (as the published code), then the best retrieved
     choice: Literal["paper", "graded"] = "paper"
-    # where no passage is relevant and supports the sentence: `random` draws one of them (paper), `best` takes the best
-    # retrieved, `drop` leaves the pair out and counts it
     unsupported: Literal["random", "best", "drop"] = "random"
-    # passages that the pair brings: `off` ignores them, `join` puts them before the retrieved candidates, `only`
-    # searches nothing for pairs that have some
     gold: Literal["off", "join", "only"] = "off"
-    # `input` searches without the task instruction before an input, whose words find passages about themselves; `full`
-    # searches with the instruction as it is
     query: Literal["input", "full"] = "input"
-    sentences: str = "rules"  # `rules`, or the name of an installed spaCy model
-    shortest: int = 12  # a sentence of fewer characters ("1.", "Yes.") joins its neighbour
-    longest: int = 20_000  # pairs with more characters in instruction and output are left out and counted
-    balance: Balance = BALANCES["paper"]  # down- and up-sampling
+    sentences: str = "rules"
+    shortest: int = 12
+    longest: int = 20_000
+    balance: Balance = BALANCES["paper"]
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from critic.augment.algorithm import BALANCES, RULES, AugmentOptions
+from critic.augment.algorithm import BALANCES, RULES, AugmentOptions, Balance
 from critic.formats import FORMATS, named
 from critic.inspect import inspect_rows, render
 from critic.mixture import Part, Reading, Tally, write_mixture
 from critic.pairs import open_dataset
+from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
@@ -78,7 +79,6 @@ def _line(part: Part, tally: Tally) -> str:
     return f"{part.form.name}: {tally.taken} of {tally.pairs} pairs" + (f"; left out: {skipped}" if skipped else "")
 
 
-_DEFAULT = RULES["ours"]
 _READ = functools.partial(typer.Option, rich_help_panel="What is read")
 _JUDGE = functools.partial(typer.Option, rich_help_panel="How it is judged")
 _CHOOSE = functools.partial(typer.Option, rich_help_panel="What is written")
@@ -86,6 +86,7 @@ _WORK = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
 
 def augment(
+    *,
     pairs: Annotated[str, typer.Argument(help="JSONL file, folder of a saved data set, or name of one on the hub.")],
     critic: Annotated[str, typer.Option(help="Folder of a trained critic, 'demo', or 'lexical' (shared words).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
@@ -109,43 +110,25 @@ def augment(
             " or the paper's: 10, output, judged, initial, full, and short sentences stay alone."
         ),
     ] = "ours",
-    passages: Annotated[int | None, _JUDGE(help="Passages per search.")] = None,
-    threshold: Annotated[float, _JUDGE(help="Retrieve above this probability.")] = _DEFAULT.threshold,
-    initial: Annotated[
-        Literal["instruction", "output"] | None,
-        _JUDGE(help="What the initial judgment sees: the instruction, or the output too."),
-    ] = None,
-    first: Annotated[
-        Literal["initial", "judged"] | None,
-        _JUDGE(help="Retrieve token of the first sentence: from the initial judgment, or judged like the others."),
-    ] = None,
-    shown: Annotated[
-        Literal["used", "initial"] | None,
-        _JUDGE(help="Passage that a sentence's Retrieve judgment sees: the one in use, or the first search's best."),
-    ] = None,
-    query: Annotated[
-        Literal["input", "full"] | None,
-        _JUDGE(help="What to search with: the input of the instruction, if it has one, or the whole instruction."),
-    ] = None,
-    gold: Annotated[
-        Literal["off", "join", "only"],
-        _CHOOSE(help="Passages of the pairs: ignored, joined to the candidates, or the only candidates."),
-    ] = _DEFAULT.gold,
-    choice: Annotated[
-        Literal["paper", "graded"],
-        _CHOOSE(help="Choice among supporting passages: by rank, or fully supporting ones first."),
-    ] = _DEFAULT.choice,
-    unsupported: Annotated[
-        Literal["random", "best", "drop"],
-        _CHOOSE(help="If no passage supports a sentence: draw one, take the best, or drop the pair."),
-    ] = _DEFAULT.unsupported,
+    judging: Annotated[
+        FieldValues,
+        Fields(
+            AugmentOptions,
+            "How it is judged",
+            *("passages", "threshold", "initial", "first", "shown", "query"),
+            default="by --rules",
+        ),
+    ],
+    choosing: Annotated[
+        FieldValues,
+        Fields(AugmentOptions, "What is written", "gold", "choice", "unsupported", "sentences", "seed"),
+    ],
     balance: Annotated[
         Literal["none", "paper", "official"], _CHOOSE(help="Down-sampling and up-sampling of rows.")
     ] = "paper",
-    keep_unretrieved: Annotated[float | None, _CHOOSE(help="Share of rows without retrieval to keep.")] = None,
-    irrelevant: Annotated[float | None, _CHOOSE(help="Share of QA pairs with an irrelevant passage.")] = None,
-    sentences: Annotated[str, _CHOOSE(help="'rules', or the name of an installed spaCy model.")] = _DEFAULT.sentences,
-    seed: Annotated[int, _CHOOSE(help="Seed of every random choice.")] = 0,
+    shares: Annotated[
+        FieldValues, Fields(Balance, "What is written", "keep_unretrieved", "irrelevant", default="by --balance")
+    ],
     shard: Annotated[int, _WORK(help="Pairs per shard.", min=1)] = 128,
     ray: Annotated[str | None, _WORK(help="'local', 'auto' or the address of a Ray cluster.")] = None,
     workers: Annotated[int, _WORK(help="Number of Ray actors.", min=1)] = 1,
@@ -154,20 +137,9 @@ def augment(
 ) -> None:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
     quiet()
-    shares: dict[str, Any] = {"keep_unretrieved": keep_unretrieved, "irrelevant": irrelevant}
-    given: dict[str, Any] = {"passages": passages, "initial": initial, "first": first, "shown": shown, "query": query}
-    options = replace(
-        RULES[rules],
-        **{name: value for name, value in given.items() if value is not None},
-        seed=seed,
-        threshold=threshold,
-        choice=choice,
-        unsupported=unsupported,
-        gold=gold,
-        sentences=sentences,
-        balance=replace(BALANCES[balance], **{name: share for name, share in shares.items() if share is not None}),
-    )
-    if index is None and gold != "only":
+    chosen: dict[str, Any] = {**judging, **choosing}
+    options = replace(RULES[rules], **chosen, balance=replace(BALANCES[balance], **shares))
+    if index is None and options.gold != "only":
         raise UserError("no index: give --index DIR, or --gold only if every pair brings its passages")
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")
@@ -183,11 +155,11 @@ def augment(
     from selfrag.common.provenance import sha256
     from selfrag.loading import load_index
 
-    judging = functools.partial(open_critic, critic, engine)
+    opening = functools.partial(open_critic, critic, engine)
     searching = functools.partial(load_index, index, encoder) if index is not None else _nothing
     with contextlib.ExitStack() as stack:
         if ray is None:
-            judge = judging()
+            judge = opening()
             if isinstance(judge, contextlib.AbstractContextManager):
                 stack.enter_context(judge)
             execute = augment_locally(judge, searching(), options)
@@ -195,7 +167,7 @@ def augment(
             from selfrag.cluster import Actors, connect
 
             stack.enter_context(connect(ray))
-            execute = augment_on_ray(judging, searching, options, Actors(workers, num_gpus=gpus))
+            execute = augment_on_ray(opening, searching, options, Actors(workers, num_gpus=gpus))
         inputs: dict[str, Any] = {"critic": fingerprint(critic)}
         if index is not None and (index / "manifest.json").exists():
             inputs["index"] = sha256(index / "manifest.json")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from critic.cli.augment import augment, inspect, pairs
 from critic.cli.label import agree, label, sample, split
 from critic.cli.train import evaluate, train
-from selfrag.cli.running import Commands, run
+from selfrag.cli.running import make_program, run
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "sample": sample,
@@ -22,13 +22,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 """In the order of `--help`."""
 
-app = Commands(
-    name="critic",
-    help="Distil a critic from a teacher, and write reflection tokens into training data.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = make_program("critic", "Distil a critic from a teacher, and write reflection tokens into training data.")
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 

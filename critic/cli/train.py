@@ -6,44 +6,46 @@ import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from critic.cases import GROUPS
+from critic.student.settings import CRITIC, CriticConfig, Judging
+from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.train import PrintConfig, Settings, check_processes, given, launch
 from selfrag.common.errors import UserError
+from selfrag.training.recipes import read_recipe
+from selfrag.training.settings import TrainingConfig
 
-_SIZE = functools.partial(typer.Option, rich_help_panel="What is learned")
-_SPEED = functools.partial(typer.Option, rich_help_panel="How it is learned")
 _RECIPES = "the recipe's"
+LEARNED = Fields(Judging, "What is learned", "style", "limits.evidence", default=_RECIPES)
+LEARNING = Fields(
+    TrainingConfig,
+    "How it is learned",
+    *("method", "epochs", "learning_rate", "step_tokens", "seed", "device"),
+    default=_RECIPES,
+)
 _WHERE = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
 
 def train(
+    *,
     ctx: typer.Context,
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL, or a folder with train/critic.jsonl[.gz].")],
     base: Annotated[str, typer.Option(help="Base model: a checkpoint's folder, or a name on the hub.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
-    style: Annotated[
-        Literal["tokens", "words"] | None,
-        _SIZE(help="Labels as reflection tokens or as plain words.", show_default=_RECIPES),
-    ] = None,
-    method: Annotated[Literal["lora", "full"] | None, _SIZE(help="What is trained.", show_default=_RECIPES)] = None,
+    judging: Annotated[FieldValues, LEARNED],
+    training: Annotated[FieldValues, LEARNING],
     per_label: Annotated[
         list[str] | None,
-        _SIZE(
+        typer.Option(
             help="Most rows of each label, GROUP=N or GROUP=all; repeatable; other groups are left out.",
+            rich_help_panel=LEARNED.heading,
             show_default=_RECIPES,
         ),
     ] = None,
-    evidence: Annotated[int | None, _SIZE(help="Most tokens of a passage.", show_default=_RECIPES)] = None,
-    epochs: Annotated[int | None, _SPEED(min=1, show_default=_RECIPES)] = None,
-    learning_rate: Annotated[float | None, _SPEED(min=0.0, show_default=_RECIPES)] = None,
-    step_tokens: Annotated[int | None, _SPEED(help="Tokens per optimizer step.", min=1, show_default=_RECIPES)] = None,
-    seed: Annotated[int | None, _SPEED(show_default=_RECIPES)] = None,
-    device: Annotated[str | None, _WHERE(help="cpu or cuda, for one process.", show_default=_RECIPES)] = None,
     recipe: Annotated[
         str | None,
         _WHERE(help="cpu, cpu-full, cpus, gpu, fsdp, paper, or a TOML file.", show_default="cpu; cpu-full for full"),
@@ -57,35 +59,20 @@ def train(
 ) -> None:
     """Fine-tune a critic. Stopped or killed, the same command continues."""
     quiet()
-    from critic.student.training import CRITIC, CriticConfig, planned, train_critic
+    from critic.student.training import planned, train_critic
     from selfrag.loading import resolve_base
-    from selfrag.training.recipes import read_recipe
 
-    none: dict[str, int | str] = dict.fromkeys(GROUPS, 0)
-    counts = none | dict(map(_count, per_label)) if per_label else {}
-    chosen = (
-        read_recipe(recipe or ("cpu-full" if method == "full" else "cpu"), CRITIC)
-        .changed(
-            {
-                "--style": {"critic.style": style},
-                "--method": {"training.method": method},
-                "--per-label": {f"critic.per_label.{group}": count for group, count in counts.items()},
-                "--evidence": {"critic.limits.evidence": evidence},
-                "--epochs": {"training.epochs": epochs},
-                "--learning-rate": {"training.learning_rate": learning_rate},
-                "--step-tokens": {
-                    "training.step_tokens": step_tokens,
-                    "training.step_rows": None if step_tokens is None else "none",
-                },
-                "--seed": {"training.seed": seed},
-                "--device": {
-                    "training.device": device,
-                    "training.workers": 1 if device and device.startswith("cuda") else None,
-                },
-            }
-        )
-        .assigned(settings or ())
-    )
+    by_option = LEARNED.by_option(judging, "critic") | LEARNING.by_option(training, "training")
+    if per_label:
+        counts: dict[str, int | str] = dict.fromkeys(GROUPS, 0)
+        counts.update(map(_count, per_label))
+        by_option["--per-label"] = {f"critic.per_label.{group}": count for group, count in counts.items()}
+    if "step_tokens" in training:
+        by_option["--step-tokens"]["training.step_rows"] = "none"
+    if training.get("device", "").startswith("cuda"):
+        by_option["--device"]["training.workers"] = 1
+    default = "cpu-full" if training.get("method") == "full" else "cpu"
+    chosen = read_recipe(recipe or default, CRITIC).changed(by_option).assigned(settings or ())
     config, scale = CriticConfig.of(chosen), chosen.scale
     if print_config:
         typer.echo(chosen.text())

@@ -68,13 +68,20 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Longest parts in tokens."""
+    """Longest parts in tokens.
 
-    evidence: int = 192  # passage with its title; its end is cut
-    preceding: int = 64  # its beginning is cut
-    output: int = 192  # its middle is cut, because both ends say something
-    instruction: int = 192  # likewise
-    # of all parts together, at the cost of the longest ones; None for their sum
+    Attributes:
+        evidence: most tokens of a passage with its title, whose end is cut.
+        preceding: its beginning is cut.
+        output: its middle is cut, because both ends say something.
+        instruction: likewise.
+        total: of all parts together, at the cost of the longest ones; None for their sum.
+    """
+
+    evidence: int = 192
+    preceding: int = 64
+    output: int = 192
+    instruction: int = 192
     total: int | None = None
 
     def __post_init__(self) -> None:

@@ -8,19 +8,18 @@ import random
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib.resources import files
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic.cases import GROUPS, Labelled, check, read_labelled, rows_file
-from critic.student.prompt import Layout, Limits, PromptCodec, Style, write_card
+from critic.student.prompt import Layout, PromptCodec, write_card
+from critic.student.settings import CriticConfig
 from selfrag.common.errors import UserError
 from selfrag.training.job import base_name, trained
-from selfrag.training.recipes import GENERATOR, Recipe, Stage
 from selfrag.training.rows import GROUP_OF_ROLE, MASKED, Example, Group
 from selfrag.training.run import Prepared, Trained, split_off
-from selfrag.training.settings import Scale, TrainingConfig
+from selfrag.training.settings import Scale
 
 if TYPE_CHECKING:
     from selfrag.training.estimate import Estimate
@@ -121,36 +120,6 @@ def evidence_tokens(row: Labelled, codec: PromptCodec) -> int:
         return 0
     without = replace(row.case, evidence=None)
     return len(codec.prompt(row.case).ids) - len(codec.prompt(without).ids)
-
-
-@dataclass(frozen=True)
-class Judging:
-    """Table `[critic]` of a recipe: how a critic is asked, and what it learns from."""
-
-    style: Style = "tokens"  # labels as reflection tokens, or as label names
-    limits: Limits = field(default_factory=lambda: Limits(evidence=160, preceding=48, output=160, instruction=128))
-    per_label: Mapping[str, int | None] = field(default_factory=lambda: dict.fromkeys(GROUPS))
-    """Group to the most rows of each label; None for all of them; a group left out is not learned."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CriticConfig(Judging):
-    """What decides a critic, next to base model and rows."""
-
-    training: TrainingConfig  # optimiser, adapter and schedule; its seed also draws the rows
-
-    @classmethod
-    def of(cls, recipe: Recipe) -> CriticConfig:
-        """The settings of a recipe of `CRITIC`."""
-        return cls(**vars(recipe.table("critic")), training=recipe.config)
-
-
-CRITIC = Stage(
-    "critic",
-    Path(str(files("critic.student") / "recipes")),
-    {"critic": Judging, "training": TrainingConfig, "scale": Scale},
-    (GENERATOR,),
-)
 
 
 def train_critic(

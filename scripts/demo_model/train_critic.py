@@ -15,7 +15,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from critic.student.training import CRITIC, CriticConfig, train_critic
+from critic.student.settings import CRITIC, CriticConfig
+from critic.student.training import train_critic
 from scripts.command import command
 from selfrag.loading import resolve_model
 from selfrag.training.recipes import read_recipe

@@ -50,42 +50,17 @@ def ask(
     model: options.Model = "demo",
     index: options.Index = None,
     engine: options.QuickEngineName = None,
-    mode: options.Mode = None,
-    threshold: options.Threshold = None,
-    without_evidence: options.WithoutEvidence = None,
     policy: options.Policy = "paper",
-    w_rel: options.RelevanceWeight = None,
-    w_sup: options.SupportWeight = None,
-    w_use: options.UtilityWeight = None,
-    require: options.Require = None,
-    forbid: options.Forbid = None,
-    join: options.Join = None,
-    w_join: options.JoinWeight = None,
-    gate: options.GateOption = None,
-    beam: options.Beam = None,
-    passages: options.Passages = None,
-    shortlist: options.Shortlist = None,
-    segments: options.Segments = None,
+    when: options.When,
+    score: options.Score,
+    search: options.Search,
 ) -> None:
     """Answer a question, and print the cited passages, the model's judgments and the cost."""
     asked, evidence = _given(question, conversation)
     judges = options.flow_intrinsics(flow)
-    changes = {
-        "mode": mode,
-        "threshold": threshold,
-        "without_evidence": without_evidence,
-        "require": options.constraints("--require", require),
-        "forbid": options.constraints("--forbid", forbid),
-        "beam": beam,
-        "passages": passages,
-        "shortlist": shortlist,
-        "max_segments": segments,
-        "reflectors": join,
-        "gates": gate,
-    }
-    weights = {"isrel": w_rel, "issup": w_sup, "isuse": w_use, "joined": options.joined(w_join)}
+    settings = when | score | search
     other_format = policy in names(options.FORMATS)
-    decoding = Decoding() if other_format else options.decoding(policy, changes, weights)
+    decoding = Decoding() if other_format else options.decoding(policy, settings)
     if other_format and (flow is not None or not isinstance(asked, str)):
         raise UserError(f"--policy {policy} takes a question; --conversation and --flow are for models with reflection")
     if trace is not None:
@@ -96,7 +71,7 @@ def ask(
             raise UserError(f"--trace {trace}: there is no folder {trace.parent}; make it first")
 
     if other_format:
-        with options.load_format(model, index, engine, policy, changes | weights) as answering:
+        with options.load_format(model, index, engine, policy, settings) as answering:
             answer = answering.generate(asked)
     else:
         intrinsics = tuple(dict.fromkeys((*judges, *options.intrinsics(decoding))))
@@ -192,28 +167,17 @@ def chat(
     index: options.Index = None,
     engine: options.QuickEngineName = None,
     flow: options.Flow = None,
-    mode: options.Mode = None,
-    threshold: options.Threshold = None,
-    without_evidence: options.WithoutEvidence = None,
     policy: options.Policy = "paper",
-    beam: options.Beam = None,
-    passages: options.Passages = None,
-    segments: options.Segments = None,
+    when: options.When,
+    score: options.Score,
+    search: options.Search,
 ) -> None:
     """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
-    changes = {
-        "mode": mode,
-        "threshold": threshold,
-        "without_evidence": without_evidence,
-        "beam": beam,
-        "passages": passages,
-        "max_segments": segments,
-    }
-    decoding = options.decoding(policy, changes, {})
-    intrinsics = options.flow_intrinsics(flow)
+    decoding = options.decoding(policy, when | score | search)
+    intrinsics = dict.fromkeys((*options.flow_intrinsics(flow), *options.intrinsics(decoding)))
     console = Console()
     said: list[dict[str, str]] = []
-    with options.load(model, index, engine or "transformers", intrinsics) as rag:
+    with options.load(model, index, engine or "transformers", tuple(intrinsics)) as rag:
         for line in _lines():
             asked = [*said, {"role": "user", "content": line}]
             try:

@@ -27,6 +27,7 @@ from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting
 from retrieval.sync import SyncReport, add_files, index_splitting, remove_files, sync_index
 from retrieval.words import ANALYZER
+from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.common.errors import UserError
@@ -68,49 +69,13 @@ IndexArgument = Annotated[
     Path,
     typer.Argument(help="Directory of the index, or the address of a remote one, such as milvus://HOST:PORT/NAME."),
 ]
-_AS_BEFORE = "add and sync: as the index has it"
-WordsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--words",
-        min=1,
-        help="Most words of a passage cut from a document.",
-        show_default=f"{_DEFAULT.words}; {_AS_BEFORE}",
-    ),
+CUTTING = ("words", "overlap", "row_words", "sentences", "ocr")
+Cutting = Annotated[
+    FieldValues,
+    Fields(Splitting, "How documents are cut", *CUTTING),
 ]
-OverlapOption = Annotated[
-    int | None,
-    typer.Option(
-        "--overlap",
-        min=0,
-        help="Sentences that a passage repeats from the one before.",
-        show_default=f"{_DEFAULT.overlap}; {_AS_BEFORE}",
-    ),
-]
-RowWordsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--row-words",
-        min=1,
-        help="Words up to which a row of a table stays one passage; a longer one is cut. With --vectors none is cut.",
-        show_default=f"{_DEFAULT.row_words}; {_AS_BEFORE}",
-    ),
-]
-SentencesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--sentences",
-        help="'rules', or the name of an installed spaCy model.",
-        show_default=f"{_DEFAULT.sentences}; {_AS_BEFORE}",
-    ),
-]
-OcrOption = Annotated[
-    str | None,
-    typer.Option(
-        "--ocr",
-        help="Languages of tesseract, such as eng or eng+deu: recognise the text of scanned PDF pages; or none.",
-        show_default=f"off; {_AS_BEFORE}",
-    ),
+CuttingAsBefore = Annotated[
+    FieldValues, Fields(Splitting, "How documents are cut", *CUTTING, default="as the index has it")
 ]
 SkipOption = Annotated[
     bool,
@@ -149,12 +114,11 @@ LanguageOption = Annotated[
 _NO_OCR = "none"
 
 
-def _splitting(before: Splitting, **options: Any) -> Splitting:
+def _splitting(before: Splitting, changes: FieldValues) -> Splitting:
     """Return how documents are read and cut: as before, but for the options that are given.
 
     Unknown names are refused also where no file is a document.
     """
-    changes = {name: value for name, value in options.items() if value is not None}
     if "sentences" in changes:
         sentence_finder(changes["sentences"])
     if changes.get("ocr") == _NO_OCR:
@@ -166,14 +130,11 @@ def _splitting(before: Splitting, **options: Any) -> Splitting:
 
 @app.command()
 def build(
+    *,
     files: FilesArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the index.")],
     encoder: EncoderOption = None,
-    words: WordsOption = None,
-    overlap: OverlapOption = None,
-    row_words: RowWordsOption = None,
-    sentences: SentencesOption = None,
-    ocr: OcrOption = None,
+    cutting: Cutting,
     vectors: Annotated[
         list[str] | None,
         typer.Option(
@@ -200,8 +161,7 @@ def build(
     With --skip-unreadable the exit code is 3 if a file was left out.
     """
     report = ReadReport()
-    cutting = {"words": words, "overlap": overlap, "row_words": row_words, "sentences": sentences, "ocr": ocr}
-    splitting = _splitting(_DEFAULT, **cutting)
+    splitting = _splitting(_DEFAULT, cutting)
     name = encoder or DEMO
     loaded = load_encoder(resolve_encoder(name), device=device if ray is None else "cpu", precision=precision)
     with ExitStack() as stack:
@@ -270,14 +230,11 @@ def export(
 
 @app.command()
 def add(
+    *,
     directory: IndexArgument,
     files: FilesArgument,
     encoder: EncoderOption = None,
-    words: WordsOption = None,
-    overlap: OverlapOption = None,
-    row_words: RowWordsOption = None,
-    sentences: SentencesOption = None,
-    ocr: OcrOption = None,
+    cutting: CuttingAsBefore,
     skip_unreadable: SkipOption = False,
     batch_size: BatchOption = 64,
     device: DeviceOption = "cpu",
@@ -289,10 +246,9 @@ def add(
     Interrupted, it continues where it stopped when the same command is run again. With --skip-unreadable the exit code
     is 3 if a file was left out.
     """
-    cutting = {"words": words, "overlap": overlap, "row_words": row_words, "sentences": sentences, "ocr": ocr}
     remote = remote_indexes(directory)
     if remote is not None:
-        cut_as = _splitting(_DEFAULT, **cutting)
+        cut_as = _splitting(_DEFAULT, cutting)
         source = index_encoder(directory, encoder)
         loaded = None if source is None else load_encoder(source, device=device, precision=precision)
         read = ReadReport()
@@ -305,7 +261,7 @@ def add(
             typer.echo(f"{added} passages added to {directory}")
         _exit_if_unreadable(read)
         return
-    splitting = _splitting(index_splitting(directory), **cutting)
+    splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder, device=device, precision=precision)
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
     report = add_files(directory, files, encoder=opened, splitting=splitting, **options)
@@ -320,14 +276,11 @@ def add(
 
 @app.command()
 def sync(
+    *,
     directory: DirectoryArgument,
     files: FilesArgument,
     encoder: EncoderOption = None,
-    words: WordsOption = None,
-    overlap: OverlapOption = None,
-    row_words: RowWordsOption = None,
-    sentences: SentencesOption = None,
-    ocr: OcrOption = None,
+    cutting: CuttingAsBefore,
     skip_unreadable: SkipOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and do it again whenever a file changes.")] = False,
     batch_size: BatchOption = 64,
@@ -342,8 +295,7 @@ def sync(
     """
     if remote_indexes(directory) is not None:
         raise UserError("a remote index cannot be synced; sync the folder of an index and push it")
-    cutting = {"words": words, "overlap": overlap, "row_words": row_words, "sentences": sentences, "ocr": ocr}
-    splitting = _splitting(index_splitting(directory), **cutting)
+    splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder, device=device, precision=precision)
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
     run = partial(sync_index, directory, files, encoder=opened, splitting=splitting, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -9,56 +10,51 @@ from typing import Any
 
 import typer
 
-from selfrag.cli.running import Commands, run
+from selfrag.cli.running import Commands, make_program, run
 
 COMMANDS = {
-    "ask": ("ask:ask", "Answer a question, and print the cited passages, the model's judgments and the cost."),
-    "chat": ("ask:chat", "Talk with a model in the terminal; each answer sees the conversation so far."),
-    "demo": (
-        "ask:demo",
-        "Answer three questions on the default model and corpus; everything needed is downloaded and built once.",
-    ),
-    "serve": ("serve:serve", "Serve a model over the OpenAI API, with citations, and a page at /."),
-    "show": ("ask:show", "Write a page that shows why an answer is what it is, and ranks the recorded tree again."),
-    "doctor": (
-        "doctor:doctor",
-        "Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used.",
-    ),
-    "intrinsic": (
-        "intrinsic:intrinsic",
-        "Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more.",
-    ),
-    "sweep": ("sweep:sweep", "Vary weights and thresholds: decode once, and re-rank the record for every setting."),
-    "ablate": (
-        "sweep:ablate",
-        "Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1).",
-    ),
-    "index": ("index:app", "Build and search an index of your own documents."),
-    "train": ("train:app", "Train a generator, an adapter or a critic, and make training data."),
-    "eval": ("eval:app", "Measure a model on held-out data."),
-    "data": ("eval:data_app", "Make the public development files that figures are measured on."),
-    "interpret": ("interpret:app", "Ask a model why it answered so, and test what it says."),
+    "ask": "Answer a question, and print the cited passages, the model's judgments and the cost.",
+    "chat": "Talk with a model in the terminal; each answer sees the conversation so far.",
+    "demo": "Answer three questions on the default model and corpus; everything needed is downloaded and built once.",
+    "serve": "Serve a model over the OpenAI API, with citations, and a page at /.",
+    "show": "Write a page that shows why an answer is what it is, and ranks the recorded tree again.",
+    "doctor": "Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used.",
+    "intrinsic": "Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more.",
+    "sweep": "Vary weights and thresholds: decode once, and re-rank the record for every setting.",
+    "ablate": "Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1).",
+    "index": "Build and search an index of your own documents.",
+    "train": "Train a generator or an adapter.",
+    "eval": "Measure a model on held-out data.",
+    "data": "Make the public development files that figures are measured on.",
+    "interpret": "Ask a model why it answered so, and test what it says.",
 }
-"""In the order of `--help`: module and attribute of each command or group of commands, and its line there."""
+"""Commands and groups of commands in the order of `--help`, with their lines there."""
+PLACES = {
+    **{name: f"selfrag.cli.ask:{name}" for name in ("ask", "chat", "demo", "show")},
+    **{name: f"selfrag.cli.{name}:{name}" for name in ("serve", "doctor", "intrinsic")},
+    **{name: f"selfrag.cli.{name}:app" for name in ("index", "train", "eval")},
+    "data": "selfrag.cli.eval:data_app",
+    **{name: f"selfrag.experiments.commands:{name}" for name in ("sweep", "ablate")},
+    "interpret": "selfrag.experiments.self_interpretation.commands:app",
+}
+"""Module and attribute of each."""
 
 
 def assembled(wanted: str | None = None) -> Commands:
-    """The commands, or only one of them, beside placeholders that `--help` lists."""
-    app = Commands(
-        name="selfrag",
-        help="Cited answers from a language model that retrieves on demand and criticises its own writing.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
+    """Return all commands, or only the wanted one beside placeholders that `--help` lists."""
+    app = make_program(
+        "selfrag", "Cited answers from a language model that retrieves on demand and criticises its own writing."
     )
-    for name, (place, line) in COMMANDS.items():
-        module, _, attribute = place.partition(":")
-        real = wanted in (None, name)
-        found = getattr(import_module(f"{__package__}.{module}"), attribute) if real else _placeholder(line)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+    for name, line in COMMANDS.items():
+        if wanted in (None, name):
+            module, _, attribute = PLACES[name].partition(":")
+            command = getattr(import_module(module), attribute)
         else:
-            app.command(name)(found)
+            command = _placeholder(line)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
     return app
 
 
@@ -82,5 +78,8 @@ def __dir__() -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, by default that of the process; `selfrag.cli.running` lists the exit codes."""
-    given = sys.argv[1:] if argv is None else argv
-    return run(assembled(given[0] if given else ""), "selfrag", given)
+    arguments = sys.argv[1:] if argv is None else argv
+    # A shell that completes a command line passes its words in the environment.
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
+    words = arguments or typed.split()[1:]
+    return run(assembled(words[0] if words else ""), "selfrag", arguments)

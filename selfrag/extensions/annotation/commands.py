@@ -11,7 +11,8 @@ from selfrag.cli.options import show_markdown
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
-from selfrag.experiments.report_tables import Table, markdown, percent, share
+from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.tables import aligned
 from selfrag.extensions.annotation.forms import FIGURES, form, read_forms
 
 
@@ -30,16 +31,20 @@ def annotate(
         write_text(out, form(run, sample, seed=seed, only=only or ()))
         typer.echo(printable(f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"))
         return
-    rows = [
-        (
-            *(one.file, FIGURES[one.name], str(one.share.n), percent(one.share)),
-            *(percent(one.agreement), share(one.kappa)),
-        )
-        for one in read_forms(run, read or [], seed=seed)
-    ]
+    rows = []
+    for figure in read_forms(run, read or [], seed=seed):
+        shares = (_interval(figure.share, 100), _interval(figure.agreement, 100), _interval(figure.kappa, 1))
+        rows.append((printable(figure.file), FIGURES[figure.name], str(figure.share.n), *shares))
     head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
     notes = (
         f"{len(read or [])} people; intervals resample answers",
         "Supported and plausible: of answers with a segment predicted relevant and at least partially supported",
     )
-    show_markdown(markdown(Table("Human evaluation", head, tuple(rows), notes)))
+    sentences = "".join(f"\n{note}.\n" for note in notes)
+    show_markdown(f"### Human evaluation\n\n{aligned(head, rows)}\n{sentences}")
+
+
+def _interval(estimate: Estimate | None, scale: float) -> str:
+    if estimate is None or not estimate.defined:
+        return NONE
+    return bracketed(estimate, scale=scale)

@@ -15,7 +15,8 @@ from critic.cases import Labelled
 from critic.cli.main import main
 from critic.student.judge import load_critic
 from critic.student.prompt import Limits
-from critic.student.training import CRITIC, CriticConfig, balanced, length_weights, load_rows, train_critic
+from critic.student.settings import CRITIC, CriticConfig
+from critic.student.training import balanced, length_weights, load_rows, train_critic
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.training.recipes import read_recipe
