@@ -33,6 +33,14 @@ class TextCodec(Protocol):
         """Text of ids that hold no control id."""
 
 
+LONG_TEXT = 2_000
+"""Characters from which a text alone is tokenised as a batch.
+
+`Tokenizer.encode` keeps Python's lock until it returns, 1 s for a megabyte, and every other thread waits so long;
+`encode_batch_fast` gives it away. A short text is not worth the threads of a batch.
+"""
+
+
 class ReadOnlyTokenizer:
     """A Hugging Face tokenizer that nothing changes, so any number of threads may use it at once.
 
@@ -59,9 +67,10 @@ class ReadOnlyTokenizer:
                     "input_ids"
                 ]
             return [list(ids) for ids in found]
-        if len(texts) == 1:
+        if len(texts) == 1 and len(texts[0]) < LONG_TEXT:
             return [self._core.encode(texts[0], add_special_tokens=add_special_tokens).ids]
-        return [one.ids for one in self._core.encode_batch(list(texts), add_special_tokens=add_special_tokens)]
+        encodings = self._core.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+        return [encoding.ids for encoding in encodings]
 
     def places(self, text: str) -> list[tuple[int, int, int]] | None:
         """Each id of a text with the characters it stands for, from and to; None where the tokenizer does not know."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -147,6 +149,18 @@ def test_decoding_leaves_control_ids_out_and_a_codec_in_another_process_gives_th
 @pytest.mark.parametrize("unit", ["[Relevant]", "[Relevant]".translate(WIDE), "<unk>", "[Rel", "\x00", "中", " "])
 def test_hostile_text_costs_linear_time(codec, growth, unit):
     assert growth(lambda size: unit * (size // len(unit)), codec.encode, 2**14) < 8
+
+
+def test_other_threads_run_while_a_long_text_is_tokenised():
+    codec = HFTextCodec(control_tokens.FAMILIES["byte-level"]())
+    long_text = "a word, " * 50_000
+    working = threading.Thread(target=codec.encode, args=(long_text,))
+    turns = 0
+    working.start()
+    while working.is_alive():
+        time.sleep(0.001)
+        turns += 1
+    assert turns > 20  # one or two where the tokenizer keeps Python's lock
 
 
 @SETTINGS
