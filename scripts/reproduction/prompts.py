@@ -56,7 +56,7 @@ def shown(row: Row, files: Sequence[TaskFile]) -> list[str]:
         given = Given.marked(file.path, file.task.preset)
         assert given.preset is not None  # noqa: S101 - files of published tasks
         how = given.preset.protocol(given.protocol)
-        wanted = zip(row.columns, row.figures, strict=True)
+        wanted = zip(row.columns(letter="official" not in given.protocol), row.figures, strict=True)
         figures = ", ".join(f"{metric} {value}" for (task, metric), value in wanted if task == file.name and value)
         if not row.system and not figures:
             continue

@@ -42,6 +42,7 @@ from scripts.reproduction.steps import (
 from scripts.reproduction.table2 import CITED, ROWS, TASKS, Row, row
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
+from selfrag.evaluation.metrics.mauve import ALCE_FEATURES
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task_files import read_tasks
 
@@ -63,7 +64,7 @@ def main() -> int:
     run.add_argument("--task", action="append", choices=TASKS, help="this task only; repeatable")
     run.add_argument("--model", help="another checkpoint than the published one")
     run.add_argument("--judge", default="true", help="of citations; else TRUE, T5-11B")
-    run.add_argument("--features", default="gpt2-large", help="model of MAUVE's features")
+    run.add_argument("--features", default=ALCE_FEATURES, help="model of MAUVE's features")
     run.add_argument("--facts-judge", help="of the facts of biographies; else --judge")
     run.add_argument("--knowledge", help="index of Wikipedia for facts; without it FactScore is left out")
     run.add_argument("--no-judges", action="store_true", help="leave out what needs a second model")
@@ -149,7 +150,7 @@ def _steps(chosen: Row, files: dict[str, Path], judges: Judges, arguments: argpa
             print("this judge could not be asked; its columns stay empty", file=sys.stderr)
     if arguments.dry_run:
         return True
-    found = check(chosen, arguments.out / chosen.name)
+    found = check(chosen, arguments.out / chosen.name, letter=arguments.letter)
     text = markdown(chosen, found, about, verdicts=about != REHEARSAL)
     (arguments.out / f"{chosen.name}.md").write_text(text, encoding="utf-8")
     print(f"\n{printable(text)}")

@@ -12,6 +12,7 @@ from scripts.reproduction.table2 import TASKS, Row
 from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.metrics.mauve import ALCE_FEATURES
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.tables import compact, escape
 
@@ -31,7 +32,7 @@ class Judges:
     """Who judges the columns that need a second model; None leaves the column out."""
 
     entailment: str | None = "true"  # of citations; `true` is T5-11B of TRUE, as in the paper
-    features: str | None = "gpt2-large"  # model of MAUVE's features; gpt2-large as in ALCE
+    features: str | None = ALCE_FEATURES  # model of MAUVE's features
     facts: str | None = None  # judge of the facts of biographies
     knowledge: str | None = None  # index in which facts are looked up
 
@@ -223,12 +224,13 @@ class Check:
         return "within" if abs(self.difference) <= self.slack else "outside"
 
 
-def check(row: Row, folder: Path, *, seed: int = 0) -> list[Check]:
+def check(row: Row, folder: Path, *, letter: bool = False, seed: int = 0) -> list[Check]:
     """Every cell of a row against a run directory.
 
     Args:
         row: of the table.
         folder: of the run.
+        letter: whether it was run by the paper, not by the released code.
         seed: of the intervals.
 
     Raises:
@@ -238,7 +240,9 @@ def check(row: Row, folder: Path, *, seed: int = 0) -> list[Check]:
     tables = {table.name: table for table in compare([run], seed=seed).tables}
     entries = read_manifest(folder)["files"]
     checks = []
-    for (task, metric), published, tolerance in zip(row.columns, row.figures, row.tolerances, strict=True):
+    for (task, metric), published, tolerance in zip(
+        row.columns(letter=letter), row.figures, row.tolerances, strict=True
+    ):
         figures = tables[task].rows[0].figures if task in tables else {}
         name = next((name for name in figures if name.partition(" (")[0] == metric), metric)
         settings = entries[task]["settings"] if task in entries else {}

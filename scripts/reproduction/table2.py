@@ -55,11 +55,15 @@ class Row:
             return "official"
         return "table-5" if "table-5" in PRESETS[task].protocols else "paper"
 
-    @property
-    def columns(self) -> tuple[tuple[str, str], ...]:
-        """Task and metric of each column. Baselines write their choice (B.2), so the option is read off their text."""
-        read = {"accuracy": "accuracy" if self.system == "selfrag" else "option_match"}
-        return tuple((task, read.get(metric, metric)) for task, metric in COLUMNS)
+    def columns(self, *, letter: bool = False) -> tuple[tuple[str, str], ...]:
+        """Return task and metric of each column.
+
+        Baselines write their choice (B.2), so the option is read off their text. The released code matches strings.
+        """
+        accuracy = "option_match"
+        if self.system == "selfrag":
+            accuracy = "accuracy" if letter else "official_match"
+        return tuple((task, accuracy if metric == "accuracy" else metric) for task, metric in COLUMNS)
 
     @property
     def tolerances(self) -> tuple[float, ...]:

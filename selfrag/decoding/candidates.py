@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
-from selfrag.decoding.policy import Action
+from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reflectors import Asking
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.decoding.segments import APPLICABLE, Branch, Reading, judge, read
-from selfrag.decoding.trace import UNUSABLE, Node, Status
+from selfrag.decoding.trace import CUT, UNUSABLE, Node, Status
 from selfrag.decoding.tree import Tree, ask
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import LabelSet
+from selfrag.reflection.labels import RETRIEVE, LabelSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +90,43 @@ def read_candidate(tree: Tree, candidate: Candidate, result: Generated | Failed)
 
 
 def unread(tree: Tree, candidate: Candidate, reading: Reading) -> list[LabelSet]:
-    """Critiques that must be defined and are not, because the segment was cut."""
+    """Return what must be read after a segment that was cut: critiques that are due, and Retrieve if it goes on."""
     due = [labels for labels in APPLICABLE[candidate.branch] if labels.role in tree.policy.forced]
-    return [labels for labels in due if reading.judgments[labels.role] is None]
+    missing = [labels for labels in due if reading.judgments[labels.role] is None]
+    if _goes_on(tree.policy, candidate.parent, reading):
+        missing.append(RETRIEVE)
+    return missing
 
 
-def force(tree: Tree, candidates: list[Candidate], readings: list[Reading | None]) -> Asking[None]:
-    """Requests one token for each critique that is missing because the segment was cut."""
-    cut: list[tuple[Candidate, Reading, list[LabelSet]]] = []
-    for candidate, reading in zip(candidates, readings, strict=True):
-        if reading is not None and (missing := unread(tree, candidate, reading)):
-            cut.append((candidate, reading, missing))
+def _goes_on(policy: Decoding, parent: Hypothesis, reading: Reading) -> bool:
+    """Return whether the next segment follows one that its budget cut."""
+    tokens_left = policy.answer_tokens - parent.spent - len(reading.ids)
+    segments_left = policy.max_segments - len(parent.texts) - 1
+    return policy.after_cut == "go_on" and reading.cut and tokens_left > 0 and segments_left > 0
+
+
+def read_cut(tree: Tree, candidates: list[Candidate], readings: list[Reading | None]) -> Asking[list[Reading | None]]:
+    """Return the readings of a step, completed by one token for each segment that was cut before something was due."""
+    places: list[int] = []
+    requests: list[Generate] = []
     vocabulary = tree.prompting.vocabulary
-    requests = [Generate((*c.request.prompt_ids, *reading.ids), 1, watch_ids=vocabulary.watch) for c, reading, _ in cut]
+    for place, (candidate, reading) in enumerate(zip(candidates, readings, strict=True)):
+        if reading is not None and unread(tree, candidate, reading):
+            places.append(place)
+            requests.append(Generate((*candidate.request.prompt_ids, *reading.ids), 1, watch_ids=vocabulary.watch))
     results = yield from ask(tree, requests)
-    for (candidate, reading, missing), result in zip(cut, results, strict=True):
-        if isinstance(result, Failed):
+    completed = list(readings)
+    for place, result in zip(places, results, strict=True):
+        candidate, reading = candidates[place], readings[place]
+        if isinstance(result, Failed) or reading is None:
             continue  # stays undefined, and the policy's rule for undefined critiques applies
-        for labels in missing:
+        for labels in unread(tree, candidate, reading):
             judgment = judge(vocabulary, labels, result.watched[0], candidate.site, candidate.evidence)
-            reading.judgments[labels.role] = judgment
+            if labels is RETRIEVE:
+                completed[place] = replace(reading, boundary=judgment, ended=False)
+            else:
+                reading.judgments[labels.role] = judgment
+    return completed
 
 
 def grown(
@@ -117,7 +134,7 @@ def grown(
 ) -> Asking[list[tuple[Node, Hypothesis | None]]]:
     """The nodes of candidates of one step that have ended, each with its hypothesis if it can be used."""
     readings = [read_candidate(tree, one, result) for one, result, _ in ended]
-    yield from force(tree, [one for one, *_ in ended], readings)
+    readings = yield from read_cut(tree, [one for one, *_ in ended], readings)
     return [grow(tree, *one, reading, depth) for one, reading in zip(ended, readings, strict=True)]
 
 
@@ -133,9 +150,11 @@ def grow(
     policy, parent = tree.policy, candidate.parent
     node.text = tree.prompting.text(reading.ids, reading.text_ids)
     node.token_ids, node.text_ids, node.finish = reading.ids, reading.text_ids, str(result.finish)
+    if reading.cut and not reading.ended:
+        node.finish = CUT
     node.likelihood = reading.likelihood
     node.judgments = {role: found for role, found in reading.judgments.items() if role in policy.own}
-    spent = parent.spent + (len(result.token_ids) if reading.ended else len(reading.ids) + 1)
+    spent = parent.spent + (len(result.token_ids) if reading.ended or reading.cut else len(reading.ids) + 1)
     node.boundary, node.ended = reading.boundary, reading.ended or spent >= policy.answer_tokens
     tree.score(node)
     blank = not node.text.strip()

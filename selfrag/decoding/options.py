@@ -16,12 +16,13 @@ from selfrag.common.checks import choice
 from selfrag.common.errors import UserError, generation_error
 from selfrag.common.untrusted import whole
 from selfrag.decoding.answer import Answer, segments_of
+from selfrag.decoding.candidates import Hypothesis, candidate_of, write
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.reflectors import Asking
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.segments import APPLICABLE, Branch, judge
-from selfrag.decoding.trace import ROOT, Decision, Node, Status
+from selfrag.decoding.trace import ROOT, Decision, Node, Status, check_generated
 from selfrag.decoding.tree import Decoder, Found, Tree, ask, find, shortlisted, start_boundary
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
@@ -147,6 +148,9 @@ def decode_options(
     are read after it, whatever their weights, so that the trace is complete for other weights. Settings of segments and
     beams do not matter. Where nothing was found, `policy.without_evidence` decides as in `decode`.
 
+    With `policy.aggregate="vote"` the answer is what the model wrote: one segment after each passage, and the scores of
+    equal texts are added. It need not be one of the options.
+
     Raises:
         UserError: options that are no options, an unknown `length`, a policy with reflectors, or nothing to score.
     """
@@ -174,6 +178,8 @@ def decode_options(
     tree.decisions.append(Decision(*at, evidence.query, evidence.passages, judged, cause=cause))
     if abstains:
         return _answer(tree, tuple(options))
+    if policy.aggregate == "vote":
+        return (yield from _vote(tree, Hypothesis(ROOT, prompt, boundary), evidence.passages))
     contexts = _contexts(tree, prompt, evidence.passages)
     yield from _relevance(tree, contexts)
     usable = [context for context in contexts if context.failure is None]
@@ -194,6 +200,19 @@ def decode_options(
     for labels in (ISSUP, ISUSE):
         yield from _critique(tree, scored, labels)
     return _answer(tree, tuple(options))
+
+
+def _vote(tree: Tree, start: Hypothesis, passages: Sequence[Passage]) -> Asking[Answer]:
+    """Return the text with the highest sum of scores, of one segment written after each passage."""
+    candidates = [candidate_of(tree, start, "retrieve", passage) for passage in passages]
+    if not passages or tree.policy.no_retrieval_branch:
+        candidates.append(candidate_of(tree, start, "write", None))
+    yield from write(tree, candidates, 1)
+    check_generated(tree.nodes)
+    for node in tree.nodes:
+        node.text = node.text.strip()
+    texts = dict.fromkeys(node.text for node in tree.nodes)
+    return _answer(tree, tuple(texts))
 
 
 def _check(options: Sequence[str], length: str) -> None:

@@ -18,7 +18,7 @@ from selfrag.common.checks import choice, number, unknown_name, whole
 from selfrag.common.errors import UserError
 from selfrag.decoding.reflectors import REPLACEABLE, Guardrail, ScoreTerm, as_label, distinct_roles, parts
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Role, group
+from selfrag.reflection.labels import CRITIQUES, Role, group
 from selfrag.reflection.weights import TOKEN_TERMS, Weights
 
 Action = Literal["retrieve", "continue", "write", "abstain"]
@@ -66,12 +66,15 @@ def check_names(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How to decode. The defaults are the paper's; `Decoding.official` has the published code's formulas.
+    """How to decode. Defaults differ from the paper in `undefined` and `aggregate`; `official` is the published code.
 
     Attributes:
         mode: when to retrieve; `adaptive` asks the model at each segment.
         threshold: retrieve above this ratio, in [0, 1]; None lets the most probable Retrieve token decide.
         retrieve_test: the ratio: `yes_no` (appendix A.4), `all` (section 3.3) or `log_ratio` (the official code).
+        keep_evidence: when the next segment is written from the same passage: where Continue is the `most_probable`
+            Retrieve token, or only `below_threshold`, where the ratio asks for no search (appendix A.4 to the letter).
+            A threshold of 0 searches at every boundary.
         retrieve_once: keep the first search's passages for every later segment.
         no_retrieval_branch: beside the passages, also try the segment without any.
         without_evidence: where a search or the given evidence holds nothing: `abstain`, or `write` without evidence.
@@ -84,6 +87,8 @@ class Decoding:
         max_segments: most segments; 1 is the short form.
         segment_end: a segment ends at any Retrieve token, at `[Retrieval]` alone, or with the whole completion.
         segment_tokens: most new tokens of a segment.
+        after_cut: what follows a segment that `segment_tokens` cut: `end` of the answer, or the next segment where
+            `answer_tokens` are left (`go_on`; one more request reads whether to search).
         answer_tokens: most new tokens of a hypothesis over all its segments.
         passage_tokens: most tokens of a passage's body.
         branch_and_bound: give up a candidate as soon as its highest possible score rules it out. The answer is the
@@ -93,10 +98,12 @@ class Decoding:
         calibrated: apply the temperatures and biases of the reflection tokens that a model brings, if it brings any.
         likelihood: p(y_t|..): the geometric mean over the tokens of the `segment` without its boundary or over `all`
             with it, the plain `product` of the segment's (Eq. 3 as it is printed), or `none`.
-        undefined: for a critique that was not written: `skip` it, `force` reading it where it was due, or count `zero`.
+        undefined: for a critique that was not written: `skip` it, `force` reading it where it was due (IsUse at inner
+            segments only where the model expects it, see `LEAST_COVERAGE`), or count `zero`.
         accumulate: how segment scores make up a path score.
         aggregate: what an option of a multiple choice gets from each passage: p(option|passage) times its critique
-            (`product`), or plus its critique (`sum`, Eq. 3). Both are summed over the passages.
+            (`product`), or plus its critique (`sum`, Eq. 3). Both are summed over the passages. With `vote` (the
+            published code) the model writes after each passage, and the score goes to the text that it wrote.
         require: labels that a segment must have, by group; as an option GROUP=LABEL, such as `issup='Fully supported'`.
         forbid: labels that a segment must not have, by group.
         reflectors: other judges in the segment score; also as strings such as `citations` or `nli=issup`.
@@ -112,6 +119,7 @@ class Decoding:
     mode: Literal["adaptive", "always", "never"] = "adaptive"
     threshold: float | None = 0.2
     retrieve_test: Literal["yes_no", "all", "log_ratio"] = "yes_no"
+    keep_evidence: Literal["most_probable", "below_threshold"] = "most_probable"
     retrieve_once: bool = False
     no_retrieval_branch: bool = False
     without_evidence: WithoutEvidence = "abstain"
@@ -122,6 +130,7 @@ class Decoding:
     max_segments: int = 7
     segment_end: SegmentEnd = "retrieve"
     segment_tokens: int = 100
+    after_cut: Literal["end", "go_on"] = "end"
     answer_tokens: int = 1024
     passage_tokens: int = 256
     branch_and_bound: bool = False
@@ -131,7 +140,7 @@ class Decoding:
     likelihood: Likelihood = "segment"
     undefined: Literal["skip", "force", "zero"] = "skip"
     accumulate: Literal["mean", "sum", "product"] = "mean"
-    aggregate: Literal["product", "sum"] = "product"
+    aggregate: Literal["product", "sum", "vote"] = "product"
     require: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
     forbid: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
 
@@ -186,7 +195,7 @@ class Decoding:
             calibrated=False,
             undefined="zero",
             accumulate="product",
-            aggregate="sum",
+            aggregate="vote",
             history="text",
             segment_end="completion" if short else "retrieval",
             likelihood="all" if short else "none",
@@ -298,12 +307,16 @@ class Decoding:
             return "write", "no Retrieve distribution"
         if has_evidence and self.segment_end == "retrieval":
             return "retrieve", "[Retrieval] was written"
-        order = sorted(range(len(RETRIEVE)), key=lambda i: -judgment.distribution[i])
-        if has_evidence and RETRIEVE.labels[order[0]].name == "Continue to Use Evidence":
-            return "continue", f"p(Continue)={judgment.distribution[order[0]]:.3f} is highest"
+        yes, no, keep = judgment.distribution
+        continues = has_evidence and keep > max(yes, no)
+        kept = f"p(Continue)={keep:.3f} is highest"
         if self.threshold is None:
-            yes, no, _ = judgment.distribution
+            if continues:
+                return "continue", kept
             return ("retrieve" if yes > no else "write"), f"p(Retrieval)={yes:.3f}, p(No Retrieval)={no:.3f}"
         score = self.retrieval_score(judgment)
         above = score > self.threshold
+        threshold_wins = self.threshold == 0 or self.keep_evidence == "below_threshold"
+        if continues and not (above and threshold_wins):
+            return "continue", kept
         return ("retrieve" if above else "write"), f"{score:.3f} {'>' if above else '<='} {self.threshold:g}"

@@ -16,7 +16,7 @@ from selfrag.decoding.candidates import Candidate, Hypothesis, Written, grow, gr
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking
 from selfrag.decoding.requests import Failed, Generated, Result, has_ended
-from selfrag.decoding.segments import APPLICABLE, critique_score, judge, path_score
+from selfrag.decoding.segments import APPLICABLE, critique_score, judge, judgment_score, path_score
 from selfrag.decoding.trace import ROOT, Node, Status
 from selfrag.decoding.tree import Abort, Batch, Race, Tree, ask, race
 from selfrag.reflection.judgment import Judgment
@@ -54,8 +54,7 @@ def segment_range(node: Node, policy: Decoding) -> tuple[float, float]:
         if labels.role not in node.judgments and labels in APPLICABLE[node.branch]:
             choices.append((math.nan, min(labels.values), max(labels.values)))  # undefined, or anywhere between
         else:
-            judgment = node.judgments.get(labels.role)
-            choices.append((math.nan if judgment is None else judgment.score,))
+            choices.append((judgment_score(node.judgments.get(labels.role), policy.undefined),))
     # The score is linear in the critiques that are defined, so its extremes are at their ends.
     corners = [critique_score(corner, policy.term_weights, policy.undefined) for corner in product(*choices)]
     return min(corners), max(corners) + node.likelihood

@@ -40,7 +40,7 @@ def replay(trace: Trace, weights: Settings) -> Replay:
     """Search the recorded tree again under S settings."""
     terms, undefined = trace.decoding.terms, trace.decoding.undefined
     matrix = _matrix(weights, trace.decoding)
-    scores = np.array([group_scores(node.judgments, node.joined, terms) for node in trace.nodes])
+    scores = np.array([group_scores(node.judgments, node.joined, terms, undefined) for node in trace.nodes])
     scores = scores.reshape(-1, len(terms))
     likelihood = np.array([node.likelihood for node in trace.nodes])[:, None]
     recorded = _Recorded(trace)
@@ -267,7 +267,7 @@ def _choose(recorded: _Recorded, likelihood: Floats, critique: Floats) -> Replay
         return Replay(np.full(settings, -1), exact, nothing, nothing, none, none, none)
     usable = np.zeros(critique.shape, dtype=bool)
     usable[[node.id for node in candidates]] = True
-    if trace.decoding.aggregate == "sum":
+    if trace.decoding.aggregate != "product":
         parts = np.where(usable, likelihood + critique, 0.0)
     else:
         weight = np.where(usable, np.maximum(critique, 0.0), 0.0)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.decoding.requests import Finish, Generated
-from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import TOKEN_TERMS
@@ -39,6 +39,7 @@ class Reading:
     # geometric mean or product of the token probabilities in (0, 1]; 0 if switched off or nothing was generated
     likelihood: float
     ended: bool  # nothing may follow (EOS, budget or context)
+    cut: bool = False  # its budget ran out; a later request may say how to go on
 
 
 def judge(vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidence: str | None = None) -> Judgment:
@@ -103,6 +104,7 @@ def read(
         boundary=judge(vocabulary, RETRIEVE, generated.watched[end], site) if stopped else None,
         likelihood=0.0 if likelihood == "none" else probability,
         ended=not stopped,
+        cut=not stopped and generated.finish is Finish.BUDGET,
     )
 
 
@@ -116,6 +118,12 @@ def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary) -> 
 
 
 Undefined = Literal["skip", "force", "zero"]
+LEAST_COVERAGE = 0.01
+"""Probability that the model must give a critique group for a token read there to count in the score.
+
+A model that learned one Utility token, at the end of an answer, gives the group about 1e-8 at the end of an inner
+segment. What is left after normalising would be noise.
+"""
 Accumulate = Literal["mean", "sum", "product"]
 _LARGEST = sys.float_info.max
 Floats = NDArray[np.float64]
@@ -123,23 +131,31 @@ Score = TypeVar("Score", float, NDArray[np.float64])
 NOTHING: Mapping[str, Judgment | None] = MappingProxyType({})
 
 
+def judgment_score(judgment: Judgment | None, undefined: Undefined) -> float:
+    """Return the score of a judgment, or NaN where it is undefined or the model expected no such token there."""
+    if judgment is None:
+        return math.nan
+    noise = judgment.source is Source.TOKEN and judgment.coverage < LEAST_COVERAGE
+    return math.nan if noise and undefined != "zero" else judgment.score
+
+
 def group_scores(
     judgments: Mapping[Role, Judgment | None],
     joined: Mapping[str, Judgment | None] = NOTHING,
     terms: Sequence[str] = TOKEN_TERMS,
+    undefined: Undefined = "skip",
 ) -> list[float]:
-    """Normalised scores of the T terms: isrel, issup, isuse, joined reflectors; NaN where undefined."""
-    found = [judgments.get(labels.role) for labels in CRITIQUES]
-    found += [joined.get(name) for name in terms[len(CRITIQUES) :]]
-    return [math.nan if judgment is None else judgment.score for judgment in found]
+    """Return the scores of the T terms (isrel, issup, isuse, joined reflectors), NaN where undefined."""
+    known = [judgments.get(labels.role) for labels in CRITIQUES]
+    known += [joined.get(name) for name in terms[len(CRITIQUES) :]]
+    return [judgment_score(judgment, undefined) for judgment in known]
 
 
 def critique_score(scores: Sequence[float], weights: Sequence[Score], undefined: Undefined) -> Score:
-    """Weighted critique term S of Eq. 4, of T scores (NaN if undefined) and T weights, perhaps arrays of settings.
+    """Return the weighted critique term S of Eq. 4 from T scores (NaN if undefined) and T weights or arrays of them.
 
-    With `skip` the weights of the defined groups are scaled up to the sum of all weights. A missing critique then
-    neither rewards nor punishes a candidate; with `zero` (and after `force`, where one could not be made) an
-    undefined group adds 0. Without any defined group the term is 0.
+    The weights of the defined groups are scaled up to the sum of all weights, so that a missing critique neither
+    rewards nor punishes a candidate. With `zero` an undefined group adds 0. Without any defined group the term is 0.
     """
     # No matrix product: its rounding depends on the shapes, and ties would break.
     total, present, every = 0 * weights[0], 0 * weights[0], 0 * weights[0]
@@ -150,7 +166,7 @@ def critique_score(scores: Sequence[float], weights: Sequence[Score], undefined:
             complete = False
         else:
             total, present = total + weight * score, present + abs(weight)
-    if undefined != "skip" or complete:
+    if undefined == "zero" or complete:
         return total
     scaled: Score = total * (every / (present + (present == 0)))  # where nothing is present, the total is 0
     return scaled
@@ -166,7 +182,7 @@ def segment_score(
     terms: Sequence[str] = TOKEN_TERMS,
 ) -> float:
     """Score of one candidate: p(y_t|x,d,y_<t) + sum_G w_G s_G, joined reflectors among the groups."""
-    return likelihood + critique_score(group_scores(judgments, joined, terms), weights, undefined)
+    return likelihood + critique_score(group_scores(judgments, joined, terms, undefined), weights, undefined)
 
 
 def add_to_path(total: Score, score: Score, accumulate: Accumulate) -> Score:

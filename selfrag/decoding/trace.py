@@ -26,6 +26,8 @@ ROOT = -1
 """Parent of the first segments."""
 QUESTION = "question"
 """Site of judgments on the question alone, before anything is searched."""
+CUT = "cut"
+"""`Node.finish` of a segment that its budget cut, and that the next one follows (`Decoding.after_cut`)."""
 FinishReason = Literal["stop", "length"]
 """How a text ended: by itself, or because the token budget or the context of the model was used up."""
 
@@ -133,7 +135,7 @@ class Node:
     @property
     def cut(self) -> bool:
         """Whether the token budget or the context ended the segment before the model did."""
-        return self.boundary is None and self.finish in (Finish.BUDGET, Finish.CONTEXT)
+        return self.finish == CUT or (self.boundary is None and self.finish in (Finish.BUDGET, Finish.CONTEXT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,13 @@ class Trace:
     def decisions_by_node(self) -> dict[int, Decision]:
         """Return each decision under the id of the node that it follows."""
         return {decision.after: decision for decision in self.decisions}
+
+    def leading(self) -> list[Decision]:
+        """Return the decisions that led to the answer, in order; all of them where there is none."""
+        if self.best is None:
+            return list(self.decisions)
+        after = {ROOT, *(step.id for step in self.path(self.best)[:-1])}
+        return [decision for decision in self.decisions if decision.after in after]
 
     def over(self, node: int) -> bool:
         """Whether nothing may follow a node: the model ended there, or no token or segment is left."""
@@ -298,31 +307,33 @@ def check_generated(candidates: Sequence[Node]) -> None:
         raise generation_error(f"no candidate could be generated: {candidates[0].finish}")
 
 
-def decoding_dict(decoding: Decoding) -> dict[str, Any]:
-    """Return settings as plain values; those of reflectors only where there are any.
+_LEFT_OUT: Mapping[str, Any] = {
+    "branch_and_bound": False,
+    "shortlist": None,
+    "keep_evidence": "most_probable",
+    "after_cut": "end",
+    "aggregate": "product",
+    "calibrated": True,
+    "reflectors": [],
+    "gates": [],
+    "survivors": list(Decoding.survivors),
+    "abstention": Decoding.abstention,
+    "without_evidence": "write",
+}
+"""Values of settings that a record does not write; of times when no other value of `without_evidence` was known."""
 
-    `without_evidence` is left out where it is `write`: records without it are of times when nothing else was done.
-    """
+
+def decoding_dict(decoding: Decoding) -> dict[str, Any]:
+    """Return settings as plain values, without those of `_LEFT_OUT`."""
     values = {name: getattr(decoding, name) for name in decoding.__dataclass_fields__}
     for name in ("require", "forbid"):
         values[name] = {str(role): sorted(labels) for role, labels in values[name].items()}
-    joined, gates = [str(part) for part in values.pop("reflectors")], [str(gate) for gate in values.pop("gates")]
-    survivors, abstention = list(values.pop("survivors")), values.pop("abstention")
-    for name, usual in (
-        ("branch_and_bound", False),
-        ("shortlist", None),
-        ("aggregate", "product"),
-        ("calibrated", True),
-        ("without_evidence", "write"),
-    ):
+    joined, gates = [str(part) for part in values["reflectors"]], [str(gate) for gate in values["gates"]]
+    survivors = list(values["survivors"])
+    values |= {"reflectors": joined, "gates": gates, "survivors": survivors}
+    for name, usual in _LEFT_OUT.items():
         if values[name] == usual:
             del values[name]
-    if joined:
-        values |= {"reflectors": joined, "survivors": survivors}
-    if gates:
-        values["gates"] = gates
-    if gates or abstention != Decoding.abstention:
-        values["abstention"] = abstention
     return values | {"weights": decoding.weights.as_dict()}
 
 

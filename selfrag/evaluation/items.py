@@ -214,12 +214,14 @@ class Output:
 
 
 def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:
-    """What an answer says.
+    """Return what an answer says.
 
+    What was read and retrieved is what led to the answer: decisions of other candidates depend on how many are written.
     A system without citations of its own cites every passage that it was shown (`cite_all`). A system that was told
     to cite by numbers in brackets cites what the numbers name (`marked`).
     """
-    shown = dict.fromkeys(passage.key for decision in answer.trace.decisions for passage in decision.passages)
+    decisions = answer.trace.leading()
+    shown = dict.fromkeys(passage.key for decision in decisions for passage in decision.passages)
     numbered = [name for name, *_ in shown]
     read = tuple(dict.fromkeys(numbered))
     told = cite_all and marked
@@ -232,7 +234,7 @@ def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -
         text=answer.text.strip(),
         cited=cited,
         read=read,
-        retrieved=any(decision.action == "retrieve" for decision in answer.trace.decisions),
+        retrieved=any(decision.action == "retrieve" for decision in decisions),
         segments=tuple((s.text, s.citation.id if s.citation and not told else None) for s in answer.segments),
         usage={name: getattr(answer.usage, name) for name in USAGE},
     )

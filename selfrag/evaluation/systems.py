@@ -148,18 +148,23 @@ UNTUNED = {"base": 0, "rag": 1, "rag-1": 1, "rag-5": 5}
 
 @dataclass(frozen=True, slots=True)
 class Untuned:
-    """Baseline (i): base model, the first `passages` of the item in the prompt."""
+    """A model without reflection tokens, which reads the first `passages` of the item, numbered, before the question.
+
+    Either a base model in its chat template, or one that was fine-tuned on plain pairs, in the layout of its rows.
+    """
 
     codec: TextCodec  # safe tokenisation
     chat: Chat  # the model's chat template
     eos_id: int  # ends an answer
     passages: int  # how many; 0 asks the model alone
     passage_tokens: int = 256  # a passage is cut here
+    is_told: bool = True  # whether the hint of a task is said; rows of training have none
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:
         """See `_answered`."""
-        prompt = self.prompt(item, _hint(item, task), bare=not task.hint)
+        hint = _hint(item, task) if self.is_told else ""
+        prompt = self.prompt(item, hint, bare=not hint)
         return (yield from _answered(item, task, prompt, self.codec, self.eos_id))
 
     def prompt(self, item: Item, hint: str = "", *, bare: bool = False) -> Prompt:
@@ -181,42 +186,11 @@ class Untuned:
     def as_dict(self) -> dict[str, Any]:
         """Settings and the texts of the prompt."""
         return {
-            "kind": "untuned",
+            "kind": "untuned" if self.is_told else "finetuned",
             "passages": self.passages,
             "passage_tokens": self.passage_tokens,
             "chat": self.chat.source,
             "prompt": [PASSAGES, QUESTION],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class FineTuned:
-    """A fine-tuned model that never criticises."""
-
-    prompting: Prompting  # codec, vocabulary (for the markers around a passage) and layout of the model
-    passages: int  # how many of the item's passages stand before the answer; 0 for (ii), 1 for (iii)
-    passage_tokens: int = 256  # a passage is cut here
-    cites_all: bool = True
-
-    def decoder(self, item: Item, task: Task) -> Decoder:
-        """See `_answered`."""
-        eos_id = self.prompting.vocabulary.eos_id
-        return (yield from _answered(item, task, self.prompt(item), self.prompting.codec, eos_id))
-
-    def prompt(self, item: Item) -> Prompt:
-        """The prompt of the training rows and the evidence between its markers."""
-        used = item.passages[: self.passages]
-        evidence = [self.prompting.evidence(passage, self.passage_tokens) for passage in used]
-        ids = (*self.prompting.prompt(item.instruction), *(i for part in evidence for i in part.ids))
-        return Prompt(item.instruction, ids, used, sum(part.dropped_tokens for part in evidence))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Settings."""
-        return {
-            "kind": "finetuned",
-            "passages": self.passages,
-            "passage_tokens": self.passage_tokens,
-            "layout": self.prompting.layout.name,
         }
 
 
@@ -392,6 +366,10 @@ SYSTEMS: dict[str, Role] = {AS_PUBLISHED: "selfrag", **BY_PROTOCOL, **ROLES}
 GROUP = "selfrag.systems"
 """Entry points of other packages: each names a function of a tokenizer and of settings that gives a `System`."""
 _FINETUNED = {"finetuned": 0, "finetuned-rag": 1, "sail": 1}
+_ROWS = "selfrag"
+"""Layout of the rows that they are trained on."""
+WITHOUT_REFLECTION = {**UNTUNED, **_FINETUNED}
+"""Systems of models without reflection tokens, and how many passages they read."""
 _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
     AS_PUBLISHED: "adaptive",
     "selfrag-always": "always",
@@ -406,7 +384,7 @@ def known_systems() -> dict[str, str]:
         AS_PUBLISHED: "segment beam search; a published task under its protocol's policy",
         **{f"selfrag-{mode}": f"segment beam search, retrieval {mode}" for mode in ("adaptive", "always", "never")},
         **{name: f"the chat template with {count} passages" for name, count in UNTUNED.items()},
-        **{name: f"the training layout with {count} passages, no reflection" for name, count in _FINETUNED.items()},
+        **{name: f"the layout of plain rows with {count} passages" for name, count in _FINETUNED.items()},
     }
     own |= {name: f"{own[name]}; a published task under its protocol's number" for name in BY_PROTOCOL}
     return {**own, **{name: "of another package" for name in names(GROUP) if name not in own}}
@@ -416,19 +394,19 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
     """A system by its name.
 
     `settings` are fields to change: of `Decoding` for ours, those of their own for systems of entry points, else
-    `passages` and `passage_tokens`; for untuned models also `layout`, one of `INSTRUCTION_LAYOUTS` in place of the chat
-    template. With `live` a system that can search does.
+    `passages`, `passage_tokens` and `layout`, one of `INSTRUCTION_LAYOUTS`. With `live` a system that can search does.
     """
     given = dict(settings or {})
     codec = HFTextCodec(tokenizer)
-    if name in UNTUNED:
+    if name in WITHOUT_REFLECTION:
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
-        if (layout := given.pop("layout", None)) is not None:
+        trained = name in _FINETUNED
+        if (layout := given.pop("layout", _ROWS if trained else None)) is not None:
             choice("layout", layout, tuple(INSTRUCTION_LAYOUTS))
-        passages, longest = _counts(given, UNTUNED[name])
+        passages, longest = _counts(given, WITHOUT_REFLECTION[name])
         chat = Chat.of(tokenizer, codec, layout=layout)
-        return Untuned(codec, chat, int(tokenizer.eos_token_id), passages, longest)
+        return Untuned(codec, chat, int(tokenizer.eos_token_id), passages, longest, is_told=not trained)
     if name not in SYSTEMS:
         make = registered(GROUP, name)
         if make is None:
@@ -436,8 +414,6 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
         other: System = make(tokenizer, given)
         return other.searching() if live and isinstance(other, SearchesItself) else other
     prompting = Prompting(codec, Vocabulary.from_tokenizer(tokenizer))
-    if name in _FINETUNED:
-        return FineTuned(prompting, *_counts(given, _FINETUNED[name]))
     check_names(given)
     base = Decoding(mode=_MODES[name], without_evidence=PROTOCOL)
     return Reflective(prompting, runnable(replace(base, **given), given))

@@ -70,7 +70,7 @@ def ablations(base: Decoding, task: Task) -> tuple[Setting, ...]:
 
     `hard-constraints` retrieves where Retrieve=Yes is the most probable token, in place of the threshold.
     `forbid-unsupported` is not in the paper's table: its hard constraint of section 3.3, in the search. `official` is
-    `Decoding.official` for answers of this length; for multiple choice, options are scored under it, not generated.
+    `Decoding.official` for answers of this length; multiple choice is written under it, and passages vote.
     """
     official = Decoding.official(max_segments=task.segments, passages=base.passages, passage_tokens=base.passage_tokens)
     return (

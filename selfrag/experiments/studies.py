@@ -45,7 +45,10 @@ from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec
 
 RESCORABLE = frozenset(
-    {"weights", "accumulate", "aggregate", "beam", "threshold", "retrieve_test", "mode", "no_retrieval_branch"}
+    {
+        *("weights", "accumulate", "aggregate", "beam", "threshold", "retrieve_test", "keep_evidence", "mode"),
+        "no_retrieval_branch",
+    }
 )
 """Fields of `Decoding` that a record can be asked about; the others change what the model writes or reads."""
 
@@ -100,6 +103,8 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
         return differing <= {"weights"}
     if "mode" in differing and any(decision.judgment is None for decision in trace.decisions):
         return False  # nobody looked whether to retrieve
+    if "aggregate" in differing and "vote" in (recorded.aggregate, policy.aggregate):
+        return False  # one holds what was written, the other the options
     if "no_retrieval_branch" in differing and (policy.no_retrieval_branch or recorded.max_segments > 1):
         return False
     return differing <= RESCORABLE

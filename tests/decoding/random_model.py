@@ -29,20 +29,25 @@ def _seed(seed: int, ids: Sequence[int]) -> int:
     return zlib.crc32(np.array([seed, *ids], dtype=np.int64).tobytes())
 
 
-def random_model(seed: int, *, failures: float = 0.0) -> Callable[[Generate], Reply | Failed]:
-    """A model; `failures` is the share of requests that fail."""
+UNEXPECTED = 1e-5
+"""Scale of the probabilities of reflection tokens where the model does not expect them."""
+
+
+def random_model(seed: int, *, failures: float = 0.0, noise: float = 0.0) -> Callable[[Generate], Reply | Failed]:
+    """A model; `failures` is the share of requests that fail, `noise` that of places where no critique is expected."""
 
     def reply(request: Generate) -> Reply | Failed:
         draw = random.Random(_seed(seed, request.prompt_ids))
         if request.max_tokens == 1:
-            rows = {0: {i: draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}}
+            scale = UNEXPECTED if noise and draw.random() < noise else 1.0
+            rows = {0: {i: scale * draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}}
             return Reply((FIRST_CHARACTER,), rows)
         if draw.random() < failures:
             return Failed("no memory")
         ids: list[int] = []
         rows: dict[int, dict[int, float]] = {}
         for _ in range(1 if request.stop_ids else 3):
-            _segment(draw, ids, rows)
+            _segment(draw, ids, rows, noise)
             if ids[-1] == EOS:
                 break
         if not request.stop_ids and ids[-1] != EOS:
@@ -52,11 +57,12 @@ def random_model(seed: int, *, failures: float = 0.0) -> Callable[[Generate], Re
     return reply
 
 
-def _segment(draw: random.Random, ids: list[int], rows: dict[int, dict[int, float]]) -> None:
+def _segment(draw: random.Random, ids: list[int], rows: dict[int, dict[int, float]], noise: float) -> None:
     """Add a segment, which a Retrieve token or EOS ends."""
     for labels in CRITIQUES:
         if labels is not ISREL:
-            rows[len(ids)] = {i: draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}
+            scale = UNEXPECTED if noise and draw.random() < noise else 1.0
+            rows[len(ids)] = {i: scale * draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}
         if draw.random() < 0.7:
             rows[len(ids)] = {i: draw.choice((0.1, 0.2, 0.7)) for i in VOCABULARY.watch}
             ids.append(draw.choice(VOCABULARY.group(labels)))
@@ -83,20 +89,26 @@ numbers = st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0]) | st.floats(-2, 3, width=3
 weights = st.builds(Weights, numbers, numbers, numbers)
 policies = st.builds(
     Decoding,
-    mode=st.sampled_from(["adaptive", "adaptive", "always"]),
+    mode=st.sampled_from(["adaptive", "adaptive", "adaptive", "always", "never"]),
     threshold=st.sampled_from([None, 0.0, 0.2, 0.5, 0.8]),
     retrieve_test=st.sampled_from(["yes_no", "all", "log_ratio"]),
+    keep_evidence=st.sampled_from(["most_probable", "below_threshold"]),
     retrieve_once=st.booleans(),
     no_retrieval_branch=st.booleans(),
     without_evidence=st.sampled_from(["abstain", "write"]),
     passages=st.integers(1, 4),
+    shortlist=st.sampled_from([None, None, 4, 6]),
+    passage_tokens=st.sampled_from([5, 256]),
     beam=st.integers(1, 3),
     max_segments=st.integers(1, 4),
+    segment_end=st.sampled_from(["retrieve", "retrieve", "retrieval", "completion"]),
     segment_tokens=st.sampled_from([4, 100]),
+    after_cut=st.sampled_from(["end", "go_on"]),
     answer_tokens=st.sampled_from([10, 1000]),
     weights=weights,
     likelihood=st.sampled_from(["segment", "all", "product", "none"]),
     undefined=st.sampled_from(["skip", "force", "zero"]),
+    aggregate=st.sampled_from(["product", "sum", "vote"]),
     accumulate=st.sampled_from(["mean", "sum", "product"]),
     require=st.sampled_from([{}, {}, {"issup": ["Fully supported", "Partially supported"]}]),
     forbid=st.sampled_from([{}, {}, {"isrel": "Irrelevant"}, {"isuse": ["1"]}]),

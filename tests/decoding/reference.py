@@ -35,6 +35,7 @@ NAMES = {
 WATCHED = (*RETRIEVE, *(i for ids in GROUPS.values() for i in ids))
 DUE = {"passage": ("isrel", "issup", "isuse"), "continue": ("issup", "isuse"), "none": ("isuse",)}
 NEAR = 1e-9
+LEAST = 0.01  # probability of a critique group below which what is read there is noise
 
 T = TypeVar("T")
 Model = Callable[[Generate], Reply | Failed]
@@ -74,6 +75,7 @@ class Step:
     ids: tuple[int, ...] = ()
     likelihood: float = 0.0
     critiques: dict[str, Distribution | None] = field(default_factory=dict)
+    noise: set[str] = field(default_factory=set)  # critiques that the model did not expect where they were read
     boundary: tuple[float, ...] | None = None  # raw probabilities of Retrieve
     ended_itself: bool = False  # by EOS
     over: bool = False  # nothing may follow
@@ -89,7 +91,16 @@ class Step:
 
     @property
     def text(self) -> str:
-        return "".join(chr(i - FIRST) for i in self.written)
+        """A space stands for reflection tokens between two words that would touch."""
+        text, gap = "", False
+        for i in self.ids:
+            if i < FIRST:
+                gap = bool(text)
+                continue
+            character = chr(i - FIRST)
+            text += " " if gap and touch(text[-1], character) else ""
+            text, gap = text + character, False
+        return text
 
     @property
     def evidence(self) -> Passage | None:
@@ -98,6 +109,12 @@ class Step:
     @property
     def bare(self) -> bool:
         return not self.text.strip()
+
+
+def touch(left: str, right: str) -> bool:
+    """Whether a word begins right after another one or its full stop, of the texts of `random_model`."""
+    begins = left.isalnum() and right.isupper() and not left.isupper()
+    return right.isalnum() and (left in ".%" or begins)
 
 
 def characters(text: str) -> tuple[int, ...]:
@@ -141,6 +158,12 @@ class Asked:
         logs = [self.rows[position][i] for i in ids]
         return share([math.exp(log - max(logs)) for log in logs])
 
+    def critique(self, position: int, name: str, noise: set[str]) -> Distribution:
+        """A critique, noted where the model gives its tokens next to no probability."""
+        if math.fsum(self.raw(position, GROUPS[name])) < LEAST:
+            noise.add(name)
+        return self.share(position, GROUPS[name])
+
 
 class Reference:
     """Decodes one question."""
@@ -181,7 +204,11 @@ class Reference:
             return {"always": "retrieve", "never": "write"}[policy.mode]
         assert raw is not None
         yes, no, keep = raw
-        if step.evidence is not None and keep > max(yes, no):
+        if step.evidence is not None and policy.segment_end == "retrieval":
+            return "retrieve"
+        continues = step.evidence is not None and keep > max(yes, no)
+        by_threshold = policy.threshold == 0 or policy.keep_evidence == "below_threshold"
+        if continues and (policy.threshold is None or not by_threshold):
             return "continue"
         if policy.threshold is None:
             return "retrieve" if yes > no else "write"
@@ -195,14 +222,16 @@ class Reference:
             score = log_yes / (log_yes + log_no)
         if abs(score - policy.threshold) < 1e-6:  # the engine's numbers have 24 bits
             self.close = True
-        return "retrieve" if score > policy.threshold else "write"
+        if score > policy.threshold:
+            return "retrieve"
+        return "continue" if continues else "write"
 
     def find(self, question: str, step: Step) -> list[Passage]:
         found = self.evidence if self.evidence is not None else self.kept
         if found is None:
             last = step.text.strip()
             once = self.policy.retrieve_once or not last
-            found = self.search(question if once else f"{question} {last}")[: self.policy.passages]
+            found = self.search(question if once else f"{question} {last}")[: self.searched]
             if self.policy.retrieve_once:
                 self.kept = list(found)
         distinct: list[Passage] = []
@@ -210,7 +239,24 @@ class Reference:
             known = any((p.title, p.text) == (passage.title, passage.text) for p in distinct)
             if passage.text.strip() and not known:
                 distinct.append(passage)
-        return distinct[: self.policy.passages]
+        return self.shortlisted(step, distinct[: self.searched])
+
+    @property
+    def searched(self) -> int:
+        return self.policy.shortlist or self.policy.passages
+
+    def shortlisted(self, step: Step, passages: list[Passage]) -> list[Passage]:
+        """The best by IsRel of a longer list, those that could not be judged last."""
+        if self.policy.shortlist is None:
+            return passages
+        scores: list[float] = []
+        for passage in passages:
+            scores.append(-1.0)
+            with suppress(Refused):
+                asked = self.ask((*step.prefix, YES, *shown(passage, self.policy.passage_tokens)))
+                scores[-1] = asked.share(0, GROUPS["isrel"])[0]
+        order = sorted(range(len(passages)), key=lambda i: -scores[i])
+        return [passages[i] for i in order[: self.policy.passages]]
 
     # --- writing and judging
 
@@ -240,47 +286,58 @@ class Reference:
         self.count += 1
         most = max(1, min(policy.segment_tokens, policy.answer_tokens - before.spent))
         try:
-            asked = self.ask(step.prefix, most, stop=RETRIEVE)
+            asked = self.ask(step.prefix, most, stop=RETRIEVE if policy.segment_end == "retrieve" else ())
         except Refused as reason:
             self.failed += 1
             self.reason = self.reason or str(reason)
             step.branch = "failed"
             return step
-        bounded = asked.finish in (Finish.STOP, Finish.EOS)
-        step.ids = asked.ids[:-1] if bounded else asked.ids
-        step.spent = before.spent + len(asked.ids)
-        step.over = asked.finish is not Finish.STOP or step.spent >= policy.answer_tokens
+        whole = asked.ids[:-1] if asked.finish in (Finish.STOP, Finish.EOS) else asked.ids
+        cuts = policy.segment_end == "retrieval" and passage is not None and YES in asked.ids
+        end = asked.ids.index(YES) if cuts else len(whole)
+        step.ids = whole[:end]
+        stopped = cuts or asked.finish is Finish.STOP
+        step.spent = before.spent + (len(step.ids) + 1 if cuts else len(asked.ids))
         step.ended_itself = asked.finish is Finish.EOS
-        if asked.finish is Finish.STOP:
-            step.boundary = asked.raw(-1, RETRIEVE)
-        own = asked.logprobs[: len(step.ids)]
+        if stopped:
+            step.boundary = asked.raw(end, RETRIEVE)
+        own = asked.logprobs[: len(whole)]
         counted = {"segment": own, "product": own, "all": asked.logprobs, "none": ()}[policy.likelihood]
         root = 1 if policy.likelihood == "product" else len(counted)
         step.likelihood = math.prod(math.exp(p) for p in counted) ** (1 / root) if counted else 0.0
-        self.criticise(step, asked, bounded=bounded)
+        last = len(before.path) + 1 == policy.max_segments
+        goes_on = policy.after_cut == "go_on" and asked.finish is Finish.BUDGET and not last
+        goes_on = goes_on and not stopped and step.spent < policy.answer_tokens
+        self.criticise(step, asked, whole, end, goes_on=goes_on)
+        step.over = step.boundary is None or step.spent >= policy.answer_tokens
         step.prefix = (*before.prefix, *step.written) if again else (*step.prefix, *step.ids)
         return step
 
-    def criticise(self, step: Step, asked: Asked, *, bounded: bool) -> None:
-        """Critiques where they were emitted; else, if the settings need them, where they were due."""
+    def criticise(self, step: Step, asked: Asked, whole: tuple[int, ...], end: int, *, goes_on: bool) -> None:
+        """Critiques where they were emitted; else, if the settings need them, where they were due.
+
+        `whole` was written and may be longer than the segment, which ends before position `end`.
+        """
         needed = set(GROUPS) if self.policy.undefined == "force" else {*map(str, self.policy.require)}
         needed |= {*map(str, self.policy.forbid), *(("isrel",) if self.policy.undefined == "zero" else ())}
         late = []
         for name in DUE[step.branch]:
             ids = GROUPS[name]
-            places = [i for i, token in enumerate(step.ids) if token in ids]
+            places = [i for i, token in enumerate(whole) if token in ids]
             if name == "isrel":
                 places = [0] if asked.ids and (0 in places or name in needed) else []
-            if not places and name in needed and bounded:
-                control = [i for i, token in enumerate(asked.ids) if token < FIRST and token not in GROUPS["isrel"]]
-                places = [control[0] if name == "issup" else len(asked.ids) - 1]
-            step.critiques[name] = asked.share(places[0], ids) if places else None
+            if not places and name in needed and end < len(asked.ids):
+                control = [i for i in range(end + 1) if asked.ids[i] < FIRST and asked.ids[i] not in GROUPS["isrel"]]
+                places = [control[0] if name == "issup" else end]
+            step.critiques[name] = asked.critique(places[0], name, step.noise) if places else None
             if not places and name in needed:
                 late.append(name)
-        if late:
+        if late or goes_on:
             with suppress(Refused):
                 more = self.ask((*step.prefix, *step.ids))
-                step.critiques |= {name: more.share(0, GROUPS[name]) for name in late}
+                step.critiques |= {name: more.critique(0, name, step.noise) for name in late}
+                if goes_on:
+                    step.boundary = more.raw(0, RETRIEVE)
 
     def allowed(self, critiques: dict[str, Distribution | None]) -> bool:
         for rule, wanted in ((self.policy.require, True), (self.policy.forbid, False)):
@@ -309,18 +366,18 @@ class Reference:
 
     def segment_score(self, step: Step) -> float:
         """Eq. 3 and 4 with the group scores of A.4."""
-        return step.likelihood + self.critique(step.critiques)
+        return step.likelihood + self.critique(step.critiques, step.noise)
 
-    def critique(self, critiques: dict[str, Distribution | None]) -> float:
+    def critique(self, critiques: dict[str, Distribution | None], noise: set[str]) -> float:
         weights = self.policy.weights
         weight = {"isrel": weights.isrel, "issup": weights.issup, "isuse": weights.isuse}
         total, present = 0.0, 0.0
         for name, values in VALUES.items():
             found = critiques.get(name)
-            if found is not None:
+            if found is not None and (name not in noise or self.policy.undefined == "zero"):
                 total += weight[name] * math.fsum(p * value for p, value in zip(found, values, strict=True))
                 present += abs(weight[name])
-        if self.policy.undefined == "skip" and present > 0:
+        if self.policy.undefined != "zero" and present > 0:
             total *= math.fsum(map(abs, weight.values())) / present
         return total
 
@@ -391,7 +448,9 @@ class Reference:
     # --- closed sets
 
     def choose(self, question: str, options: Sequence[str]) -> Said:
-        """The option with the highest sum over the passages of its probability times its critique.
+        """The option with the highest sum over the passages of its probability times, or plus, its critique.
+
+        With `vote` it is the text that was written, with the highest sum of its scores.
 
         Raises:
             Unanswerable: the question could not be read, or no option could be scored.
@@ -403,6 +462,8 @@ class Reference:
             return Said(ABSTENTION, [], None, self.close)
         if not passages or self.policy.no_retrieval_branch:
             passages.append(None)
+        if self.policy.aggregate == "vote":
+            return self.vote(root, passages)
         found: list[Option] = []
         for passage in passages:
             try:
@@ -412,6 +473,8 @@ class Reference:
         if not found:
             raise Unanswerable(f"no option could be scored: {self.reason}")
         scored = [one for one in found if one.allowed]
+        if self.policy.aggregate == "sum":
+            scored = [replace(one, probability=one.probability + one.weight, weight=1.0) for one in scored]
         if not any(one.weight > 0 for one in scored):
             scored = [replace(one, weight=1.0) for one in scored]
         totals: dict[str, float] = {}
@@ -423,6 +486,25 @@ class Reference:
         best = self.sorted_by([one for one in scored if one.text == order[0]], lambda one: one.part)[0]
         return Said(best.text.strip(" "), [(best.text, best.cited)], totals[best.text], self.close)
 
+    def vote(self, root: Step, passages: Sequence[Passage | None]) -> Said:
+        """What is written after each passage, by the sum of the scores of equal texts."""
+        steps = [self.candidate(root, "none" if one is None else "passage", one) for one in passages]
+        if self.count == self.failed:
+            raise Unanswerable(f"no candidate could be generated: {self.reason}")
+        totals: dict[str, float] = {}
+        for step in filter(self.usable, steps):
+            text = step.text.strip()
+            totals[text] = totals.get(text, 0.0) + self.segment_score(step)
+        if not totals:
+            return Said(ABSTENTION if self.forbidden else "", [], None, self.close)
+        order = {text: i for i, text in enumerate(dict.fromkeys(step.text.strip() for step in steps))}
+        best = self.sorted_by(sorted(totals, key=order.__getitem__), totals.__getitem__)[0]
+        votes = [step for step in steps if self.usable(step) and step.text.strip() == best]
+        step = self.sorted_by(votes, self.segment_score)[0]
+        relevance = step.critiques.get("isrel")
+        cited = None if relevance is not None and first_best(relevance) == 1 else step.passage
+        return Said(best, [(best, cited)], totals[best], self.close)
+
     def sorted_by(self, items: Sequence[T], score: Callable[[T], float]) -> list[T]:
         """Best first; the earlier of equals first. Notes scores that differ by rounding only."""
         found = sorted(items, key=lambda one: -score(one))
@@ -432,13 +514,13 @@ class Reference:
 
     def option_row(self, prefix: tuple[int, ...], passage: Passage | None, options: Sequence[str]) -> list[Option]:
         """Every option after one passage, spelt out token by token."""
-        relevance, branch, cited = None, "none", None
+        relevance, branch, cited, noise = None, "none", None, set[str]()
         if passage is None:
             prefix = (*prefix, NO)
         else:
             branch = "passage"
             prefix = (*prefix, YES, *shown(passage, self.policy.passage_tokens))
-            relevance = self.ask(prefix).share(0, GROUPS["isrel"])
+            relevance = self.ask(prefix).critique(0, "isrel", noise)
             prefix = (*prefix, GROUPS["isrel"][first_best(relevance)])
             cited = passage if first_best(relevance) == 0 else None
         logs = [self.spelt(prefix, option, options) for option in options]
@@ -451,8 +533,9 @@ class Reference:
                     support = critiques.get("issup")
                     after = () if support is None else (GROUPS["issup"][first_best(support)],)
                     with suppress(Refused):
-                        critiques[name] = self.ask((*here, *after)).share(0, GROUPS[name])
-            row.append(Option(option, cited, probability, self.critique(critiques), self.allowed(critiques)))
+                        critiques[name] = self.ask((*here, *after)).critique(0, name, noise)
+            row.append(Option(option, cited, probability, self.critique(critiques, noise), self.allowed(critiques)))
+            noise = noise & {"isrel"}
         return row
 
     def spelt(self, prefix: tuple[int, ...], option: str, options: Sequence[str]) -> float:

@@ -32,7 +32,7 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE, Status, Trace
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.evaluation.items import USAGE
+from selfrag.evaluation.items import USAGE, output_of
 from selfrag.experiments.studies import recording, rescored
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.weights import Weights
@@ -53,7 +53,7 @@ def chance(*parts: object) -> random.Random:
 
 def model(seed: int, failures: float = 0.0) -> Callable[[Generate], Reply | Failed]:
     """A random model of which every request may fail, and that gives any watched id a probability of its own."""
-    write = random_model(seed)
+    write = random_model(seed, noise=0.3)
 
     def reply(request: Generate) -> Reply | Failed:
         if failures and chance(seed, "fails", request.prompt_ids).random() < failures:
@@ -117,13 +117,13 @@ class World:
 
     def decoded(self, policy: Decoding, **serving: int | None) -> Run:
         choices = self.choices or None
-        search = self.search(policy.passages)
+        search = self.search(policy.searched)
         given = {"evidence": self.evidence, "policy": policy, "choices": choices}
         return run(self.model, search=search, serving=serving, **given)
 
     def said(self, policy: Decoding) -> Said | str:
         """What the reference says, or why it says nothing."""
-        reference = Reference(self.model, self.search(policy.passages), policy, self.evidence)
+        reference = Reference(self.model, self.search(policy.searched), policy, self.evidence)
         return outcome(lambda: reference.choose("Q", self.choices) if self.choices else reference.decode("Q"))
 
     def compare(self, policy: Decoding) -> Run | None:
@@ -339,8 +339,9 @@ def said(segments: Any) -> list[tuple[Any, ...]]:
 
 def view(answer: Answer) -> tuple[Any, ...]:
     """What must be equal, to the last bit."""
-    best = answer.trace.best
-    return answer.text, said(answer.segments), None if best is None else answer.trace.nodes[best].path_score
+    best, output = answer.trace.best, output_of(answer)
+    score = None if best is None else answer.trace.nodes[best].path_score
+    return answer.text, said(answer.segments), score, output.cited, output.read, output.retrieved
 
 
 def ending(decode: Callable[[], Run | Answer]) -> tuple[Any, ...]:

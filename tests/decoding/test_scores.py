@@ -19,6 +19,7 @@ from selfrag.decoding.options import normalised
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Finish, Generate, Generated
 from selfrag.decoding.segments import critique_score, group_scores, read, segment_score
+from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import Reply
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role, group
@@ -115,6 +116,56 @@ def test_the_short_form_tests_the_ratio_of_log_probabilities_the_long_form_that_
 ) -> None:
     judgment = Judgment.from_logprobs(RETRIEVE, [log_yes, log_no, -math.inf], site="start")
     assert policy.retrieval_score(judgment) == pytest.approx(ratio, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "rule", "action"),
+    [
+        (0.2, "most_probable", "continue"),
+        (0.2, "below_threshold", "retrieve"),  # A.4: .44 / (.44 + .06) = .88
+        (0.9, "below_threshold", "continue"),
+        (0.0, "most_probable", "retrieve"),  # section 4.3: for citations, every boundary retrieves
+        (None, "below_threshold", "continue"),
+    ],
+)
+def test_a_threshold_of_0_retrieves_at_every_boundary_whatever_continue_says(
+    threshold: float | None, rule: Any, action: str
+) -> None:
+    judgment = Judgment.from_logprobs(RETRIEVE, [math.log(p) for p in (0.44, 0.06, 0.50)], site="end")
+    policy = Decoding(threshold=threshold, keep_evidence=rule)
+    assert policy.action(judgment, has_evidence=True)[0] == action
+
+
+def test_a_forced_utility_that_the_model_did_not_expect_decides_nothing() -> None:
+    """A.1: utility is given once an output. Two equal candidates, utility read from a mass of 1.3e-8 in between."""
+    tree = {
+        "[Retrieval]<d1>": "{isrel .9 .1}One.{issup .6 .3 .1}{~isuse 1e-8 0 0 0 3e-9}[Retrieval]",
+        "[Retrieval]<d2>": "{isrel .9 .1}Two.{issup .6 .3 .1}{~isuse 3e-9 0 0 0 1e-8}[Retrieval]",
+    }
+    found = run(tree, "d1", "d2", mode="always", undefined="force", max_segments=1, likelihood="none")
+    scores = [node.score for node in found.answer.trace.nodes]
+    assert scores == pytest.approx([(0.9 + 0.75) * 2.5 / 2] * 2)
+    assert [node.judgments[Role.UTILITY].coverage < 1e-7 for node in found.answer.trace.nodes] == [True, True]
+    known = run(tree, "d1", "d2", mode="always", undefined="zero", max_segments=1, likelihood="none")
+    assert [node.score for node in known.answer.trace.nodes] == pytest.approx([0.9 + 0.75] * 2)
+
+
+def test_a_segment_that_its_budget_cut_goes_on_where_tokens_are_left() -> None:
+    tree = {
+        "[No Retrieval]": "They can sl",
+        "[No Retrieval]They can sl": "{~retrieve .1 .9 0}x",
+        "[No Retrieval]They can sl[No Retrieval]": "eep.{isuse 0 0 0 0 1}</s>",
+    }
+    settings = {"segment_tokens": 11, "threshold": 0.2}
+    start = {"": "{~retrieve .1 .9 0}x"}
+    ends = run(start | tree, **settings)
+    assert (ends.answer.text, ends.answer.finish) == ("They can sl", "length")
+    goes_on = run(start | tree, after_cut="go_on", **settings)
+    assert [(one.text, one.finish) for one in goes_on.answer.segments] == [("They can sl", "length"), ("eep.", "stop")]
+    assert goes_on.answer.finish == "stop"
+    assert Trace.from_json(goes_on.answer.trace.to_json()) == goes_on.answer.trace
+    spent = run(start | tree, after_cut="go_on", answer_tokens=11, **settings)
+    assert (spent.answer.text, spent.answer.finish) == ("They can sl", "length")
 
 
 def test_continue_wins_only_where_there_is_evidence_and_never_in_the_published_long_form() -> None:
@@ -287,6 +338,23 @@ def test_defect_40_option_likelihood() -> None:
     assert found.answer.text == "B"
     totals = {node.text: node.path_score for node in found.answer.trace.nodes}
     assert totals == pytest.approx({"A": 1.1, "B": 1.9})
+
+
+def test_the_published_code_votes_with_the_texts_that_were_written() -> None:
+    """p(a) .9 and p(b) .1 after both passages: only `a` is written, whatever the critiques of `b` would be."""
+    tree = {
+        "[Retrieval]<d1>": "{isrel .9 .1}a{issup .1 .1 .8}</s>",
+        "[Retrieval]<d2>": "{isrel .9 .1} a{issup .2 .1 .7}</s>",
+        "[Retrieval]<d3>": "{isrel .9 .1}b{issup 1 0 0}</s>",
+    }
+    how = {"mode": "always", "likelihood": "none", "undefined": "zero", "max_segments": 1}
+    found = run(tree, "d1", "d2", "d3", choices=("a", "b"), aggregate="vote", **how)
+    assert found.answer.text == "a"
+    totals = {node.text: node.path_score for node in found.answer.trace.nodes}
+    assert totals == pytest.approx({"a": (0.9 + 0.15) + (0.9 + 0.25), "b": 0.9 + 1.0})
+    assert Trace.from_json(found.answer.trace.to_json()) == found.answer.trace
+    best = found.answer.rescore(Weights(isrel=0.0, issup=10.0))
+    assert (best.text, best.exact) == ("b", True)  # 1.5 + 2.5 against 10
 
 
 def test_equation_3_adds_the_critique_to_the_probability() -> None:

@@ -38,6 +38,12 @@ TREE: dict[str, Any] = {
 }
 
 
+def test_a_trace_in_json_keeps_settings_that_had_no_effect() -> None:
+    policy = Decoding(survivors=(3, 2, 1), abstention="No.", keep_evidence="below_threshold", after_cut="go_on")
+    trace = Trace("Q", policy, (), (), None)
+    assert Trace.from_json(trace.to_json()) == trace
+
+
 @pytest.mark.parametrize(("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)])
 def test_a_threshold_is_exact_as_long_as_it_decides_alike(threshold: float, exact: bool) -> None:
     answer = run(TREE, "d1").answer.rescore(threshold=threshold)

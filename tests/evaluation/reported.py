@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hostile import HOSTILE
+from scripted_run import finetuned
 from written import EOS, LIMITS, PROMPTING, Reply, reply, run, seen
 
 from retrieval.passage import Passage
@@ -16,7 +17,7 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation import runner
-from selfrag.evaluation.systems import FineTuned, Reflective
+from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import read_task
 
 GOOD, FAIR = "{issup .8 .1 .1}{isuse 0 0 0 0 1}", "{issup .3 .5 .2}{isuse 0 0 .2 .8 0}"
@@ -65,7 +66,7 @@ def make(folder: Path) -> list[Path]:
         path = folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row(i, kind)) + "\n" for i in range(count)), encoding="utf-8")
         files.append(read_task(path))
-    systems = (Reflective(PROMPTING, Decoding(beam=2, max_segments=2)), FineTuned(PROMPTING, 1))
+    systems = (Reflective(PROMPTING, Decoding(beam=2, max_segments=2)), finetuned(1))
     model = {"config.json": "00ff" * 16, "model.safetensors": "abcdef" * 10}
     for name, system, engine, traces in zip(NAMES, systems, (answers, plain), (True, False), strict=True):
         identity = {"name": name, "model": model, "engine": "scripted"}

@@ -20,9 +20,10 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.runner import Run, run
-from selfrag.evaluation.systems import FineTuned
+from selfrag.evaluation.systems import Untuned
 from selfrag.evaluation.task import SHORT
 from selfrag.evaluation.task_files import TaskFile
+from selfrag.prompting import Chat
 
 ITEMS = tuple(
     Item(f"q{i}", f"Question {i}", True, answers=("Paris",), references=("Paris",), task="short_qa") for i in range(60)
@@ -60,9 +61,15 @@ def data_file(folder: Path, *rows: Mapping[str, Any], name: str = "set.jsonl") -
     return path
 
 
+def finetuned(passages: int) -> Untuned:
+    """A system of a model that was fine-tuned without reflection tokens."""
+    before, after = (tuple(PROMPTING.codec.encode(text)) for text in ("### Instruction:\n", "\n\n### Response:\n"))
+    return Untuned(PROMPTING.codec, Chat(before, after, "selfrag"), EOS, passages, is_told=False)
+
+
 def job(folder: Path, **options: Any) -> Run:
     """The run that all tests repeat."""
-    return Run(FineTuned(PROMPTING, 0), {"name": "finetuned", "model": {"weights": "abc"}}, folder, **options)
+    return Run(finetuned(0), {"name": "finetuned", "model": {"weights": "abc"}}, folder, **options)
 
 
 def start(folder: Path, pause: float = 0.0, **options: Any) -> dict[str, dict[str, Any]]:

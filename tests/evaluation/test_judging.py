@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from answering import Answering, writing
-from scripted_run import Slow, data_file, job
+from scripted_run import Slow, data_file, finetuned, job
 from tiny_judges import Ruled
 from written import PROMPTING
 
@@ -55,7 +55,6 @@ from selfrag.evaluation.metrics.factscore import (
 )
 from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
 from selfrag.evaluation.runner import run
-from selfrag.evaluation.systems import FineTuned
 from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task_files import TaskFile, read_task
 from selfrag.intrinsics.contract import Completion, Failed, Request
@@ -107,7 +106,7 @@ def writes(text: str) -> Callable[[Generate], Reply]:
 
 def answered(folder: Path, data: TaskFile, text: str, **options: Any) -> Path:
     """A run that answers every question with `text`."""
-    system = FineTuned(PROMPTING, 1)
+    system = finetuned(1)
     work = replace(job(folder, **options), system=system, identity={"name": folder.name, "model": {}})
     run(work, [data], lambda: Slow(writes(text), 0.0))
     return folder

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_run import FILE, ITEMS, Slow, data_file, job, reply, start
+from scripted_run import FILE, ITEMS, Slow, data_file, finetuned, job, reply, start
 from written import PROMPTING, scripted
 
 from scripts.reproduction.steps import write_samples
@@ -36,7 +36,7 @@ from selfrag.evaluation import runner
 from selfrag.evaluation.presets import PRESETS
 from selfrag.evaluation.records import RecordFile, Spent, failures, read_records
 from selfrag.evaluation.runner import Source, Work, answer, answer_on_ray, record_of, run, run_all
-from selfrag.evaluation.systems import SYSTEMS, FineTuned, Reflective
+from selfrag.evaluation.systems import SYSTEMS, Reflective
 from selfrag.evaluation.task import SHORT
 
 HERE = Path(__file__).parent
@@ -170,7 +170,7 @@ def test_another_run_in_the_folder_or_another_process_is_named(tmp_path: Path) -
     start(tmp_path)
     first = job(tmp_path)
     for other, file, what in (
-        (replace(first, system=FineTuned(PROMPTING, 1)), FILE, "system"),
+        (replace(first, system=finetuned(1)), FILE, "system"),
         (replace(first, identity={"name": "finetuned", "model": {}}), FILE, "model"),
         (replace(first, settings={"limit": 5, "seed": 0}), FILE, "limit, seed"),
         (first, replace(FILE, sha256="1" * 64), "sha256"),

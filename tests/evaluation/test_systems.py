@@ -22,13 +22,12 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.items import Item, output_of
-from selfrag.evaluation.presets import preset
+from selfrag.evaluation.presets import documents, preset
 from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Run, answer_here, run_all, scores
 from selfrag.evaluation.systems import (
     ROLES,
     Chat,
-    FineTuned,
     Prompted,
     Reflective,
     System,
@@ -98,11 +97,10 @@ def test_a_closed_set_is_scored_and_not_written() -> None:
     assert [node.likelihood for node in found.trace.nodes] == pytest.approx([0.125, 0.875])
 
 
-@pytest.mark.parametrize("one", [UNTUNED, FineTuned(PROMPTING, 1)])
-def test_a_choice_is_written_where_the_task_says_so(one: System) -> None:
+def test_a_choice_is_written_where_the_task_says_so() -> None:
     """Appendix B.2: up to 50 tokens; case and format of the answer do not matter."""
     task, item = preset("pubhealth").task("baseline"), replace(CHOICE, label="false", options=("true", "false"))
-    found, engine = answer(one, item, task, says("False. Tea cures nothing."))
+    found, engine = answer(UNTUNED, item, task, says("False. Tea cures nothing."))
     assert (found.text, engine.requests[0].max_tokens) == ("False. Tea cures nothing.", 50)
     assert scores(item, task, output_of(found))["option_match"] == (1.0, 1.0)
 
@@ -121,15 +119,36 @@ def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
     assert [preset("asqa").task(name).marked for name in ("baseline", "official")] == [True, False]
 
 
-def test_the_fine_tuned_models_read_what_their_rows_taught() -> None:
-    plain, engine = answer(FineTuned(PROMPTING, 0), ITEM, SHORT, says("Paris"))
-    assert engine.requests[0].prompt_ids == PROMPTING.prompt("Q")
-    assert (plain.text, plain.citations) == ("Paris", ())
-    sail, engine = answer(FineTuned(PROMPTING, 1), ITEM, SHORT, says("Paris"))
-    assert seen(engine.requests[0].prompt_ids) == "### Instruction:\nQ\n\n### Response:\n<d1>"
-    assert [passage.id for passage in sail.citations] == ["d1"]
-    chosen, _ = answer(FineTuned(PROMPTING, 1), CHOICE, CLOSED, prefers("A"))
-    assert (chosen.text, output_of(chosen, cite_all=True).cited) == ("A", ("d1",))
+def test_fine_tuned_models_without_reflection_read_numbered_documents_before_the_question() -> None:
+    """Section 4.2: Llama2-FT, No Retriever and No Critic; the tokenizer knows no reflection token."""
+    tokenizer = tiny.byte_level_tokenizer(reflection=False)
+    documents = "[1] Title of d1\nText of d1.\n\n"
+    for name, shown in (("finetuned", ""), ("finetuned-rag", documents), ("sail", documents)):
+        system = named_system(name, tokenizer)
+        assert system.as_dict()["kind"] == "finetuned"
+        engine = ScriptedEngine(lambda _: Failed("only asked"), tokenizer.eos_token_id)
+        list(drive([system.decoder(ITEM, SHORT)], engine, None))
+        asked = tokenizer.decode(engine.requests[0].prompt_ids)
+        assert asked == f"### Instruction:\n{shown}Q\n\n### Response:\n"
+
+
+def test_retrieval_baselines_read_five_documents_of_asqa_and_qampari_under_every_protocol() -> None:
+    """Section 4.3: the top five of GTR for all systems."""
+    for name in ("asqa", "qampari"):
+        assert {documents(preset(name).task(protocol)) for protocol in preset(name).protocols} == {5}
+
+
+def test_the_published_code_votes_over_the_texts_that_passages_wrote() -> None:
+    """Only `a` is written, so a critique that prefers `b` cannot make it win; both texts are read as written."""
+    item = replace(CHOICE, label="A", options=("x", "y"))
+    task = preset("arc-challenge").task("official")
+    system = Reflective(PROMPTING, Decoding.official(max_segments=1, mode="always", passages=2))
+    relevant, support = VOCABULARY.ids["[Relevant]"], VOCABULARY.ids["[No support / Contradictory]"]
+    found, engine = answer(system, item, task, lambda _: Reply((relevant, *CODEC.encode("A"), support, EOS)))
+    assert len(engine.requests) == 2
+    assert [node.text for node in found.trace.nodes] == ["A", "A"]
+    assert found.text == "A"
+    assert scores(item, task, output_of(found))["official_match"] == (1.0, 1.0)
 
 
 def test_ours_keeps_the_budget_of_the_task_and_reads_the_passages_of_the_item() -> None:
@@ -182,7 +201,7 @@ def test_systems_by_name() -> None:
             7,
         )
     with pytest.raises(UserError, match="lacks 15 of 15 reflection tokens"):
-        named_system("sail", tiny.byte_level_tokenizer(reflection=False))
+        named_system("selfrag", tiny.byte_level_tokenizer(reflection=False))
     for name, settings, message in (
         ("rag-7", {}, "unknown system 'rag-7'; known: selfrag, selfrag-adaptive"),
         ("selfrag-always", {"treshold": 0.5}, "unknown setting 'treshold'"),

@@ -116,6 +116,33 @@ def test_malformed_turns_end_without_a_search(turn: str) -> None:
     assert answer.citations == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"So \boxed{Paris}.", "Paris"),
+        (r"\boxed{\text{Paris}}", "Paris"),
+        (r"\boxed{\textbf{\text{Paris}} in \mathrm{France}}", "Paris in France"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{a} or \boxed{b}", "b"),
+        (r"\boxed{\text{Paris}", None),
+        (r"\boxed{}", ""),
+    ],
+)
+def test_a_box_ends_at_the_brace_that_closes_it(text: str, answer: str | None) -> None:
+    assert PROFILES["simpledeepsearcher"].answered(text) == answer
+
+
+def test_an_answer_cites_whole_words_only_and_an_empty_one_is_an_error() -> None:
+    evidence = [Passage("year", "It was built in 1945.", "Hall"), Passage("count", "There are 4 towers.", "Towers")]
+    turns = lambda answer: lambda text: f"<answer>{answer}</answer>" if "tower" in text else "<search>q</search>"  # noqa: E731
+    own, *_ = model(turns("4"))
+    assert [passage.id for passage in own.generate("How many?", evidence=evidence).citations] == ["count"]
+    own, *_ = model(turns(" "))
+    [answer] = own.generate(["How many?"], evidence=evidence)
+    assert (answer.text, answer.error) == ("", "the model gave an empty answer")
+
+
 def test_failures_belong_to_their_question() -> None:
     own, *_ = model(two_searches, retriever=None)
     with pytest.raises(DecodingError, match="search failed: no retriever"):

@@ -139,11 +139,9 @@ def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples: dict
         asked = f"{instruction}\n\n### Input:\n{question}" if instruction else question
         reads = DOCUMENTS if task == "asqa" else DOCUMENTS[:1]
         numbered = "".join(f"[{number}] {text}\n\n" for number, text in enumerate(reads, 1))
-        evidence = numbered if one.name.startswith("ret-") else ""
+        evidence = numbered if one.name.startswith("ret-") or one.system == "finetuned-rag" else ""
         want = f"### Instruction:\n{evidence}{asked}\n\n### Response:\n"
-        if one.system == "finetuned-rag":
-            want += "".join(f"<paragraph>{text}</paragraph>" for text in reads)
-        elif not one.system:
+        if not one.system:
             want = f"{evidence}{asked}"
         elif "alpaca" in one.name:
             want = (

@@ -24,6 +24,7 @@ from selfrag.decoding.requests import Failed, Finish, Generate, Result, Retrieve
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, Decoder, ask
+from selfrag.evaluation.normalisation import contains_any
 from selfrag.prompting import Chat
 from selfrag.tokenization import HFTextCodec
 
@@ -78,10 +79,32 @@ class Profile:
         return (self.searching or self.query)[1]
 
     def answered(self, text: str) -> str | None:
-        """The text of the last answer; None if there is none."""
+        """Return the text of the last answer, or None if there is none; a box ends at the brace that closes it."""
         opening, closing = self.answer
-        _, found, inside = text.rpartition(opening)
-        return inside.partition(closing)[0].strip() if found and closing in inside else None
+        _, tag, inside = text.rpartition(opening)
+        if not tag:
+            return None
+        if closing == "}":
+            return _boxed(inside)
+        return inside.partition(closing)[0].strip() if closing in inside else None
+
+
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_WRAPPED = re.compile(r"\\(?:text|mbox|math)(?:rm|bf|it|sf|tt|normal)?\s*\{([^{}]*)\}")
+"""LaTeX that only says how a text looks, such as `\\text{Paris}`."""
+
+
+def _boxed(inside: str) -> str | None:
+    """Return what stands before the brace that closes a box, without commands of fonts; None if nothing closes it."""
+    depth = 1
+    for brace in _BRACE.finditer(inside):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            plain = inside[: brace.start()]
+            while (unwrapped := _WRAPPED.sub(r"\1", plain)) != plain:
+                plain = unwrapped
+            return plain.strip()
+    return None
 
 
 def _profiles() -> dict[str, Profile]:
@@ -231,9 +254,8 @@ class _State:
         return len(self.nodes) - 1 if self.nodes else ROOT
 
     def record(self, turn: _Turn, said: str = "") -> None:
-        """Add a turn, or the answer in it, which cites the first passage that holds it."""
-        plain = " ".join(said.split()).casefold()
-        holding = (one for one in self.found.values() if plain and plain in " ".join(one.text.split()).casefold())
+        """Add a turn, or the answer in it, which cites the first passage that holds it in whole words."""
+        holding = (passage for passage in self.found.values() if said and contains_any(passage.text, [said]))
         cited = next(holding, None)
         node = Node(
             len(self.nodes), self.last, len(self.nodes) + 1, "none" if cited is None else "passage", cited, said
@@ -284,6 +306,8 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
             state.decide("abstain", "nothing was found")
             return state.answer()
         state.record(turn, said or "")
+        if said == "":
+            return state.answer("the model gave an empty answer")
         if said is not None:
             answer = state.answer()
             for segment in answer.segments:
