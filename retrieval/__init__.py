@@ -36,25 +36,25 @@ DISTRIBUTION = "selfrag"
 """Who owns this import name: `import selfrag` refuses another package called `retrieval`."""
 
 _MODULES = {
-    "retrieval.build": (
+    ".build": (
         "build_index",
         "index_passages",
         "add_passages",
         "remove_passages",
         "compact_index",
     ),
-    "retrieval.corpus": ("Corpus",),
+    ".corpus": ("Corpus",),
     "selfrag.common.errors": ("UserError",),
-    "retrieval.index": ("open_index",),
-    "retrieval.passage": ("Passage", "Retriever"),
-    "retrieval.search": (
+    ".index": ("open_index",),
+    ".passage": ("Passage", "Retriever"),
+    ".search": (
         *("as_retriever", "join", "DenseRetriever", "WordRetriever", "HybridRetriever", "FixedPassages"),
         *("Fusion", "RerankedRetriever"),
     ),
-    "retrieval.sync": ("sync_index", "add_files", "remove_files"),
+    ".sync": ("sync_index", "add_files", "remove_files"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-"""Where each name is defined. Its module is imported when the name is first used."""
+"""Where each name is defined, from this package on. Its module is imported when the name is first used."""
 
 __all__ = [
     "DISTRIBUTION",
@@ -87,7 +87,7 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        value = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
         return value
 
 

@@ -82,7 +82,7 @@ def _replies(path: Path, work: Mapping[str, Any]) -> Generator[Reply]:
     size = regular_file(path).stat().st_size
     seconds = _SECONDS + _SECONDS_OF_MEBIBYTE * size // MEBIBYTE
     limits = ChildLimits(seconds=seconds, memory=_MEMORY + size, reply=_REPLY)
-    child = ChildProcess("retrieval.parquet_worker", "reading Parquet files")
+    child = ChildProcess(f"{__package__}.parquet_worker", "reading Parquet files")
     try:
         yield from child.ask({"name": str(path), **work}, limits)
     except ChildEndedError as error:

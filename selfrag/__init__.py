@@ -7,15 +7,14 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
-try:
-    from retrieval import DISTRIBUTION as _DISTRIBUTION  # noqa: F401 - only the `retrieval` of this distribution has it
-except ImportError as error:
-    if error.name != "retrieval" or isinstance(error, ModuleNotFoundError):
-        raise
+from selfrag.common.own_packages import own_name, separate_packages
+
+separate_packages()  # before anything imports `retrieval`
+if not hasattr(import_module(own_name("retrieval")), "DISTRIBUTION"):
     raise ImportError(
-        f"{error}. The package `retrieval` belongs to another distribution. It and selfrag cannot share an environment:"
-        " uninstall it and reinstall selfrag, or use a new environment."
-    ) from None
+        "The files of the package `retrieval` belong to another distribution. It and selfrag cannot share an"
+        " environment: uninstall it and reinstall selfrag, or use a new environment."
+    )
 if TYPE_CHECKING:
     from retrieval.passage import Passage
     from selfrag.api import SelfRAG
@@ -49,7 +48,7 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
             return package_version()
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        value = globals()[name] = getattr(import_module(own_name(_HOMES[name])), name)
         return value
 
 

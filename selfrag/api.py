@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, overload
 
@@ -39,6 +40,8 @@ Scope = Literal["retrieval", "conversation", "alone"]
 REFLECTORS = "selfrag.reflectors"
 """Entry points of other packages: each names a function of a `Prompting` that gives a reflector."""
 Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
+_LAYOUT_TOKENS = 16
+"""Tokens that a layout puts around a turn of a conversation, at most."""
 
 
 @dataclass(slots=True)
@@ -242,6 +245,30 @@ class SelfRAG(OwnsEngine):
         if shared is None:
             raise UserError("no retriever: pass retriever=..")
         return shared(queries, k)
+
+    def recent_turns(self, turns: Sequence[Mapping[str, str]], decoding: Decoding) -> list[Mapping[str, str]]:
+        """Return a conversation without its oldest turns, so that evidence and an answer fit beside it.
+
+        What the system says first and the last turn, which is the question, always stay.
+        """
+        context = self.engine.limits.max_model_len
+        answer_tokens = min(decoding.answer_tokens, decoding.max_segments * decoding.segment_tokens)
+        reserved = min(decoding.passage_tokens + answer_tokens, context // 2)
+        *earlier, question = turns
+        system = list(takewhile(lambda turn: turn["role"] in ("system", "developer"), earlier))
+        room = context - reserved - sum(map(self._turn_tokens, (*system, question)))
+        recent: list[Mapping[str, str]] = []
+        for turn in reversed(earlier[len(system) :]):
+            room -= self._turn_tokens(turn)
+            if room < 0:
+                break
+            recent.insert(0, turn)
+        while recent and recent[0]["role"] != "user":  # an answer means little without its question
+            recent.pop(0)
+        return [*system, *recent, question]
+
+    def _turn_tokens(self, turn: Mapping[str, str]) -> int:
+        return len(self.prompting.codec.encode(turn["content"])) + _LAYOUT_TOKENS
 
     def _policy(self, options: dict[str, Any]) -> Decoding:
         check_process(self._pid)

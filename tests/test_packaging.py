@@ -13,8 +13,10 @@ import venv
 import zipfile
 from pathlib import Path
 
+import pyarrow
 import pytest
 from packaging.metadata import Metadata
+from pyarrow import parquet
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("selfrag", "critic", "retrieval")
@@ -117,16 +119,61 @@ def test_a_type_checker_sees_the_types_of_the_installed_wheel(clean: Path, tmp_p
     assert 'incompatible type "str"' in error
 
 
-def test_another_package_called_retrieval_is_refused(clean: Path, tmp_path: Path) -> None:
-    (tmp_path / "retrieval").mkdir()
-    (tmp_path / "retrieval" / "__init__.py").write_text("def search(): ...\n")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [clean / "python", "-c", "import selfrag"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+OWN_FILES = {
+    "critic.py": "grade = 5",
+    "retrieval.py": "from selfrag import Passage, generate\ndef search(queries, k): return [[Passage('1', 'mine')]]",
+    "script.py": """
+import critic, retrieval, sys
+from importlib.metadata import entry_points
+from selfrag import Passage
+from selfrag.common.plugins import load_point
+from selfrag.retrieval import open_index
+from selfrag.retrieval.parquet import read_vector_size
+import selfrag.api, selfrag.serving.app, selfrag.cli.index, selfrag.training.packing
+assert critic.grade == 5 and "script" in sys.argv[0]
+assert isinstance(retrieval.search(["?"], 1)[0][0], Passage)
+assert open_index.__module__ == "selfrag.retrieval.index"
+for point in entry_points(group="selfrag.entailment"):
+    print(load_point(point).__module__, read_vector_size("v.parquet"))
+""",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with files of the user's that are called as our packages are."""
+    for name, text in OWN_FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("install", ["editable", "wheel"])
+def test_issue_50_modules_called_retrieval_and_critic_stay_the_users(
+    install: str, project: Path, request: pytest.FixtureRequest
+) -> None:
+    """At 2d68d6f3: ImportError, "uninstall it and reinstall selfrag"."""
+    python = sys.executable if install == "editable" else request.getfixturevalue("clean") / "python"
+    environment = dict(os.environ) if install == "editable" else alone()
+    options = {"cwd": project, "env": environment, "capture_output": True, "text": True, "check": False}
+    # A child process reads the table, and `-m` puts the folder first on the path.
+    parquet.write_table(pyarrow.table({"id": ["1"], "vector": [[1.0, 2.0]]}), project / "v.parquet")
+    script = subprocess.run([python, "script.py"], **options)
+    assert (script.returncode, script.stdout) == (0, "selfrag.critic.entailment (1, 2)\n"), script.stderr
+    searched = subprocess.run([python, "-m", "selfrag", "index", "search", "nowhere", "Q"], **options)
+    assert (searched.returncode, searched.stderr[:28]) == (2, "selfrag: no index at nowhere"), searched.stderr
+
+
+def test_files_of_another_distribution_in_our_place_are_refused(clean: Path, project: Path) -> None:
+    site = next((clean.parent / "lib").glob("python*/site-packages"))
+    door = site / "retrieval" / "__init__.py"
+    text = door.read_text()
+    try:
+        door.write_text("def search(): ...\n")
+        done = subprocess.run([clean / "python", "script.py"], cwd=project, env=alone(), capture_output=True, text=True)
+    finally:
+        door.write_text(text)
     assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: cannot import name 'DISTRIBUTION' from 'retrieval'")
-    assert last.endswith("uninstall it and reinstall selfrag, or use a new environment.")
+    assert done.stderr.strip().endswith("uninstall it and reinstall selfrag, or use a new environment.")
 
 
 @pytest.mark.slow
@@ -142,11 +189,11 @@ def test_the_doctor_names_another_distribution_of_a_name(clean: Path, tmp_path: 
 
 
 @pytest.mark.demo
-def test_the_wheel_answers_a_question(clean: Path, tmp_path: Path) -> None:
-    options = {"cwd": tmp_path, "env": alone(), "capture_output": True, "text": True, "check": False}
+def test_the_wheel_answers_a_question_beside_a_module_called_retrieval(clean: Path, project: Path) -> None:
+    options = {"cwd": project, "env": alone(), "capture_output": True, "text": True, "check": False}
     found = subprocess.run([clean / "python", "-c", "import selfrag; print(selfrag.__file__)"], **options)
     assert Path(found.stdout.strip()).is_relative_to(clean.parent)
-    command = [clean / "selfrag", "ask", "Who discovered radium?", "--segments", "1", "--json"]
+    command = [clean / "python", "-m", "selfrag", "ask", "Who discovered radium?", "--segments", "1", "--json"]
     result = subprocess.run(command, **options)
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)

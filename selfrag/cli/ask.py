@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -176,17 +176,21 @@ def chat(
     decoding = options.decoding(policy, when | score | search)
     intrinsics = dict.fromkeys((*options.flow_intrinsics(flow), *options.intrinsics(decoding)))
     console = Console()
-    said: list[dict[str, str]] = []
+    said: list[Mapping[str, str]] = []
     with options.load(model, index, engine or "transformers", tuple(intrinsics)) as rag:
         for line in _lines():
-            asked = [*said, {"role": "user", "content": line}]
+            said.append({"role": "user", "content": line})
+            turns = rag.recent_turns(said, decoding)
+            if len(turns) < len(said):
+                console.print(plain(f"the model no longer sees the first {len(said) - len(turns)} turns", "dim"))
             try:
-                answer = rag.generate(asked, flow=flow, decoding=decoding)
-            except UserError as error:  # such as a conversation that has become too long; the next line may do better
+                answer = rag.generate(turns, flow=flow, decoding=decoding)
+            except UserError as error:  # such as a search that failed; the next line may do better
                 console.print(plain(f"no answer: {error}", "red"))
+                said.pop()
                 continue
             console.print(render(answer))
-            said = [*asked, {"role": "assistant", "content": answer.text.strip() or spoken(answer)}]
+            said.append({"role": "assistant", "content": answer.text.strip() or spoken(answer)})
 
 
 def _lines() -> Iterator[str]:

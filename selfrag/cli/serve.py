@@ -69,6 +69,10 @@ def serve(
     queue: Annotated[int, SERVER(min=0, help="questions and searches that may wait")] = 1_024,
     connections: Annotated[int, SERVER(min=1, help="connections that one address may hold")] = 512,
     drain: Annotated[int, SERVER(min=0, help="seconds that running questions get when the server ends")] = 30,
+    drop_old_turns: Annotated[
+        bool,
+        SERVER("--drop-old-turns", help="leave old turns out of a conversation that is too long; without, refuse it"),
+    ] = False,
     keep: Annotated[Path | None, SERVER(help="SQLite file for answers and traces; in memory by default")] = None,
     citation_style: Annotated[
         Literal["brackets", "markdown", "none"], CITES(help="[1], a link in Markdown, or no marks in the text")
@@ -102,6 +106,7 @@ def serve(
         Capacity(live, queue),
         citation_style,
         events,
+        drop_old_turns,
         _access(api_key_file, host, allow_host or []),
         index_watch,
     )

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from selfrag.common.errors import UserError
+from selfrag.common.own_packages import PACKAGES, own_name
 
 
 def registered(group: str, name: object) -> Any:
     """What the entry point of a group is called by that name; None if there is none."""
     found = next((point for point in entry_points(group=group) if point.name == name), None)
-    return None if found is None else found.load()
+    return None if found is None else load_point(found)
+
+
+def load_point(point: EntryPoint) -> Any:
+    """Return what an entry point names, one of ours also where another package has its name."""
+    ours = point.dist is not None and point.dist.name == "selfrag"
+    if ours:
+        point = EntryPoint(point.name, own_name(point.value), point.group)
+    return point.load()
 
 
 def load_registered(group: str, name: str) -> Any:
@@ -68,5 +77,7 @@ def plugin(group: str, name: str) -> Any:
     except (ImportError, ValueError) as error:
         raise UserError(f"{name}: the module cannot be imported: {error}") from error
     if not hasattr(found, attribute):
+        if module.partition(".")[0] in PACKAGES:
+            raise UserError(f"{name}: selfrag has a package of that name; call your module otherwise")
         raise UserError(f"{name}: {module} has no {attribute!r}")
     return getattr(found, attribute)

@@ -202,7 +202,7 @@ class Server:
         place = service.admit()
         streaming = False
         try:
-            await service.check_length(asked)
+            asked = await service.fit_conversation(asked)
             reply.index = service.index_version()
             pieces = service.begin(asked, place)
             if body.stream:
@@ -422,13 +422,15 @@ class Served:
     capacity: Capacity = field(default_factory=Capacity)  # how much a server takes on
     style: CitationStyle = "brackets"  # how text cites, unless a request says it
     events: bool = False  # whether sources are sent as Open WebUI's events, unless a request says it
+    drop_old_turns: bool = False  # leave old turns out of a conversation that is too long, in place of refusing it
     access: Access = field(default_factory=Access, repr=False)  # who may ask
     watch: IndexWatch | None = None  # keeps the index in step with files
 
     def app(self) -> FastAPI:
         """The application with its model loaded."""
         store = AnswerStore(self.keep, most_bytes=self.capacity.kept_bytes)
-        service = Service(self.load(), self.load, self.name, store, self.capacity, self.style, self.events)
+        settings = self.name, store, self.capacity, self.style, self.events, self.drop_old_turns
+        service = Service(self.load(), self.load, *settings)
         return create_app(service, self.access, self.watch)
 
 

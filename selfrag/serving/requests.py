@@ -218,7 +218,7 @@ def _spoken(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
 class Asked:
     """One question, whatever the route."""
 
-    question: str | list[dict[str, str]]  # the last turn alone, or all turns
+    question: str | Sequence[Mapping[str, str]]  # the last turn alone, or all turns
     decoding: Decoding  # settings
     evidence: list[Passage] | None  # passages to use in place of searching
     flow: str | None  # name of a flow

@@ -13,7 +13,7 @@ import threading
 import zlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, Literal, Protocol
@@ -175,6 +175,8 @@ class Service:
         capacity: how much is taken on.
         style: how text cites, unless a request says it.
         events: whether sources are sent as Open WebUI's events, unless a request says it.
+        drop_old_turns: leave the oldest turns of a conversation out where it does not fit the model's context, in
+            place of refusing it.
         state: of the engine.
         open: questions that run or wait.
         turn: of running questions.
@@ -187,6 +189,7 @@ class Service:
     capacity: Capacity = Capacity()
     style: CitationStyle = "brackets"
     events: bool = False
+    drop_old_turns: bool = False
     state: State = "ok"
     open: int = 0
     turn: asyncio.Semaphore = field(init=False)
@@ -228,23 +231,28 @@ class Service:
     def _leave(self) -> None:
         self.open -= 1
 
-    async def check_length(self, asked: Asked) -> None:
-        """Refuse a conversation that is longer than the model's context, before the event loop reads it.
+    async def fit_conversation(self, asked: Asked) -> Asked:
+        """Refuse a conversation that is longer than the model's context, or leave its oldest turns out.
 
         A long one is tokenised in a thread, since that takes a second for a megabyte.
         """
         rag = self.rag
-        if isinstance(asked.question, str) or not isinstance(rag, SelfRAG):
-            return
-        contents = [turn["content"] for turn in asked.question]
+        turns = asked.question
+        if isinstance(turns, str) or not isinstance(rag, SelfRAG):
+            return asked
+        if self.drop_old_turns:
+            recent = await asyncio.to_thread(rag.recent_turns, turns, asked.decoding)
+            return replace(asked, question=recent)
+        contents = [turn["content"] for turn in turns]
         if sum(map(len, contents)) <= LONGEST:
-            return
+            return asked
         tokens = await asyncio.to_thread(lambda: sum(len(rag.prompting.codec.encode(text)) for text in contents))
         most = rag.engine.limits.max_model_len
         if tokens > most:
             raise ContextLengthError(
                 f"the conversation has {tokens:,} tokens, the context {most:,}; leave out old turns"
             )
+        return asked
 
     def begin(self, asked: Asked, place: ExitStack) -> AsyncGenerator[Segment | Answer, None]:
         """The pieces of an answer. Nothing runs before the first is asked for; leaving early aborts what still runs.

@@ -17,6 +17,7 @@ from written import PROMPTING, passages, scripted
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.common.untrusted import UNSEEN
+from selfrag.decoding.policy import Decoding
 from selfrag.extensions.search_tags.served import ServedSearchTags
 from selfrag.intrinsics.state import read_state
 from selfrag.render.answers import named
@@ -336,3 +337,27 @@ def test_defect_7_nothing_found_is_told_to_clients(serve: Serve, setting: str) -
     assert (about["reason"], about["citations"], about["usage"]["searches"]) == ("nothing found", [], 0)
     again = running.client.post("/v1/rescore", json={"answer_id": about["id"], "weights": {"isrel": 2.0}}).json()
     assert (again["content"], again["abstained"], again["reason"], again["exact"]) == (*said[:2], "nothing found", True)
+
+
+def test_issue_50_a_setting_drops_old_turns_as_chat_does(serve: Serve) -> None:
+    """At 2d68d6f3 more than 200 messages were refused, and there was no such setting."""
+    exchanges = [
+        {"role": role, "content": f"{number} {'word ' * 10}"} for number in range(150) for role in ("user", "assistant")
+    ]
+    system, question = {"role": "system", "content": "Be short."}, {"role": "user", "content": "question 1"}
+    turns = [system, *exchanges, question]
+    asked = {"model": "selfrag", "messages": turns}
+    with pytest.raises(openai.BadRequestError) as refused:
+        client(serve()).chat.completions.create(**asked)
+    assert refused.value.code == "context_length_exceeded"
+    recent = random_rag().recent_turns(turns, Decoding())
+    assert (recent[0], recent[-1], recent[1]["role"]) == (system, question, "user")
+    assert recent[1:-1] == exchanges[-len(recent) + 2 :]
+    assert 2048 - 100 < sum(len(turn["content"]) + 16 for turn in recent) <= 4096 - 956
+    dropping = client(serve(drop_old_turns=True))
+    expected = random_rag().generate(recent).cited_text()
+    assert dropping.chat.completions.create(**asked).choices[0].message.content == expected
+    assert dropping.responses.create(model="selfrag", input=turns).output_text == expected
+    assert [model.id for model in dropping.models.list()] == [dropping.models.retrieve("selfrag").id]
+    with pytest.raises(openai.NotFoundError, match="no model 'gpt' here"):
+        dropping.models.retrieve("gpt")

@@ -24,6 +24,7 @@ from retrieval.passage import Passage
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import Header, RunLog
+from selfrag.common.plugins import load_point
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import model_files, sha256
 from selfrag.evaluation.metrics.citations import Pair
@@ -339,7 +340,7 @@ def load_entailment(spec: str) -> Entailment:
         raise UserError(f"unknown judge {spec[:80]!r}; known: {', '.join((EXAMPLES, *(f'{n}:..' for n in others)))}")
     if not rest and kind != "true":
         raise UserError(f"judge {kind!r} of which model? Give {kind}:MODEL")
-    load: Callable[[str], Entailment] = kinds[kind] if kind in kinds else others[kind].load()
+    load: Callable[[str], Entailment] = kinds[kind] if kind in kinds else load_point(others[kind])
     return load(rest)
 
 

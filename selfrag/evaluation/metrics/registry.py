@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from selfrag.common.checks import unknown_name
 from selfrag.common.errors import UserError
+from selfrag.common.plugins import load_point
 from selfrag.evaluation.items import Item, Output
 
 GROUP = "selfrag.metrics"
@@ -139,7 +140,7 @@ def known() -> Mapping[str, Metric]:
     """
     for point in entry_points(group=GROUP):
         try:
-            point.load()
+            load_point(point)
         except Exception as error:
             raise UserError(f"metrics {point.value} of another package cannot be loaded: {error!r:.200}") from error
     return METRICS
