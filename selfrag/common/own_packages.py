@@ -55,7 +55,7 @@ class _OwnFinder:
     """Finds our modules; a package whose name is taken is found as if it lay below `selfrag`."""
 
     @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None, _: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         parent, _, child = name.partition(".")
         if not child or parent not in {"selfrag", *PACKAGES} - taken_names():
             return None
