@@ -28,6 +28,8 @@ from selfrag.common.reading import filled, read_whole
 from selfrag.common.untrusted import printable, unmarked
 
 INDENT = "  "
+SEPARATOR = "#"
+"""Line before each demonstration and before the item where the forms are a user's (appendix A.1 of the paper)."""
 GROUP_OF = {
     "retrieve/instruction": "Retrieve",
     "retrieve/sentence": "Retrieve",
@@ -107,7 +109,8 @@ class Forms:
         """
         form = self.of(case)
         item = [] if self.plain else ["# Item to judge"]
-        return "\n".join([self._head(form, letters=letters), *item, *_fields(form, case), form.question])
+        fields = _fields(form, case, plain=self.plain)
+        return "\n".join([self._head(form, letters=letters), *item, *fields, form.question])
 
     @property
     def fingerprint(self) -> str:
@@ -131,9 +134,11 @@ class Forms:
             ]
         pairs = zip(form.demonstrations, form.explanations, strict=True)
         for number_, (shown, explanation) in enumerate(pairs, 1):
-            title = [] if self.plain else [f"# Example {number_}"]
+            title = [SEPARATOR] if self.plain else [f"# Example {number_}"]
             answer = [f"{form.question} {surfaces[shown.label]}", *([explanation] if explanation else [])]
-            lines += [*title, *_fields(form, shown.case), *answer, ""]
+            lines += [*title, *_fields(form, shown.case, plain=self.plain), *answer, ""]
+        if self.plain:
+            lines.append(SEPARATOR)
         return "\n".join(lines)
 
 
@@ -180,13 +185,16 @@ def _form(record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: 
     return Form(name, task, fields, question, surfaces, meanings, tuple(shown), tuple(explanations))
 
 
-def _fields(form: Form, case: Case) -> Iterator[str]:
+def _fields(form: Form, case: Case, *, plain: bool) -> Iterator[str]:
+    """Yield the fields of a case; later lines are indented, with `plain` only those that look like another field."""
+    markers = (*(f"{name}:" for name in form.fields), form.question, SEPARATOR)
     texts = case.fields()
     for name in form.fields:
         text = unmarked(printable("\n".join(texts[name].splitlines()))).strip()
         first, *others = [line.rstrip() for line in text.split("\n")]
         if first:
-            yield f"\n{INDENT}".join([f"{name}: {first}", *others])
+            safe = [line if plain and not line.startswith(markers) else f"{INDENT}{line}" for line in others]
+            yield "\n".join([f"{name}: {first}", *safe])
 
 
 OWN = Forms.parse((files("critic.teacher") / "forms.toml").read_text(encoding="utf-8"), "forms.toml", plain=False)

@@ -144,11 +144,16 @@ def constraints(option: str, pairs: Sequence[str]) -> dict[str, list[str]]:
 Flow = Annotated[
     str | None,
     WHEN(
-        help="none, or qr (rewrite), again (search again where unanswerable), ad (answer only what is answerable), "
-        "joined by +"
+        help="none, or qr (rewrite; qr-both searches for question and rewrite), "
+        "again (search again where unanswerable), ad (answer only what is answerable), joined by +"
     ),
 ]
-_ASKS = {"qr": ("query_rewrite",), "again": ("answerability",), "ad": ("answerability",)}
+_ASKS = {
+    "qr": ("query_rewrite",),
+    "qr-both": ("query_rewrite",),
+    "again": ("answerability",),
+    "ad": ("answerability",),
+}
 
 
 def flow_intrinsics(flow: str | None) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.comparison import Comparison, Table, bootstrap, read_runs
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.items import OUTPUT, Output
-from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY, MEMORY, PUBLISHED_MEMORY
+from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY_SUBSTRING, MEMORY, PUBLISHED_MEMORY
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Model, Source, run_systems
@@ -60,9 +60,11 @@ PUBLISHED: Mapping[str, tuple[float | None, float | None, float | None]] = {
     "remove-issup": (44.1, 73.2, 30.6),
 }
 """Table 3a, models of 50k training rows: accuracy on PopQA and PubHealth, exact match on ASQA, in percent."""
+PUBLISHED_FILES = ("popqa", "pubhealth", "asqa")
+"""Files of the columns of `PUBLISHED`."""
 LOG_RATIO = "the published code's ratio of log-probabilities, the smaller the surer the model is that it needs evidence"
 """What is to be known of `official` on short answers."""
-HEAD = ("row", "file", "answers changed", "difference", "published differences")
+HEAD = ("row", "file", "answers changed", "difference", "published difference")
 
 
 def ablations(base: Decoding, task: Task) -> tuple[Setting, ...]:
@@ -126,7 +128,7 @@ def ablate(
         folders.append(out / "rows" / name)
     found = comparison(studies, read_runs(folders, [file.name for file in files]), seed)
     reliance = {
-        table.name: {row.system: row.figures.get(FROM_MEMORY.name) for row in table.rows} | theirs[table.name]
+        table.name: {row.system: row.figures.get(FROM_MEMORY_SUBSTRING.name) for row in table.rows} | theirs[table.name]
         for table, file in zip(found.tables, files, strict=True)
         if any(item.answers and item.passages for item in file.items)
     }
@@ -139,7 +141,7 @@ def _reliance(folder: Path, file: TaskFile, seed: int) -> Estimate | None:
     outputs = {record["id"]: Output.from_record(record) for record in records}
     if missing := next((item.id for item in file.items if item.id not in outputs), None):
         raise UserError(f"{folder} has no item {missing!r} of {file.name}; give a run over the same items")
-    parts = [FROM_MEMORY.part(item, outputs[item.id]) for item in file.items]
+    parts = [FROM_MEMORY_SUBSTRING.part(item, outputs[item.id]) for item in file.items]
     (draws,) = bootstrap([parts], name=file.name, seed=seed)
     return None if draws is None else draws.estimate
 
@@ -159,16 +161,24 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
 def against_paper(found: Comparison, studies: Sequence[FileStudy]) -> list[tuple[str, ...]]:
     """The paper's rows on every file and on average, in the order of `HEAD`; shares in percent."""
     rows: list[tuple[str, ...]] = []
-    for name, published in PUBLISHED.items():
+    for name in PUBLISHED:
         if name == WHOLE or name not in {row.system for row in found.tables[0].rows}:
             continue
-        pairs = zip(published, PUBLISHED[WHOLE], strict=True)
-        paper = ", ".join(f"{own - whole:+.1f}" for own, whole in pairs if own is not None and whole is not None)
         for table, one in zip(found.tables, studies, strict=True):
+            paper = published_difference(name, table.name)
             rows.append((name, table.name, _changed(one, WHOLE, name), _difference(table, name), paper))
         if found.average is not None:
-            rows.append((name, found.average.name, NONE, _difference(found.average, name), paper))
+            rows.append((name, found.average.name, NONE, _difference(found.average, name), NONE))
     return rows
+
+
+def published_difference(row: str, file: str) -> str:
+    """Return what the paper's row loses on a file, in percentage points; a dash where the paper has no figure."""
+    if file not in PUBLISHED_FILES:
+        return NONE
+    column = PUBLISHED_FILES.index(file)
+    ours, whole = PUBLISHED[row][column], PUBLISHED[WHOLE][column]
+    return NONE if ours is None or whole is None else f"{ours - whole:+.1f}"
 
 
 def _changed(one: FileStudy, first: str, second: str) -> str:
@@ -205,7 +215,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
     ]
     if found.reliance:
         head, *body = reliance_rows(found.reliance)
-        text += ["## Right answers that no passage holds\n", compact(head, body)]
+        text += ["## Right answers that no passage holds, by exact substrings (appendix C.1)\n", compact(head, body)]
         text.append("".join(f"- published, {name}: {100 * share:.0f}%\n" for name, share in PUBLISHED_MEMORY.items()))
     plain = {
         file: {name: None if one is None else one.as_dict() for name, one in systems.items()}

@@ -122,7 +122,7 @@ class _Controls(_Exact):
     evidence: list[EvidencePassage] | None = Field(
         default=None, max_length=MOST_EVIDENCE, description="passages to use in place of searching."
     )
-    flow: Literal["none", "qr", "ad", "qr+ad"] | None = Field(
+    flow: Literal["none", "qr", "ad", "qr+ad", "qr-both", "qr-both+ad"] | None = Field(
         default=None, description="rewrite the query, ask whether the passages answer, or both."
     )
     rewrite_scope: Literal["retrieval", "conversation", "alone"] = Field(

@@ -134,7 +134,11 @@ def test_jafs_by_hand() -> None:
     ]
     assert [one.jafs for one in outcomes] == [1.0, 0.8, 0.0, 0.0]
     found = joint_figures(outcomes)
-    assert (found.jafs.value, found.faithfulness.value, found.responses) == (pytest.approx(0.45), 0.8, 1)
+    assert (found.jafs.value, found.responses) == (pytest.approx(0.45), 1)
+    # The paper counts the abstention on an answerable question as 0 (section 5.2.2).
+    assert (found.faithfulness.value, found.response_faithfulness.value) == (0.4, 0.8)
+    gated = [Outcome(answerable=True, answered=i > 0, faithfulness=0.75 if i else None) for i in range(10)]
+    assert joint_figures(gated).faithfulness.value == pytest.approx(0.675)
     classes = found.answerability.classes
     assert classes[UNANSWERABLE].f1.value == classes[ANSWERABLE].f1.value == pytest.approx(0.5)
     # An answer whose faithfulness is unknown is left out, and counted.

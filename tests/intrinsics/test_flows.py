@@ -101,7 +101,7 @@ def test_the_papers_flows(name: str) -> None:
     judge = gate(0.9)
     answer, serving, queries = go(named(name, WRITER, rewrite=rewriter(), answerability=judge))
     evidence = "ms" if "qr" in name else "d1"
-    assert queries == [BOTH if "qr" in name else ASKED]
+    assert queries == [REWRITE if "qr" in name else ASKED]  # section 7.1
     assert found(answer) == [evidence]
     requests = judge.executor.requests
     for request in requests:  # the gate sees the original, and the passages of the search
@@ -163,7 +163,7 @@ def test_a_flow_by_name_searches_again_and_then_gives_up() -> None:
     flow = named("QR + again + ad", WRITER, rewrite=rewriter(), answerability=gate(0.3))
     assert (flow.name, len(flow.stages)) == ("qr+again+ad", 5)
     answer, _, queries = go(flow)
-    assert queries == [BOTH, REWRITE, TOGETHER]
+    assert queries == [REWRITE, TOGETHER]
     assert answer.abstained
 
 
@@ -174,7 +174,7 @@ def test_what_a_rewrite_changes_is_a_parameter(scope: Any, last: str, turns: int
     judge = gate(0.9)
     flow = named("qr+ad", WRITER, rewrite=rewriter(), answerability=judge, rewrite_scope=scope)
     answer, serving, queries = go(flow)
-    assert (queries, answer.question) == ([BOTH], ASKED)
+    assert (queries, answer.question) == ([REWRITE], ASKED)
     (request,) = judge.executor.requests
     assert (request.state.messages[-1].content, len(request.state.messages)) == (last, turns)
     assert all(f"### Instruction:\n{last}" in text for text in prompts(serving))
@@ -186,8 +186,8 @@ def test_what_is_searched_for() -> None:
     assert queries == [ASKED]
     assert answer.steps[0].outcome.startswith("kept as asked: ")
     assert go(named("qr", NEVER, rewrite=rewriter(), k=None))[2] == []  # the model decides
-    assert go(named("qr", PLAIN, rewrite=rewriter(), k=None))[2] == [BOTH]
-    assert go(Flow((Rewrite(rewriter(), query="rewrite"), Write(PLAIN))))[2] == [REWRITE]  # as in the paper
+    assert go(named("qr", PLAIN, rewrite=rewriter(), k=None))[2] == [REWRITE]
+    assert go(named("qr-both", PLAIN, rewrite=rewriter(), k=None))[2] == [BOTH]
 
 
 def test_flows_compose() -> None:
@@ -298,7 +298,7 @@ def test_one_conversation_that_fails_costs_no_other() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: named("qa", PLAIN), "unknown flow 'qa'; known: none, and qr, again, ad joined by"),
+        (lambda: named("qa", PLAIN), "unknown flow 'qa'; known: none, and qr, qr-both, again, ad joined by"),
         (lambda: named("qr", PLAIN), "needs rewrite="),
         (lambda: named("ad", PLAIN), "needs answerability="),
         (lambda: named("ad", PLAIN, answerability=gate(1), k=None), "k=5"),

@@ -167,13 +167,16 @@ class Outcome:
 class JointFigures:
     """Figures of one flow: answering and abstaining as a classifier of the questions, and JAFS.
 
-    `responses` counts answers to answerable questions, and `faithfulness` is their mean where it is known. `unknown`
-    counts questions without a JAFS, because the faithfulness of their answer is not known.
+    `responses` counts answers to answerable questions. Two means read their faithfulness where it is known:
+    `faithfulness` counts an abstention on an answerable question as 0 (the paper, section 5.2.2), and
+    `response_faithfulness` leaves abstentions out. `unknown` counts questions without a JAFS, because the faithfulness
+    of their answer is not known.
     """
 
     answerability: Classification
     responses: int
     faithfulness: Estimate
+    response_faithfulness: Estimate
     jafs: Estimate
     unknown: int
 
@@ -186,12 +189,16 @@ def joint_figures(outcomes: Sequence[Outcome], *, seed: int = 0) -> JointFigures
     """Figures of a flow over questions."""
     truth = [ANSWERABLE if one.answerable else UNANSWERABLE for one in outcomes]
     said = [ANSWERABLE if one.answered else UNANSWERABLE for one in outcomes]
-    responses = [one.faithfulness for one in outcomes if one.answerable and one.answered]
+    answerable = [one for one in outcomes if one.answerable]
+    responses = [one.faithfulness for one in answerable if one.answered]
+    of_responses = [value for value in responses if value is not None]
+    of_all = of_responses + [0.0] * (len(answerable) - len(responses))
     known = [one.jafs for one in outcomes if one.jafs is not None]
     return JointFigures(
         classification(truth, said, (UNANSWERABLE, ANSWERABLE), seed=seed),
         len(responses),
-        mean([one for one in responses if one is not None], seed=seed),
+        mean(of_all, seed=seed),
+        mean(of_responses, seed=seed),
         mean(known, seed=seed),
         len(outcomes) - len(known),
     )

@@ -187,7 +187,7 @@ FLOWS_PART = "flows"
 PASSAGES = 5
 _CLASSES = ("F1 unans.", "F1 ans.", "R unans.", "R ans.")
 FLOWS_HEAD = (
-    *("flow", *_CLASSES, "responses", "faithfulness", "JAFS", "unknown"),
+    *("flow", *_CLASSES, "responses", "faithfulness", "of responses", "JAFS", "unknown"),
     *(f"JAFS less {NAMES[0]}", "tokens", "computed", "failed"),
 )
 
@@ -251,6 +251,7 @@ def evaluate_flows(
         tuple(lines),
         (
             "Answerable: one of the question's passages was retrieved",
+            "Faithfulness: an abstention on an answerable question counts 0, as in the paper; of responses: without",
             f"Faithfulness by {'this' if beside.entails is None else 'a judge of entailment, not by this'} library's"
             " hallucination detection; unknown where it could not say",
             f"That an answer says it does not know is decided by {'a grader' if beside.grader else 'its words'}",
@@ -325,9 +326,10 @@ def faithfulness(states: Sequence[State], subject: Subject, entails: Entails | N
 
 def _flow_cells(found: JointFigures) -> tuple[str, ...]:
     un, an = (found.answerability.classes[label] for label in (UNANSWERABLE, ANSWERABLE))
-    faithful = percent(found.faithfulness) if found.responses else NONE
+    faithful = percent(found.faithfulness) if an.support else NONE
+    of_responses = percent(found.response_faithfulness) if found.responses else NONE
     shares = map(percent, (un.f1, an.f1, un.recall, an.recall))
-    return (*shares, str(found.responses), faithful, percent(found.jafs), str(found.unknown))
+    return (*shares, str(found.responses), faithful, of_responses, percent(found.jafs), str(found.unknown))
 
 
 class BM25:

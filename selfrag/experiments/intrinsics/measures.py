@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from string import ascii_uppercase
 from typing import Any, TypeAlias
 
 from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
@@ -548,8 +547,5 @@ def _hit(question: Question, found: Completion | Failed) -> float | None:
 
 
 def _lettered(question: Question) -> Request:
-    letters = ascii_uppercase[: len(question.options)]
-    options = (f"{letter}. {option}" for letter, option in zip(letters, question.options, strict=True))
-    said = "\n".join([question.question, *options, "Reply with the letter of the right answer."])
-    state = State((Message("user", said),))
-    return Request(state, ChatPrompt(state.messages), slots=(Slot(tuple(letters), last_query(state)),))
+    state = State((Message("user", question.asked),))
+    return Request(state, ChatPrompt(state.messages), slots=(Slot(tuple(question.letters), last_query(state)),))

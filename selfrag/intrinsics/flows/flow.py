@@ -52,13 +52,13 @@ class Rewrite(ReflectorStage):
     # place of the last user turn (granite-io). `alone`: they see nothing else, for models that were trained on single
     # exchanges.
     rewrite_scope: Sees = "retrieval"
-    # what is searched for: the question with its rewrite after it, or the rewrite alone (the paper)
-    query: Literal["both", "rewrite"] = "both"
+    # what is searched for: the rewrite alone (the paper), or the question with its rewrite after it
+    query: Literal["rewrite", "both"] = "rewrite"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
-        choice("query", self.query, ("both", "rewrite"))
+        choice("query", self.query, ("rewrite", "both"))
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Set the query; where the model wrote no rewrite, the question stays."""
@@ -266,7 +266,9 @@ class Take(Stage):
 
 NAMES = ("none", "qr", "ad", "qr+ad")
 """The flows of section 7.1 of the paper."""
-PARTS = ("qr", "again", "ad")
+BOTH = "qr-both"
+"""Rewrites as `qr`, and searches for the question and its rewrite together."""
+PARTS = ("qr", BOTH, "again", "ad")
 """What a flow is named after: rewrite, search again, answerability."""
 
 
@@ -329,7 +331,8 @@ def named(
     """One of the paper's flows, or one that searches again.
 
     Args:
-        name: `none`, or `qr` (rewrite), `again` (`SearchAgain`) and `ad` (answerability), joined by `+`.
+        name: `none`, or `qr` (search for a rewrite; `qr-both`: for the question and its rewrite), `again`
+            (`SearchAgain`) and `ad` (answerability), joined by `+`.
         writer: who writes.
         rewrite: for the flows with `qr`; `again` uses it, too, where it is there.
         answerability: for the flows with `ad` or `again`.
@@ -344,10 +347,10 @@ def named(
     parts = parts_of(name)
     wanted = "+".join(parts) or "none"
     stages: list[Stage] = []
-    if "qr" in parts:
+    if {"qr", BOTH} & set(parts):
         if rewrite is None:
             raise UserError(f"the flow {wanted} needs rewrite=.., such as IntrinsicReflector(QueryRewrite(executor))")
-        stages.append(Rewrite(rewrite, rewrite_scope))
+        stages.append(Rewrite(rewrite, rewrite_scope, "both" if BOTH in parts else "rewrite"))
     if k is not None:
         stages.append(Search(k))
     if {"again", "ad"} & set(parts):
@@ -532,7 +535,7 @@ class ConversationDecoders:
             follows = sum(turn.role == "user" for turn in state.messages) > 1
             if not follows or rewrite is None or given_passages:
                 return Flow((Write(writer),))
-            return named("qr", writer, rewrite=rewrite, k=None, rewrite_scope=self.rewrite_scope)
+            return named(BOTH, writer, rewrite=rewrite, k=None, rewrite_scope=self.rewrite_scope)
         return named(
             self.flow,
             writer,

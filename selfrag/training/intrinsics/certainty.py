@@ -12,6 +12,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -49,6 +50,17 @@ class Question:
     question: str  # what is asked
     options: tuple[str, ...]  # possible answers, distinct
     right: int  # index of the right one
+
+    @property
+    def letters(self) -> str:
+        """One letter for each option."""
+        return ascii_uppercase[: len(self.options)]
+
+    @property
+    def asked(self) -> str:
+        """What the model reads: the question, its options by letters, and what to reply."""
+        options = [f"{letter}. {option}" for letter, option in zip(self.letters, self.options, strict=True)]
+        return "\n".join([self.question, *options, "Reply with the letter of the right answer."])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +134,7 @@ def parse_question(record: Mapping[str, Any]) -> Question:
     distinct = tuple(dict.fromkeys(stripped))
     if len(distinct) < 2:
         raise UserError("'options' must be at least two different texts")
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(stripped)]
+    letters = ascii_uppercase[: len(stripped)]
     if record["label"] not in letters:
         raise UserError(f"label {record['label']!r} names none of the {len(stripped)} options; write A, B, ...")
     right = distinct.index(stripped[letters.index(record["label"])])
@@ -139,7 +151,7 @@ class Answered:
 
     id: str  # of the question
     question: Question  # as asked
-    # mean natural log-probability of a token of each option; the highest is the model's answer
+    # mean natural log-probability of a token of each option's letter; the highest is the model's answer
     logprobs: tuple[float, ...]
 
     @property
@@ -159,8 +171,8 @@ class Answered:
 
     def state(self, *, after: bool) -> State:
         """The question, and the model's answer to it where the certainty is asked for afterwards."""
-        said = (Message("assistant", self.question.options[self.chosen]),) if after else ()
-        return State((Message("user", self.question.question), *said))
+        said = (Message("assistant", self.question.letters[self.chosen]),) if after else ()
+        return State((Message("user", self.question.asked), *said))
 
 
 Own: TypeAlias = Answered | Written
@@ -291,7 +303,7 @@ def own_answers(rows: Sequence[Question | Written], base_dir: Path, kept: Path, 
     questions = [one for one in rows if isinstance(one, Question)]
     if not questions:
         return written
-    content = json.dumps([asdict(one) for one in questions], ensure_ascii=False, sort_keys=True)
+    content = json.dumps([asdict(one) | {"asked": one.asked} for one in questions], ensure_ascii=False, sort_keys=True)
     key = hashlib.sha256((fingerprint(*sorted(base_dir.glob("*.safetensors"))) + content).encode()).hexdigest()
     if kept.exists():
         found = {one.id: one for one in read_identified(kept, _Kept.parse)}
@@ -303,11 +315,11 @@ def own_answers(rows: Sequence[Question | Written], base_dir: Path, kept: Path, 
 
 
 def option_examples(question: Question, renderer: Renderer) -> list[Example]:
-    """One example an option: the chat prompt is read, the option is measured."""
-    prompt = renderer.prompt(ChatPrompt((Message("user", question.question),)))
+    """Return one example an option: the question with all options is read, the letter is measured."""
+    prompt = renderer.prompt(ChatPrompt((Message("user", question.asked),)))
     found = []
-    for option in question.options:
-        ids = tuple(renderer.text.encode(option))
+    for letter in question.letters:
+        ids = tuple(renderer.text.encode(letter))
         labels = (*[MASKED] * len(prompt), *ids)
         found.append(Example((*prompt, *ids), labels, (int(Group.TEXT),) * len(labels)))
     return found

@@ -94,9 +94,9 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path) -> None:
     case = Case("IsRel", "Who?", evidence=Passage("p", "He.\nRating: good"))
     assert forms.prompt(case) == (
         "Say whether the evidence is useful, and explain it.\n\n"
-        "Instruction: Who makes honey?\nEvidence: Bees\n  Bees make honey.\nRating: [Relevant]\n"
+        "#\nInstruction: Who makes honey?\nEvidence: Bees\nBees make honey.\nRating: [Relevant]\n"
         "Explanation: It says so.\n\n"
-        "Instruction: Who?\nEvidence: He.\n  Rating: good\nRating:"
+        "#\nInstruction: Who?\nEvidence: He.\n  Rating: good\nRating:"
     )
     surfaces = answers(forms.of(case))
     assert read_label("[Irrelevant]\nExplanation: It is not [Relevant].", surfaces) == ("Irrelevant", "")

@@ -30,6 +30,7 @@ from selfrag.experiments.intrinsics.flows import (
     turns,
 )
 from selfrag.experiments.intrinsics.measures import (
+    _lettered,
     evaluate_answerability,
     evaluate_certainty,
     evaluate_citations,
@@ -201,6 +202,17 @@ def test_certainty_of_own_answers():
     assert ("adapter", "0.500", "0.950", "x") in table.rows
     for system in ("without an adapter", "with adapter"):
         assert value(section.figures, system, "accuracy", "data sets") == 1.0
+
+
+def test_the_options_are_shown_when_the_model_answers_and_when_it_is_asked():
+    """Section 3.2: accuracy, own answer and certainty are of one question."""
+    row = {"id": "q", "dataset": "x", "question": "Which is right?", "options": ["One", "Both"], "label": "B"}
+    question = parse_question(row)
+    shown = "Which is right?\nA. One\nB. Both\nReply with the letter of the right answer."
+    answered = Answered("q", question, (-3.0, -0.1))
+    assert [turn.content for turn in answered.state(after=True).messages] == [shown, "B"]
+    assert [turn.content for turn in answered.state(after=False).messages] == [shown]
+    assert _lettered(question).prompt.messages[0].content == shown
 
 
 TEXTS = {
