@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, NotRequired, Protocol
+
+from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified
+from selfrag.common.kinds import Filled
+from selfrag.common.validation import validate
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 
@@ -131,6 +135,34 @@ def digest(case: Case) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
+class PassageRecord(TypedDict):
+    """A passage in a row of a file."""
+
+    id: NotRequired[str | int]
+    title: NotRequired[str]
+    text: str
+
+
+class CaseRecord(TypedDict):
+    """A case in a row of a file."""
+
+    id: Filled
+    group: Literal["Retrieve", "IsRel", "IsSup", "IsUse"]
+    instruction: Filled
+    preceding: NotRequired[str]
+    output: NotRequired[str]
+    evidence: NotRequired[PassageRecord | None]
+    dataset: NotRequired[str]
+    rule: NotRequired[str]
+
+
+class LabelledRecord(CaseRecord):
+    """A labelled case in a row of a file."""
+
+    label: str
+    label_source: NotRequired[str]
+
+
 def read_labelled(path: str | Path, *, judgeable: bool = False) -> Iterator[Labelled]:
     """Read a JSONL file of labelled cases (`.gz` allowed), strictly: a `UserError` names `file:line` of a bad row.
 
@@ -150,15 +182,10 @@ def read_questions(path: str | Path) -> Iterator[Question]:
     """Read a JSONL file of cases (`.gz` allowed), as strictly. Labels in it are ignored, to label rows again."""
 
     def parse(record: dict[str, Any]) -> Question:
-        need(record, ("id", "group", "instruction"), FIELDS)
-        key = text_of(record, "id")
-        if not key:
-            raise UserError("'id' is empty")
-        dataset, rule = text_of(record, "dataset", ""), text_of(record, "rule", "")
-        encodable(record)
-        case = parse_case(record)
-        check(case)
-        return Question(key, case, dataset, rule)
+        row = validate(CaseRecord, record, others="ignore")
+        question = Question(row["id"], parse_case(record), row.get("dataset", ""), row.get("rule", ""))
+        check(question.case)
+        return question
 
     return read_identified(path, parse)
 
@@ -176,64 +203,24 @@ def rows_file(path: Path) -> Path:
 
 def parse_labelled(record: dict[str, Any]) -> Labelled:
     """Check one decoded JSON object and make it a labelled case."""
-    need(record, ("id", "group", "instruction", "label"), FIELDS)
-    case = parse_case(record)
-    label = text_of(record, "label")
+    row = validate(LabelledRecord, record, others="ignore")
+    case, label = parse_case(record), row["label"]
     if label not in case.labels.names:
         raise UserError(f"{label!r} is no label of {case.group}; known: {', '.join(case.labels.names)}")
-    about = [text_of(record, key, "") for key in ("dataset", "label_source", "rule")]
-    return Labelled(text_of(record, "id"), case, label, *about)
+    return Labelled(row["id"], case, label, row.get("dataset", ""), row.get("label_source", ""), row.get("rule", ""))
 
 
 def parse_case(record: dict[str, Any]) -> Case:
     """Check the keys that make a case; others are ignored."""
-    group = text_of(record, "group")
-    if group not in GROUPS:
-        raise UserError(f"unknown group {group!r}; known: {', '.join(GROUPS)}")
-    evidence = record.get("evidence")
-    if evidence is not None and not isinstance(evidence, dict):
-        raise UserError(f"'evidence' must be an object or null, not {type(evidence).__name__}")
-    passage = None if evidence is None else passage_of(evidence, f"{record.get('id', '')}/evidence")
-    instruction = text_of(record, "instruction")
-    if not instruction.strip():
-        raise UserError("'instruction' is empty")
-    return Case(group, instruction, text_of(record, "preceding", ""), text_of(record, "output", ""), passage)
+    row = validate(CaseRecord, record, others="ignore")
+    evidence = row.get("evidence")
+    passage = None if evidence is None else passage_of(evidence, f"{row['id']}/evidence")
+    return Case(row["group"], row["instruction"], row.get("preceding", ""), row.get("output", ""), passage)
 
 
-FIELDS = (
-    "a case has the texts id, group and instruction, a labelled one also label; it may have output, preceding,"
-    " evidence (title and text), dataset, label_source and rule"
-)
-"""For messages."""
-
-
-def need(record: Mapping[str, Any], required: Sequence[str], fields: str) -> None:
-    """Refuse a row that lacks a required key: a `UserError` names it, the keys that are there, and what a row has."""
-    if missing := [name for name in required if name not in record]:
-        found = ", ".join(map(repr, list(record)[:8])) or "nothing"
-        raise UserError(f"no {missing[0]!r} in a row with {found:.200}; {fields}")
-
-
-def encodable(record: Mapping[str, Any]) -> None:
-    """Refuse a row with half of a character, which JSON may bring."""
-    try:
-        json.dumps(record, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise UserError("half of a character (a lone surrogate), which no file can hold") from None
-
-
-def text_of(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """A text of a decoded JSON object, or `default` where the key is missing."""
-    value = record.get(key, default)
-    if not isinstance(value, str):
-        raise UserError(f"{key!r} must be text, not {value!r:.60}")
-    return value
-
-
-def passage_of(record: Mapping[str, Any], id_: str) -> Passage:
-    """A passage of a decoded JSON object; `id_` where it has no id of its own."""
-    found = record.get("id")
-    return Passage(id_ if found is None else str(found), text_of(record, "text"), text_of(record, "title", ""))
+def passage_of(record: PassageRecord, name: str) -> Passage:
+    """Return a passage of a row, under the name if it has no id of its own."""
+    return Passage(str(record.get("id", name)), record["text"], record.get("title", ""))
 
 
 def parse_targets(texts: Iterable[str]) -> dict[str, int]:

@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NotRequired, TypeAlias, cast
 
-from critic.cases import need, passage_of, text_of
+from typing_extensions import TypedDict
+
+from critic.cases import PassageRecord, passage_of
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified, read_jsonl
+from selfrag.common.kinds import Filled
 from selfrag.common.public_fields import UnusableError
 from selfrag.common.public_rows import Rows, unbroken
+from selfrag.common.validation import validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,15 @@ class Pair:
         return record
 
 
-FIELDS = "a pair has the texts id, instruction and output, and may have dataset, kind and gold_passages"
-"""For messages."""
+class PairRecord(TypedDict):
+    """A pair in a row of a file."""
+
+    id: str
+    dataset: NotRequired[str]
+    instruction: Filled
+    output: Filled
+    kind: NotRequired[str]
+    gold_passages: NotRequired[list[PassageRecord]]
 
 
 def read_pairs(path: str | Path) -> Iterator[Pair]:
@@ -56,17 +67,10 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
 
 def parse_pair(record: dict[str, Any]) -> Pair:
     """Check one decoded JSON object and make it a pair."""
-    need(record, ("id", "instruction", "output"), FIELDS)
-    key = text_of(record, "id")
-    gold = record.get("gold_passages", [])
-    if not isinstance(gold, list) or not all(isinstance(p, dict) for p in gold):
-        raise UserError("'gold_passages' must be a list of objects, each with a text and perhaps a title and an id")
-    passages = tuple(passage_of(p, f"{key}/p{n}") for n, p in enumerate(gold, 1))
-    instruction, output = text_of(record, "instruction"), text_of(record, "output")
-    for name, value in (("instruction", instruction), ("output", output)):
-        if not value.strip():
-            raise UserError(f"{name!r} is empty")
-    return Pair(key, text_of(record, "dataset", ""), instruction, output, text_of(record, "kind", ""), passages)
+    row = validate(PairRecord, record, others="ignore")
+    key = row["id"]
+    passages = tuple(passage_of(gold, f"{key}/p{n}") for n, gold in enumerate(row.get("gold_passages", []), 1))
+    return Pair(key, row.get("dataset", ""), row["instruction"], row["output"], row.get("kind", ""), passages)
 
 
 @dataclass(frozen=True, slots=True)

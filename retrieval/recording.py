@@ -20,7 +20,8 @@ from retrieval.sources import FileState, SourceFile, file_state
 from retrieval.splitting import Splitting
 from selfrag.common import reading
 from selfrag.common.errors import UserError
-from selfrag.common.reading import parse_json, record
+from selfrag.common.reading import parse_json
+from selfrag.common.validation import validate
 
 _LIBRARIES = ("spacy", "markdown-it-py", "pypdfium2", "pypdf", "lxml")
 
@@ -146,4 +147,4 @@ def splitting_of(records: Sequence[FileRecord]) -> Splitting:
         return Splitting()
     reading = parse_json(records[-1].reading, "the table of files")
     values = reading.get("splitting") if isinstance(reading, dict) else None
-    return record(Splitting, values, "the table of files: splitting")
+    return validate(Splitting, values, "the table of files: splitting")

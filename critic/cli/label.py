@@ -77,7 +77,6 @@ def sample(
 
 
 def _read(files: list[Path]) -> list[Pair]:
-    from critic.cases import encodable
     from critic.pairs import parse_pair
     from selfrag.common.jsonl import read_jsonl
 
@@ -85,7 +84,6 @@ def _read(files: list[Path]) -> list[Pair]:
 
     def add(record: dict[str, Any]) -> None:
         pair = parse_pair(record)
-        encodable(record)
         if pair.id in found:
             raise UserError(f"id {pair.id!r} occurs twice; make the ids of all files distinct")
         found[pair.id] = pair

@@ -22,6 +22,7 @@ from selfrag.common.errors import UserError
 from selfrag.common.jsonl import Header, RunLog, write_jsonl
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import sha256
+from selfrag.common.validation import validate
 
 
 class TeacherError(UserError):
@@ -156,10 +157,7 @@ class Journal:
         self._count(question.id, record["case"], reply)
 
     def _take(self, record: Mapping[str, Any]) -> None:
-        fields = {name: record[name] for name in Reply.__slots__}
-        scores = fields["distribution"]
-        fields |= {"outcome": Outcome(fields["outcome"]), "distribution": None if scores is None else tuple(scores)}
-        reply = Reply(**fields)
+        reply = validate(Reply, {name: record[name] for name in Reply.__slots__})
         if (reply.outcome is Outcome.LABELLED) != (reply.label is not None):
             raise ValueError("outcome and label contradict each other")
         if reply.label is not None and reply.label not in GROUPS[record["group"]].names:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from selfrag.common.errors import UserError
-from selfrag.common.reading import read_json, record, user_path
+from selfrag.common.reading import read_json, user_path
+from selfrag.common.validation import validate
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {
@@ -249,7 +250,7 @@ def check_finished(directory: Path, kind: type[T], formats: Sequence[str], what:
         stated = values.pop("format", None) if isinstance(values, dict) else formats[0]
         if stated not in formats:
             raise UserError(f"{stated!r:.60} is not the format {formats[0]!r}")
-        manifest = record(kind, values, MANIFEST)
+        manifest = validate(kind, values, MANIFEST)
     except UserError as error:
         raise damaged(what, directory, error) from error
     found = sizes(directory)

@@ -234,7 +234,7 @@ class RunLog:
                     else:
                         self._take(record)
                         self._starts.append(whole)
-                except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UserError) as error:
                     raise UserError(f"{self.path}:{number}: damaged ({error}); {self._remedy}") from error
                 whole += len(line)
         if whole != self.path.stat().st_size:  # not before: a file of something else stays as it is

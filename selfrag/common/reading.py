@@ -15,10 +15,9 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, fields, is_dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, cast
 
 from selfrag.common.errors import UserError
 
@@ -250,52 +249,3 @@ def _decode(data: bytes, path: str | Path, line: int, offset: int) -> str:
     elif offset == 0 and b"\0" in data[:2]:
         encoding = "utf-16"
     raise UserError(f"{path}:{line}: not UTF-8 (byte {byte}); convert it, for example: iconv -f {encoding} -t utf-8")
-
-
-R = TypeVar("R")
-
-
-def record(kind: type[R], values: object, where: str) -> R:
-    """An object of a dataclass whose fields are text, numbers, truth values, dictionaries of them, or such dataclasses.
-
-    Fields with a default may be left out, and the checks of the dataclass run too. An error names the field.
-    """
-    if not isinstance(values, Mapping):
-        raise UserError(f"{where} must be an object, not {type(values).__name__}")
-    hints = get_type_hints(kind)
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    for name in values:
-        if name not in known:
-            raise UserError(f"{where} has the unknown field {name!r:.60}; known: {', '.join(known)}")
-    for name, field in known.items():
-        if name not in values and field.default is MISSING and field.default_factory is MISSING:
-            raise UserError(f"{where} has no {name}")
-    given = {name: _value(hints[name], value, f"{where}: {name}") for name, value in values.items()}
-    try:
-        return kind(**given)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    if is_dataclass(hint) and isinstance(hint, type):
-        return record(hint, value, where)
-    if get_origin(hint) is list:
-        if not isinstance(value, list):
-            raise UserError(f"{where} must be a list, not {type(value).__name__} {value!r:.60}")
-        return [_value(get_args(hint)[0], one, f"{where} {number}") for number, one in enumerate(value, start=1)]
-    if get_origin(hint) is dict:
-        if not isinstance(value, Mapping):
-            raise UserError(f"{where} must be an object, not {type(value).__name__} {value!r:.60}")
-        of_key, of_value = get_args(hint)
-        return {_value(of_key, key, where): _value(of_value, one, f"{where} {key!r:.60}") for key, one in value.items()}
-    options = get_args(hint) or (hint,)
-    inner = next((one for one in options if is_dataclass(one) and isinstance(one, type)), None)
-    if inner is not None and value is not None:
-        return record(inner, value, where)
-    if float in options and type(value) is int:
-        return value
-    if type(value) not in options:
-        wanted = " or ".join("null" if one is type(None) else one.__name__ for one in options)
-        raise UserError(f"{where} must be {wanted}, not {type(value).__name__} {value!r:.60}")
-    return value

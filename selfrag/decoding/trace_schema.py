@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NotRequired
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from selfrag.common.errors import UserError
+from selfrag.common.validation import validate
 from selfrag.decoding.policy import Action, AnswerReason
 from selfrag.decoding.segments import Branch
 from selfrag.reflection.judgment import SUM_TOLERANCE, Source, labels_of
@@ -27,19 +28,13 @@ _MAX_INTEGER = 1 << 31
 
 _CRITIQUE_ROLES = frozenset(labels.role for labels in CRITIQUES)
 
-Lax = Field(strict=False)
-"""Lets an enumeration be read from its string, and a tuple from a list."""
 Share = Annotated[float, Field(ge=0, le=1 + SUM_TOLERANCE)]
 Count = Annotated[int, Field(ge=0, lt=_MAX_INTEGER)]
-TokenIds = Annotated[tuple[Count, ...], Lax]
+TokenIds = tuple[Count, ...]
 NodeId = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 ParentId = Annotated[int, Field(ge=-1, lt=MAX_NODES)]
 
 
-_strict = with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
-
-
-@_strict
 class PassageRecord(TypedDict):
     """A passage; numbers of its metadata that are not finite were never written."""
 
@@ -50,20 +45,18 @@ class PassageRecord(TypedDict):
     metadata: NotRequired[dict[str, str | int | float | bool]]
 
 
-@_strict
 class JudgmentRecord(TypedDict):
     """A judgment; `labels` are written out where they are not those of Self-RAG."""
 
-    role: Annotated[Role, Lax]
+    role: Role
     distribution: dict[str, Share]
     coverage: Share
-    source: Annotated[Source, Lax]
+    source: Source
     site: str
     evidence: str | None
-    labels: NotRequired[list[Annotated[tuple[str, float, str, Annotated[Kind, Lax]], Lax]]]
+    labels: NotRequired[list[tuple[str, float, str, Kind]]]
 
 
-@_strict
 class DecisionRecord(TypedDict):
     """A decision at a segment boundary."""
 
@@ -73,12 +66,11 @@ class DecisionRecord(TypedDict):
     judgment: JudgmentRecord | None
     query: str | None
     passages: list[PassageRecord]
-    gates: NotRequired[list[Annotated[tuple[str, JudgmentRecord], Lax]]]
+    gates: NotRequired[list[tuple[str, JudgmentRecord]]]
     failure: NotRequired[str]
-    cause: NotRequired[Annotated[AnswerReason, Lax]]
+    cause: NotRequired[AnswerReason]
 
 
-@_strict
 class NodeRecord(TypedDict):
     """A candidate segment; its passage is one of the decision before it."""
 
@@ -97,7 +89,7 @@ class NodeRecord(TypedDict):
     passage_at: NotRequired[Count]
     token_ids: TokenIds
     text_ids: TokenIds
-    judgments: dict[Annotated[Role, Lax], JudgmentRecord | None]
+    judgments: dict[Role, JudgmentRecord | None]
     boundary: JudgmentRecord | None
     dropped_tokens: Count
     joined: NotRequired[dict[str, JudgmentRecord | None]]
@@ -105,7 +97,6 @@ class NodeRecord(TypedDict):
     refuses: NotRequired[bool]
 
 
-@_strict
 class TraceRecord(TypedDict):
     """A whole trace. `partial` and `reason` are written for readers and follow from the rest, as `refuses` of nodes."""
 
@@ -121,21 +112,13 @@ class TraceRecord(TypedDict):
     nodes: Annotated[list[NodeRecord], Field(max_length=MAX_NODES)]
 
 
-_TRACE = TypeAdapter(TraceRecord)
-
-
 def read_record(data: object) -> TraceRecord:
     """Check the values of a trace and how they hang together.
 
     Raises:
         UserError: what is wrong first, in one line.
     """
-    try:
-        record = _TRACE.validate_python(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part)[:40] for part in first["loc"])
-        raise UserError(f"{place}: {first['msg']}" if place else first["msg"]) from None
+    record = validate(TraceRecord, data)
     if record["best"] is not None and record["best"] >= len(record["nodes"]):
         raise UserError(f"best: there is no node {record['best']}")
     _check_decisions(record)

@@ -10,12 +10,16 @@ import string
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
-from selfrag.common.reading import filled, parse_json, read_lines, read_whole
+from selfrag.common.kinds import Filled
+from selfrag.common.reading import parse_json, read_lines, read_whole
+from selfrag.common.validation import validate
 from selfrag.decoding.answer import Answer
 from selfrag.evaluation.normalisation import marks
 from selfrag.prompting import SELFRAG
@@ -88,6 +92,32 @@ def _row(path: Path, number: int, record: Any, parse: Callable[[dict[str, Any]],
         raise UserError(f"{path}: row {number}: {error}; fix this row") from error
 
 
+class PassageRecord(TypedDict):
+    """A passage in a row of a file."""
+
+    id: Filled
+    title: NotRequired[str | None]
+    text: Filled
+
+
+class ItemRecord(TypedDict):
+    """A row in the schema of `eval/dev`."""
+
+    id: Filled
+    task: Filled
+    instruction: Filled
+    question: NotRequired[Filled]
+    answers: NotRequired[list[Any]]
+    label: NotRequired[Filled]
+    options: NotRequired[list[str]]
+    passages: NotRequired[list[PassageRecord]]
+    gold_passage_ids: NotRequired[list[str]]
+    support: NotRequired[Any]
+    claims: NotRequired[list[str]]
+    topic: NotRequired[Filled]
+    metrics: NotRequired[list[str]]
+
+
 def item_of(record: Mapping[str, Any]) -> Item:
     """The item of a row in the schema of `eval/dev`: `task`, `id`, `instruction`, what is right, `passages`.
 
@@ -99,51 +129,56 @@ def item_of(record: Mapping[str, Any]) -> Item:
             "unknown kind of row: key 'task' is missing; a row in the schema of eval/dev has it, and a file of a"
             " published task is given as TASK=FILE (selfrag eval tasks)"
         )
-    task = filled(record, "task")
-    closed = "options" in record
-    passages = passages_of(record, "passages", "id") if "passages" in record else ()
-    label = filled(record, "label") if "label" in record else None
-    instruction = filled(record, "instruction")
-    sets = _answer_sets(record)
+    row = validate(ItemRecord, record, others="ignore")
+    passages = tuple(Passage(p["id"], p["text"], p.get("title") or "") for p in row.get("passages", ()))
+    label, options = row.get("label"), row.get("options")
+    closed = options is not None
+    sets = _answer_sets(row.get("answers", []))
     flat = tuple(form for forms in sets for form in forms)
     return Item(
-        filled(record, "id"),
-        instruction,
+        row["id"],
+        row["instruction"],
         # Multiple choice may be answered either way.
-        needs_retrieval=None if task == "multiple_choice" else True,
+        needs_retrieval=None if row["task"] == "multiple_choice" else True,
         passages=passages,
-        gold=_gold(record, passages),
+        gold=_gold(row, passages),
         # A long human answer is not contained in a model's answer; closed tasks are scored by their label.
-        answers=(flat or _texts(record, "answers")) if task.startswith("short_qa") else None,
+        answers=(flat or _texts(row, "answers")) if row["task"].startswith("short_qa") else None,
         label=label if closed else None,
         answerable=None if closed or label is None else is_answerable(label),
-        task=task,
-        options=_texts(record, "options") if closed else (),
-        references=flat or (_texts(record, "answers") if "answers" in record else ()),
+        task=row["task"],
+        options=tuple(options or ()),
+        references=flat or (_texts(row, "answers") if "answers" in row else ()),
         answer_sets=sets,
-        query=filled(record, "question") if "question" in record else instruction.partition(TASK_INPUT)[2],
-        claims=_texts(record, "claims") if "claims" in record else (),
-        topic=filled(record, "topic") if "topic" in record else "",
-        metrics=_texts(record, "metrics") if "metrics" in record else (),
+        query=row.get("question", row["instruction"].partition(TASK_INPUT)[2]),
+        claims=tuple(row.get("claims", ())),
+        topic=row.get("topic", ""),
+        metrics=tuple(row.get("metrics", ())),
     )
 
 
-def _answer_sets(record: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """Several right answers, each a list of its ways of being written; none where `answers` is a list of texts."""
-    found = record.get("answers")
-    if not isinstance(found, list) or not any(isinstance(forms, list) for forms in found):
+def _answer_sets(answers: list[Any]) -> tuple[tuple[str, ...], ...]:
+    """Return several right answers, each with its ways of being written; none of a list of texts."""
+    if not any(isinstance(forms, list) for forms in answers):
         return ()
-    for forms in found:
+    for forms in answers:
         texts = isinstance(forms, list) and all(isinstance(form, str) and form.strip() for form in forms)
         if not texts or not forms:
             raise UserError("'answers' must be a list of texts, or of lists of at least one text each")
-    return tuple(tuple(forms) for forms in found)
+    return tuple(tuple(forms) for forms in answers)
 
 
-def _gold(record: Mapping[str, Any], passages: tuple[Passage, ...]) -> frozenset[str] | None:
-    """Ids of the gold passages, or of those whose title the file names as support; None if it says neither."""
+def _texts(record: ItemRecord, key: Literal["answers"]) -> tuple[str, ...]:
+    texts = record.get(key)
+    if texts is None or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{key!r} must be a list of texts")
+    return tuple(texts)
+
+
+def _gold(record: ItemRecord, passages: tuple[Passage, ...]) -> frozenset[str] | None:
+    """Return ids of the gold passages, or of those whose title the file names as support; None if it says neither."""
     if "gold_passage_ids" in record:
-        return frozenset(_texts(record, "gold_passage_ids"))
+        return frozenset(record["gold_passage_ids"])
     support = record.get("support")
     if isinstance(support, list) and support and all(isinstance(title, str) for title in support):
         return frozenset(passage.id for passage in passages if passage.title in support)
@@ -155,21 +190,6 @@ def is_answerable(label: str) -> bool:
     if label not in ("answerable", "unanswerable"):
         raise UserError(f"'label' must be answerable or unanswerable, not {label!r}")
     return label == "answerable"
-
-
-def passages_of(record: Mapping[str, Any], key: str, id_key: str) -> tuple[Passage, ...]:
-    """The passages under a key; raises `UserError` where there are none or one has no text."""
-    found = record.get(key)
-    if not isinstance(found, list) or not all(isinstance(passage, dict) for passage in found):
-        raise UserError(f"{key!r} must be a list of passages")
-    return tuple(Passage(filled(p, id_key), filled(p, "text"), str(p.get("title") or "")) for p in found)
-
-
-def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    found = record.get(key)
-    if not isinstance(found, list) or not all(isinstance(value, str) for value in found):
-        raise UserError(f"{key!r} must be a list of texts")
-    return tuple(found)
 
 
 OUTPUT = ("text", "cited", "read", "retrieved", "segments", "usage")
@@ -199,18 +219,8 @@ class Output:
         """The output in a record of a run; None if the item failed."""
         if record.get("error"):
             return None
-        try:
-            segments = tuple((str(text), None if cited is None else str(cited)) for text, cited in record["segments"])
-            return cls(
-                str(record["text"]),
-                tuple(map(str, record["cited"])),
-                tuple(map(str, record["read"])),
-                bool(record["retrieved"]),
-                segments,
-                {str(name): int(count) for name, count in record["usage"].items()},
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"item {record.get('id')!r} is no record of an answer: {error!r:.100}") from error
+        values = {key: record.get(key) for key in OUTPUT}
+        return validate(cls, values, f"item {record.get('id')!r:.60} is no record of an answer")
 
 
 def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:

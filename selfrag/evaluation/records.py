@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import RunLog, read_jsonl, write_jsonl
 from selfrag.common.pretrained import fast_format
 from selfrag.common.provenance import commit, sha256, versions
-from selfrag.common.reading import read_json
+from selfrag.common.reading import read_json, user_path
+from selfrag.common.validation import validate
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task_files import TaskFile, read_task
@@ -77,15 +80,35 @@ class RunDirectory:
         write_json(self._path, self._values)
 
 
+class FileSettings(TypedDict):
+    """What decides the records of a file."""
+
+    sha256: NotRequired[str]
+    task: NotRequired[dict[str, Any]]
+
+
+class FileEntry(TypedDict):
+    """A file of a run."""
+
+    path: NotRequired[str]
+    settings: FileSettings
+    result: NotRequired[dict[str, Any]]
+
+
+class RunManifest(TypedDict):
+    """What a run directory holds."""
+
+    identity: dict[str, Any]
+    files: dict[str, FileEntry]
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a run directory."""
     path = folder / MANIFEST
     if not path.exists():
         raise UserError(f"{folder} holds no run: {MANIFEST} is missing")
-    values = read_json(path, nan=True)
-    if not isinstance(values, dict) or not isinstance(values.get("files"), dict) or "identity" not in values:
-        raise UserError(f"{path} is no manifest of a run")
-    return values
+    manifest = validate(RunManifest, read_json(path, nan=True), f"{path} is no manifest of a run", others="allow")
+    return dict(manifest)
 
 
 def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False) -> dict[str, Any]:
@@ -246,14 +269,14 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
     The data file is in the folder `data` now; by default where the run read it.
     """
     entry = file_entry(read_manifest(folder), folder, name)
-    path = Path(str(entry.get("path", "")))
+    path = user_path(str(entry.get("path", "")))
     path = path if data is None else data / path.name
     if not path.is_file():
         raise UserError(f"{path}: the data of {folder} is not there; say where it is now with --data FOLDER")
     if sha256(path) != entry["settings"].get("sha256"):
         raise UserError(f"{path} has changed since {folder} was run on it; give the folder of the old file by --data")
     settings = entry["settings"]
-    given = Given.marked(path, settings["task"].get("preset", ""))
+    given = Given.marked(path, str(settings.get("task", {}).get("preset", "")))
     searched = "index" in settings or "retriever" in settings
     items = read_task(given, searched=searched).items
     return {item.id: item for item in items}

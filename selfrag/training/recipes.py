@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from selfrag.common.errors import UserError
+from selfrag.common.validation import validate
 from selfrag.training.settings import Scale, TrainingConfig
 
 CONFIGS = Path(str(files("selfrag.training") / "configs"))
@@ -92,7 +93,14 @@ class Recipe:
         Raises:
             UserError: a setting is unknown, of the wrong kind or out of bounds.
         """
-        return self._made(self.stage.tables[name], self.tables.get(name, {}), name)
+        kind = self.stage.tables[name]
+        values = _with_nulls(kind, self.tables.get(name, {}))
+
+        def where(place: str) -> str:
+            field = f"{name}.{place}".rstrip(".")
+            return f"{self._source(field)}: {field}"
+
+        return validate(kind, values, where)
 
     @property
     def config(self) -> TrainingConfig:
@@ -130,39 +138,22 @@ class Recipe:
         merged, sources = _merged(self.tables, tables), dict.fromkeys(_leaves(tables), source)
         return replace(self, tables=merged, sources={**self.sources, **sources})
 
-    def _made(self, kind: type, table: Any, where: str) -> Any:
-        """A dataclass of a table; tables inside it become dataclasses too."""
-        if not isinstance(table, Mapping):
-            raise UserError(f"{self._source(where)}: {where} must be a table, not {table!r:.40}")
-        hints = get_type_hints(kind)
-        names = [one.name for one in fields(kind)]
-        if unknown := sorted(set(table) - set(names)):
-            source = self._source(f"{where}.{unknown[0]}")
-            raise UserError(f"{source}: [{where}] has unknown {', '.join(unknown)}; known: {', '.join(names)}")
-        return kind(**{key: self._value(hints[key], value, f"{where}.{key}") for key, value in table.items()})
-
-    def _value(self, hint: Any, value: Any, where: str) -> Any:
-        if is_dataclass(hint) and isinstance(hint, type):
-            return self._made(hint, value, where)
-        origin, options = get_origin(hint), get_args(hint) or (hint,)
-        if origin is tuple and isinstance(value, list):
-            return tuple(self._value(options[0], one, where) for one in value)
-        if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
-            return {key: self._value(options[1], one, f"{where}.{key}") for key, one in value.items()}
-        if value in ("none", "all") and type(None) in options:  # TOML has no null
-            return None
-        if float in options and type(value) is int:
-            return float(value)
-        literal = [one for one in options if isinstance(one, str)]
-        if (literal and value in literal) or any(isinstance(one, type) and type(value) is one for one in options):
-            return value
-        expected = " or ".join(literal) or getattr(hint, "__name__", hint)
-        raise UserError(f"{self._source(where)}: {where} = {value!r:.80}: wrong kind; expected {expected}")
-
     def _source(self, where: str) -> str:
-        """What set a value, or the first part of a table."""
+        """Return what set a value, or the first part of a table."""
         found = (source for name, source in self.sources.items() if name.startswith(f"{where}."))
         return self.sources.get(where) or next(found, f"recipe {self.origin}")
+
+
+def _with_nulls(kind: Any, table: Any) -> Any:
+    """Return a table with None for `none` and `all` where a setting can be None, which TOML does not have."""
+    if not isinstance(table, Mapping) or not is_dataclass(kind):
+        return table
+    values, hints = dict(table), get_type_hints(kind)
+    for name in values.keys() & hints.keys():
+        if values[name] in ("none", "all") and type(None) in get_args(hints[name]):
+            values[name] = None
+        values[name] = _with_nulls(hints[name], values[name])
+    return values
 
 
 def read_recipe(name: str | Path, stage: Stage = GENERATOR, of: str = "") -> Recipe:

@@ -7,17 +7,20 @@ unless asked otherwise. Prompt and target are tokenised apart, so no merge cross
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, NotRequired, TypeAlias
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified, write_jsonl
-from selfrag.common.reading import filled
+from selfrag.common.kinds import Filled
+from selfrag.common.validation import validate
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import GROUPS, Role
 
@@ -72,26 +75,41 @@ class Row:
         return record
 
 
+class PassageRecord(TypedDict):
+    """A passage of a target in a file."""
+
+    id: Filled
+    title: str
+    text: Filled
+
+
+class PartRecord(TypedDict, total=False):
+    """A part of a target in a file, which has one of these."""
+
+    token: str
+    text: Filled
+    passage: PassageRecord
+
+
+class RowRecord(TypedDict):
+    """A row in a file."""
+
+    id: Filled
+    source: Filled
+    instruction: Filled
+    target: Annotated[list[PartRecord], Field(min_length=1)]
+    weight: NotRequired[Annotated[float, Field(gt=0)]]
+
+
 def parse_row(record: dict[str, Any]) -> Row:
     """Check one decoded JSON object and make it a row.
 
     Raises:
         UserError: a key is missing, unknown or of the wrong type, a token is unknown, or the target is empty.
     """
-    _only(record, {"id", "source", "instruction", "target"}, {"weight"}, "row")
-    target = record["target"]
-    if not isinstance(target, list) or not target:
-        raise UserError("'target' must be a list of at least one part")
-    weight = record.get("weight", 1.0)
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not (math.isfinite(weight) and weight > 0):
-        raise UserError(f"'weight' must be a number above 0, not {weight!r}")
-    return Row(
-        filled(record, "id"),
-        filled(record, "source"),
-        filled(record, "instruction"),
-        tuple(_part(part) for part in target),
-        float(weight),
-    )
+    row = validate(RowRecord, record)
+    parts = tuple(_part(part) for part in row["target"])
+    return Row(row["id"], row["source"], row["instruction"], parts, row.get("weight", 1.0))
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:
@@ -108,25 +126,17 @@ def write_rows(path: str | Path, rows: Iterable[Row]) -> int:
     return write_jsonl(path, (row.as_dict() for row in rows))
 
 
-def _part(record: object) -> Part:
-    if not isinstance(record, dict) or len(record) != 1:
-        raise UserError(f"a target part has exactly one of 'token', 'passage', 'text', not {record!r:.80}")
-    ((kind, value),) = record.items()
-    if kind == "token":
-        if not isinstance(value, str) or value not in REFLECTION_TOKENS:
-            raise UserError(f"unknown reflection token {value!r}")
-        return Token(value)
-    if kind == "text":
-        return Text(filled(record, "text"))
-    if kind == "passage":
-        if not isinstance(value, dict):
-            raise UserError(f"'passage' must be an object, not {type(value).__name__}")
-        _only(value, {"id", "title", "text"}, set(), "passage")
-        title = value["title"]
-        if not isinstance(title, str):
-            raise UserError(f"'title' must be text, not {title!r}")
-        return Evidence(Passage(filled(value, "id"), filled(value, "text"), title))
-    raise UserError(f"unknown target part {kind!r}; known: token, passage, text")
+def _part(record: PartRecord) -> Part:
+    match record:
+        case {"token": token, **more} if not more:
+            if token not in REFLECTION_TOKENS:
+                raise UserError(f"unknown reflection token {token!r:.60}")
+            return Token(token)
+        case {"text": text, **more} if not more:
+            return Text(text)
+        case {"passage": passage, **more} if not more:
+            return Evidence(Passage(**passage))
+    raise UserError(f"a target part has exactly one of 'token', 'passage', 'text', not {record!r:.80}")
 
 
 def _part_dict(part: Part) -> dict[str, Any]:
@@ -137,14 +147,6 @@ def _part_dict(part: Part) -> dict[str, Any]:
             return {"text": text}
         case Evidence(passage):
             return {"passage": {"id": passage.id, "title": passage.title, "text": passage.text}}
-
-
-def _only(record: dict[str, Any], needed: set[str], optional: set[str], what: str) -> None:
-    has = f"it has {', '.join(sorted(needed))}" + (f" and may have {', '.join(sorted(optional))}" if optional else "")
-    if missing := sorted(needed - set(record)):
-        raise UserError(f"{what} lacks {', '.join(missing)}; {has}")
-    if unknown := sorted(str(key) for key in set(record) - needed - optional):
-        raise UserError(f"{what} has unknown {', '.join(unknown)}; {has}")
 
 
 MASKED = -100

@@ -106,7 +106,10 @@ def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(t
     files = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
     command = ["sample", *files, "-o", str(tmp_path / "cases.jsonl"), "--target", "IsUse=2"]
     write_jsonl(files[0], [pair(1).as_dict()])
-    for change, said in (({"id": "p1"}, "id 'p1' occurs twice"), ({"output": "\ud800"}, "half of a character")):
+    for change, said in (
+        ({"id": "p1"}, "id 'p1' occurs twice"),
+        ({"output": "\ud800"}, "a row holds half"),
+    ):
         write_jsonl(files[1], [pair(2).as_dict() | change])
         assert main(command) == 2
         assert f"{files[1]}:1: {said}" in capsys.readouterr().err

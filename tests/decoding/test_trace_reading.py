@@ -1,6 +1,6 @@
 """A trace may come from a stranger: whatever is wrong with one is a line, and what is read can be ranked and drawn.
 
-`SELFRAG_MUTATED_TRACES=12000` tries that many mutated traces.
+`SELFRAG_MUTATIONS=12000` tries that many mutated traces.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mutations import at, mutate
 from random_model import random_model, random_search
 from scripted_critics import Scripted, distribution, says
 from written import run
@@ -28,13 +29,7 @@ from selfrag.render.answers import html, plain
 from selfrag.viewer.traces import traces_page
 from selfrag.viewer.trees import svg
 
-MUTATIONS = int(os.environ.get("SELFRAG_MUTATED_TRACES", "300"))
-ODD = [
-    *(None, True, False, 0, -1, 1, 10**30, -(10**30), 1e308, -1e308, float("nan"), float("inf"), 0.5, 2**31, 2**63),
-    *("", "x", "\ud800", "a" * 5000, "isrel", "Relevant", "abstain", "retrieve", "write", "always", "product"),
-    *([], {}, [[]], {"a": 1}, [1, 2], ["x"], [None], {"": None}),
-]
-Path_ = tuple[str | int, ...]
+MUTATIONS = int(os.environ.get("SELFRAG_MUTATIONS", "300"))
 
 
 @pytest.fixture(scope="module")
@@ -62,45 +57,6 @@ def traces() -> list[dict[str, Any]]:
         ).answer
         made.append(answer.trace.as_dict())
     return made
-
-
-def places(value: Any, above: Path_ = ()) -> Iterator[Path_]:
-    if above:
-        yield above
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from places(inner, (*above, key))
-
-
-def at(value: Any, path: Path_) -> Any:
-    for key in path:
-        value = value[key]
-    return value
-
-
-def mutate(rng: random.Random, trace: dict[str, Any]) -> dict[str, Any]:
-    """One to three values replaced, removed, doubled, taken from elsewhere or changed a little."""
-    trace = copy.deepcopy(trace)
-    for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        paths = list(places(trace))
-        path = rng.choice(paths)
-        holder, key = at(trace, path[:-1]), path[-1]
-        kind = rng.choice(["odd", "odd", "odd", "remove", "double", "elsewhere", "little"])
-        if kind == "odd":
-            holder[key] = copy.deepcopy(rng.choice(ODD))
-        elif kind == "remove":
-            holder.pop(key)
-        elif kind == "double" and isinstance(holder, list):
-            holder.insert(key, copy.deepcopy(holder[key]))
-        elif kind == "double":
-            holder[rng.choice(["extra", "labels", "passage_at", "places", "joined"])] = copy.deepcopy(holder[key])
-        elif kind == "elsewhere":
-            holder[key] = copy.deepcopy(at(trace, rng.choice(paths)))
-        elif isinstance(holder[key], str | list):
-            holder[key] = holder[key][::-1]
-        elif isinstance(holder[key], int | float):
-            holder[key] += rng.choice([-1, 1, 0.5, 1e9, -1e-3])
-    return trace
 
 
 def use(data: Any) -> None:
@@ -146,19 +102,19 @@ FAULTS: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (changed("nodes", 0, "parent", to=1), "node 0 has the parent 1; parents stand before their children"),
     (changed("nodes", 1, "id", to=0), "node 1 has the id 0; ids count from 0"),
     (changed("nodes", 1, "depth", to=2), "node 1 has the depth 2 in place of 1"),
-    (changed("nodes", 1, "depth", to=5000), "nodes.1.depth: Input should be less than or equal to 1024"),
+    (changed("nodes", 1, "depth", to=5000), "'nodes.1.depth' must be less than or equal to 1024, not 5000"),
     (changed("nodes", 1, "status", to="lost"), "node 1 has the unknown status 'lost'"),
-    (changed("nodes", 1, "score", to=float("inf")), "nodes.1.score: Input should be a finite number"),
+    (changed("nodes", 1, "score", to=float("inf")), "'nodes.1.score' must be a finite number, not inf"),
     (changed("nodes", 1, "passage_id", to="other"), "node 1 has the unknown passage 'other'"),
-    (changed("nodes", 1, "token_ids", to=[-1]), "nodes.1.token_ids.0: Input should be greater than or equal to 0"),
+    (changed("nodes", 1, "token_ids", to=[-1]), "'nodes.1.token_ids.0' must be greater than or equal to 0, not -1"),
     (changed("best", to=99), "best: there is no node 99"),
     (changed("decisions", 0, "after", to=99), "the decision after node 99: there is no such node"),
     (changed("decisions", to=[]), "node 0 follows node -1, where nothing was decided"),
     (changed("decoding", "beam", to=0), "beam=0: give a whole number of at least 1"),
     (changed("decoding", "weights", to=3), "decoding has no weights"),
     (without("decoding", "weights"), "decoding has no weights"),
-    (without("question"), "question: Field required"),
-    (changed("extra", to=1), "extra: Extra inputs are not permitted"),
+    (without("question"), "'question' is missing"),
+    (without("nodes", 0, "text"), "'nodes.0.text' is missing"),
     (
         changed("nodes", 0, "judgments", "isrel", "distribution", "Relevant", to=0.5),
         "the probabilities of the judgment 'segment 1, passage p0' sum to 0.5, not 1",
@@ -219,7 +175,7 @@ def test_issue_45_work_grows_linearly_with_the_nodes(
 def test_a_trace_of_too_many_nodes_is_refused(traces: list[dict[str, Any]]) -> None:
     trace = copy.deepcopy(traces[0])
     trace["nodes"] = [trace["nodes"][0]] * 100_001
-    with pytest.raises(UserError, match="nodes: List should have at most 100000 items"):
+    with pytest.raises(UserError, match="'nodes' must have at most 100000 items"):
         trace_of(trace)
 
 

@@ -98,10 +98,13 @@ def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch(
     assert gold("citation_generation", cited(0)).sources == ((1,), ())
 
 
+STRANGE = {"doc_id": "zz", "response_begin": 0, "response_end": 1, "doc_begin": 0, "doc_end": 1}
+
+
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("answerability", {"label": "maybe"}, "unknown label 'maybe'"),
+        ("answerability", {"label": "maybe"}, "'label' must be 'answerable' or 'unanswerable', not 'maybe'"),
         ("answerability", {"conversation": turns("Q?", "A.")}, "ends with 'assistant'"),
         ("answerability", {"conversation": []}, "empty"),
         ("answerability", {"documents": "text"}, "'documents' must be a list"),
@@ -111,9 +114,13 @@ def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch(
         ("hallucination_detection", {"label_level": "word"}, "'label_level'"),
         ("hallucination_detection", {"sentences": [{"begin": 0, "end": 999, "label": "NA"}]}, "no stretch of"),
         ("hallucination_detection", {"sentences": [{"begin": 0, "end": 3, "label": "so-so"}]}, "unknown label 'so-so'"),
-        ("hallucination_detection", {"sentences": [{"begin": 0, "end": 3, "score": 1.5}]}, "a number from 0 to 1"),
-        ("citation_generation", {"citations": [{"doc_id": "zz"}]}, "no document of this row"),
-        ("citation_generation", {"citations": [7]}, "key 'doc_id' is missing"),
+        (
+            "hallucination_detection",
+            {"sentences": [{"begin": 0, "end": 3, "score": 1.5}]},
+            "score' must be less than or equal to 1",
+        ),
+        ("citation_generation", {"citations": [STRANGE]}, "no document of this row"),
+        ("citation_generation", {"citations": [7]}, "'citations.0' must be an object"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, said):

@@ -59,11 +59,11 @@ def test_what_is_written_is_read_back(tmp_path_factory, row):
     [
         ({"id": "a"}, "id 'a' occurs twice"),
         ({"source": 3}, "'source'"),
-        ({"extra": 1}, "unknown extra"),
+        ({"extra": 1}, "'extra' is unknown"),
         ({"target": []}, "'target'"),
         ({"target": [{"token": "[relevant]"}]}, "[relevant]"),
         ({"target": [{"text": "a", "token": "[Relevant]"}]}, "exactly one"),
-        ({"target": [{"passage": {"id": "p", "text": "T"}}]}, "lacks title"),
+        ({"target": [{"passage": {"id": "p", "text": "T"}}]}, "'target.0.passage.title' is missing"),
         ({"weight": 0}, "'weight'"),
         ({"weight": float("nan")}, "'weight'"),
     ],

@@ -29,7 +29,8 @@ from retrieval.words import ANALYZER, WordAnalyzer
 from selfrag.common.checks import choice, whole
 from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
-from selfrag.common.reading import record, user_path
+from selfrag.common.reading import user_path
+from selfrag.common.validation import validate
 
 FORM = "milvus://HOST:PORT/COLLECTION or milvus:FILE.db"
 TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of an environment variable
@@ -149,7 +150,7 @@ class Collection:
             values = json.loads(properties.get(_PROPERTY, "null"))
             if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
                 raise UserError(f"collection {self._name} was not made by selfrag index push")
-            self.card = record(CollectionCard, values, f"property {_PROPERTY} of {self._name}")
+            self.card = validate(CollectionCard, values, f"property {_PROPERTY} of {self._name}")
         except (ValueError, RecursionError, UserError) as error:
             raise UserError(f"{self.address}: {error}; choose another collection") from error
         self._ask("load_collection", timeout=None)

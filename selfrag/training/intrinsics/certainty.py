@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import read_identified, write_jsonl
+from selfrag.common.kinds import Filled
 from selfrag.common.progress import Progress
-from selfrag.common.reading import filled
+from selfrag.common.validation import validate
 from selfrag.intrinsics.contract import ChatPrompt
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message, State
-from selfrag.training.intrinsics.rows import CERTAINTIES, Labelled, state_of
+from selfrag.training.intrinsics.rows import CERTAINTIES, ConversationRecord, Labelled, state_of
 from selfrag.training.rows import MASKED, Example, Group
 
 if TYPE_CHECKING:
@@ -85,6 +87,25 @@ class Written:
         return replace(self.given, messages=(*self.given.messages, *said))
 
 
+class QuestionRecord(TypedDict):
+    """A multiple choice in a row of a file; the label is the letter of the right option."""
+
+    id: Filled
+    dataset: Filled
+    question: Filled
+    options: list[Filled]
+    label: Filled
+
+
+class WrittenRecord(ConversationRecord):
+    """A written answer in a row of a file."""
+
+    dataset: Filled
+    answer: Filled
+    score: float
+    right: bool
+
+
 def read_questions(path: str | Path) -> list[Question | Written]:
     """Read a JSONL file (`.gz` allowed) of rows as `parse_row` takes them.
 
@@ -102,14 +123,8 @@ def parse_row(record: dict[str, Any]) -> Question | Written:
     """
     if "answer" not in record:
         return parse_question(record)
-    for key in ("id", "dataset", "answer"):
-        filled(record, key)
-    score, right = record.get("score"), record.get("right")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not np.isfinite(score):
-        raise UserError(f"'score' must be a number, not {score!r:.80}")
-    if not isinstance(right, bool):
-        raise UserError(f"'right' must be true or false, not {right!r:.80}")
-    return Written(record["id"], record["dataset"], state_of(record, "user"), record["answer"], float(score), right)
+    row = validate(WrittenRecord, record, others="ignore")
+    return Written(row["id"], row["dataset"], state_of(row, "user"), row["answer"], row["score"], row["right"])
 
 
 def unseen(questions: list[Question | Written], seen: Collection[str]) -> list[Question | Written]:
@@ -125,20 +140,17 @@ def parse_question(record: Mapping[str, Any]) -> Question:
     Raises:
         UserError: a field is missing or of the wrong type, two options are not different, or the label names none.
     """
-    for key in ("id", "dataset", "question", "label"):
-        filled(record, key)
-    options = record.get("options")
-    if not isinstance(options, list) or not all(isinstance(one, str) and one.strip() for one in options):
-        raise UserError("'options' must be a list of texts that are not empty")
+    row = validate(QuestionRecord, record, others="ignore")
+    options = row["options"]
     stripped = [one.strip() for one in options]
     distinct = tuple(dict.fromkeys(stripped))
     if len(distinct) < 2:
         raise UserError("'options' must be at least two different texts")
     letters = ascii_uppercase[: len(stripped)]
-    if record["label"] not in letters:
-        raise UserError(f"label {record['label']!r} names none of the {len(stripped)} options; write A, B, ...")
-    right = distinct.index(stripped[letters.index(record["label"])])
-    return Question(record["id"], record["dataset"], record["question"], distinct, right)
+    if row["label"] not in letters:
+        raise UserError(f"label {row['label']!r} names none of the {len(stripped)} options; write A, B, ...")
+    right = distinct.index(stripped[letters.index(row["label"])])
+    return Question(row["id"], row["dataset"], row["question"], distinct, right)
 
 
 LOAD_TOKENS = 4096

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified
-from selfrag.common.reading import filled
+from selfrag.common.kinds import Filled
+from selfrag.common.validation import validate
 from selfrag.intrinsics.contract import Gold, Request
 from selfrag.intrinsics.labels import FAITHFULNESS, FAITHFULNESS_BINS, in_set, range_of
 from selfrag.intrinsics.state import Message, Site, State, read_state, same_question
@@ -71,52 +75,113 @@ def parser(intrinsic: str) -> Parse:
         raise UserError(f"no training rows are known for {intrinsic!r}; known: {', '.join(sorted(PARSERS))}") from None
 
 
+class ConversationRecord(TypedDict):
+    """A conversation and its documents in a row of a file."""
+
+    id: Filled
+    conversation: list[Any]
+    documents: NotRequired[list[Any] | None]
+
+
+class RowRecord(ConversationRecord):
+    """What the rows of every intrinsic have in a file."""
+
+    dataset: NotRequired[str | None]
+
+
+class RewriteRecord(RowRecord):
+    """A question and its rewrite."""
+
+    rewrite: Filled
+    changed: bool
+    relevant: NotRequired[list[str] | None]
+    answers: NotRequired[list[str] | None]
+
+
+class AnswerabilityRecord(RowRecord):
+    """A question, and whether the documents answer it."""
+
+    label: Literal["answerable", "unanswerable"]
+
+
+class SentenceRecord(TypedDict):
+    """A stretch of the last message with its label, or with the score of one."""
+
+    begin: int
+    end: int
+    label: NotRequired[str | None]
+    score: NotRequired[Annotated[float, Field(ge=0, le=1)] | None]
+
+
+class HallucinationRecord(RowRecord):
+    """An answer whose sentences were judged."""
+
+    label_level: Literal["sentence", "response"]
+    sentences: list[SentenceRecord]
+
+
+class CitationRecord(TypedDict):
+    """A stretch of the last message and the stretch of a document that it rests on."""
+
+    doc_id: Filled
+    response_begin: int
+    response_end: int
+    doc_begin: int
+    doc_end: int
+
+
+class CitationsRecord(RowRecord):
+    """An answer with its citations."""
+
+    citations: list[CitationRecord]
+
+
+class CertaintyRecord(RowRecord):
+    """A question, perhaps with an answer, and how certain a model is."""
+
+    certainty: str
+
+
 def _rewrite(record: dict[str, Any]) -> Labelled:
-    text, changed = filled(record, "rewrite"), record.get("changed")
-    if not isinstance(changed, bool):
-        raise UserError(f"'changed' must be true or false, not {changed!r}")
-    state = state_of(record, "user")
-    kind = "changed" if changed else "unchanged"
-    relevant, answers = _texts(record, "relevant"), _texts(record, "answers")
+    row = validate(RewriteRecord, record, others="ignore")
+    state = state_of(row, "user")
     group = state.messages[0].content
-    source, found = _source(record, kind), frozenset(relevant)
-    return Labelled(filled(record, "id"), source, group, state, text=text, relevant=found, answers=answers)
+    return Labelled(
+        row["id"],
+        _source(row, "changed" if row["changed"] else "unchanged"),
+        group,
+        state,
+        text=row["rewrite"],
+        relevant=frozenset(row.get("relevant") or ()),
+        answers=tuple(row.get("answers") or ()),
+    )
 
 
 def _answerability(record: dict[str, Any]) -> Labelled:
-    label = filled(record, "label")
-    if label not in ("answerable", "unanswerable"):
-        raise UserError(f"unknown label {label!r}; known: answerable, unanswerable")
-    state = state_of(record, "user")
-    return Labelled(filled(record, "id"), _source(record, label), _passages(state), state, label=label)
+    row = validate(AnswerabilityRecord, record, others="ignore")
+    state = state_of(row, "user")
+    return Labelled(row["id"], _source(row, row["label"]), _passages(state), state, label=row["label"])
 
 
 def _hallucination(record: dict[str, Any]) -> Labelled:
-    state = state_of(record, "assistant")
-    level = record.get("label_level")
-    if level not in ("sentence", "response"):
-        raise UserError(f"'label_level' must be sentence or response, not {level!r}")
-    spans = [
-        (_span(one, "begin", "end", len(state.messages[-1].content)), _degree(one))
-        for one in _list(record, "sentences")
-    ]
+    row = validate(HallucinationRecord, record, others="ignore")
+    state = state_of(row, "assistant")
+    level, length = row["label_level"], len(state.messages[-1].content)
+    spans = [(_span(one["begin"], one["end"], length), _degree(one)) for one in row["sentences"]]
     worst = max((label for _, label in spans), key=badness, default="NA")
-    given: dict[str, Any] = {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
+    labels: dict[str, Any] = {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
     kind = f"{WORSE[badness(worst)]} {level}"
-    return Labelled(filled(record, "id"), _source(record, kind), _passages(state), state, **given)
+    return Labelled(row["id"], _source(row, kind), _passages(state), state, **labels)
 
 
-def _degree(record: Any) -> str:
-    """The label of a sentence: by its name, or the range of its score."""
-    score = record.get("score") if isinstance(record, Mapping) else None
-    if score is None:
-        label = filled(record, "label")
-        if label not in DEGREES:
-            raise UserError(f"unknown label {label!r}; known: {', '.join(DEGREES)}; or give a 'score' from 0 to 1")
-        return label
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise UserError(f"'score' must be a number from 0 to 1, not {score!r:.80}")
-    return range_of(score)
+def _degree(sentence: SentenceRecord) -> str:
+    """Return the label of a sentence: by its name, or the range of its score."""
+    score, label = sentence.get("score"), sentence.get("label")
+    if score is not None:
+        return range_of(score)
+    if label not in DEGREES:
+        raise UserError(f"unknown label {label!r}; known: {', '.join(DEGREES)}; or give a 'score' from 0 to 1")
+    return label
 
 
 def badness(label: str) -> int:
@@ -125,27 +190,29 @@ def badness(label: str) -> int:
 
 
 def _citations(record: dict[str, Any]) -> Labelled:
-    state = state_of(record, "assistant")
+    row = validate(CitationsRecord, record, others="ignore")
+    state = state_of(row, "assistant")
     index = {passage.id: number for number, passage in enumerate(state.passages)}
-    found = []
-    for one in _list(record, "citations"):
-        passage = index.get(filled(one, "doc_id"))
+    citations = []
+    for citation in row["citations"]:
+        passage = index.get(citation["doc_id"])
         if passage is None:
-            raise UserError(f"a citation of {one['doc_id']!r}, which is no document of this row")
-        response = _span(one, "response_begin", "response_end", len(state.messages[-1].content))
-        evidence = _span(one, "doc_begin", "doc_end", len(state.passages[passage].text))
-        found.append((response, passage, evidence))
-    source = _source(record, "cited" if found else "uncited")
-    return Labelled(filled(record, "id"), source, _passages(state), state, citations=tuple(found))
+            raise UserError(f"a citation of {citation['doc_id']!r:.60}, which is no document of this row")
+        response = _span(citation["response_begin"], citation["response_end"], len(state.messages[-1].content))
+        evidence = _span(citation["doc_begin"], citation["doc_end"], len(state.passages[passage].text))
+        citations.append((response, passage, evidence))
+    source = _source(row, "cited" if citations else "uncited")
+    return Labelled(row["id"], source, _passages(state), state, citations=tuple(citations))
 
 
 def _certainty(record: dict[str, Any]) -> Labelled:
-    state = state_of(record, "user", "assistant")
+    row = validate(CertaintyRecord, record, others="ignore")
+    state = state_of(row, "user", "assistant")
     moment = "after" if state.messages[-1].role == "assistant" else "before"
-    label = filled(record, "certainty")
+    label = row["certainty"]
     if label not in CERTAINTIES:
-        raise UserError(f"unknown certainty {label!r}; known: {', '.join(CERTAINTIES)}")
-    return Labelled(filled(record, "id"), f"{moment}/{label}", state.messages[0].content, state, label=label)
+        raise UserError(f"unknown certainty {label!r:.60}; known: {', '.join(CERTAINTIES)}")
+    return Labelled(row["id"], f"{moment}/{label}", state.messages[0].content, state, label=label)
 
 
 WORSE = ("NA", "faithful", "partial", "unfaithful")
@@ -166,50 +233,30 @@ PARSERS: Mapping[str, Parse] = {
 """Rows of `uncertainty` are made from a model's own answers; see `own_answers`."""
 
 
-def state_of(record: Mapping[str, Any], *last: str) -> State:
-    """Conversation and documents of a row, whose last turn is of one of the roles `last`.
+def state_of(row: ConversationRecord, *last: str) -> State:
+    """Return conversation and documents of a row, whose last turn is of one of the roles `last`.
 
     Raises:
         UserError: they are not what a row has.
     """
-    documents = record.get("documents") or []
-    if not isinstance(documents, list):
-        raise UserError(f"'documents' must be a list, not {type(documents).__name__}")
-    state = read_state(_list(record, "conversation"), documents)
+    state = read_state(row["conversation"], row.get("documents") or [])
     if state.messages[-1].role not in last:
         raise UserError(f"the conversation ends with {state.messages[-1].role!r}, not with {' or '.join(last)}")
     return state
 
 
-def _source(record: Mapping[str, Any], kind: str) -> str:
-    return f"{record.get('dataset') or 'rows'}/{kind}"
+def _source(row: RowRecord, kind: str) -> str:
+    return f"{row.get('dataset') or 'rows'}/{kind}"
 
 
 def _passages(state: State) -> str:
     return "\n".join(passage.title or passage.text for passage in state.passages)
 
 
-def _list(record: Mapping[str, Any], key: str) -> list[Any]:
-    value = record.get(key)
-    if not isinstance(value, list):
-        raise UserError(f"{key!r} must be a list, not {type(value).__name__}")
-    return value
-
-
-def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """A list of texts, which may be missing."""
-    known = record.get(key) or []
-    if not isinstance(known, list) or not all(isinstance(one, str) for one in known):
-        raise UserError(f"{key!r} must be a list of texts, not {known!r:.80}")
-    return tuple(known)
-
-
-def _span(record: Any, begin: str, end: str, length: int) -> Span:
-    values = (record.get(begin), record.get(end)) if isinstance(record, Mapping) else (None, None)
-    first, last = values
-    if not (type(first) is int and type(last) is int and 0 <= first < last <= length):
-        raise UserError(f"{begin!r} and {end!r} are no stretch of {length} characters: {values}")
-    return first, last
+def _span(begin: int, end: int, length: int) -> Span:
+    if not 0 <= begin < end <= length:
+        raise UserError(f"{begin} to {end} is no stretch of {length} characters")
+    return begin, end
 
 
 def gold_of(row: Labelled, request: Request) -> Gold:

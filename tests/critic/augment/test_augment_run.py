@@ -235,7 +235,7 @@ def test_nulls_that_arrow_puts_into_passages_are_gaps_and_columns_have_names_of_
     (found,) = Source(data, "made", {"instruction": "question"})
     assert isinstance(found, Pair)
     assert [(p.id, p.title) for p in found.passages] == [("p1/p1", ""), ("p1/p2", "T"), ("w3", "")]
-    with pytest.raises(UserError, match=r"made row 1: no 'instruction' in a row with .*; a pair has"):
+    with pytest.raises(UserError, match=r"made row 1: 'instruction' is missing"):
         list(Source(data, "made"))
 
 

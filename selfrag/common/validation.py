@@ -1,0 +1,109 @@
+"""Decoded JSON and TOML as typed values: one validator, and one line about whatever does not fit.
+
+Types are dataclasses, typed dictionaries and what they are made of. Numbers are no text and truth values are no
+numbers; lists become tuples, and texts become members of an enumeration.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_type_hints
+
+from selfrag.common.errors import UserError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+    from pydantic_core import ErrorDetails
+
+T = TypeVar("T")
+_WORDS = {
+    "a valid string": "text",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+    "a valid array": "a list",
+    "a valid dictionary": "an object",
+}
+"""Words of pydantic, and ours."""
+Others = Literal["forbid", "ignore", "allow"]
+_SUBJECT = re.compile(r"^(?:Input|String|Value|List|Tuple|Dictionary) should ")
+
+
+def validate(
+    kind: type[T],
+    values: object,
+    where: str | Callable[[str], str] = "",
+    *,
+    others: Others = "forbid",
+) -> T:
+    """Return decoded values as a `kind`, whose own checks run too.
+
+    Args:
+        kind: a dataclass, a typed dictionary, or a type made of them.
+        values: what a JSON or TOML text holds.
+        where: what the values are, for the error; or a function that names the place of a fault in it.
+        others: what happens to fields that the `kind` does not have; `allow` keeps them as they are.
+
+    Raises:
+        UserError: the first value that does not fit, in one line.
+    """
+    from pydantic import ValidationError
+
+    try:
+        checked: list[T] = _adapter(cast(Any, kind), others).validate_json(
+            json.dumps([values], default=str), strict=True
+        )
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part)[:40] for part in details["loc"][1:])
+        parts = (where, repr(place) if place else "")
+        name = where(place) if callable(where) else ": ".join(filter(None, parts)) or "a row"
+        raise UserError(_fault(details, name, kind)) from None
+    except UserError as error:
+        raise UserError(f"{where}: {error}" if where and isinstance(where, str) else str(error)) from error
+    except RecursionError:
+        raise UserError(f"{where if isinstance(where, str) else where('')} is nested too deeply") from None
+    return checked[0]
+
+
+@cache
+def _adapter(kind: Any, others: Others) -> TypeAdapter[list[Any]]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    # A list passes its settings on to the dataclasses inside it, which have none of their own.
+    return TypeAdapter(list[kind], config=ConfigDict(extra=others, allow_inf_nan=False))
+
+
+def _fault(details: ErrorDetails, name: str, kind: type) -> str:
+    match details["type"]:
+        case "missing":
+            return f"{name} is missing"
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            known = ", ".join(_known(kind, details["loc"][1:-1]))
+            return f"{name} is unknown" + (f"; known: {known}" if known else "")
+        case "json_invalid":
+            return f"{name} holds half of a character (a lone surrogate), which no file can hold"
+        case "value_error":
+            return f"{name} {details['msg'].removeprefix('Value error, ')}"
+    message, given = _SUBJECT.sub("must ", details["msg"]), details["input"]
+    for word, plain in _WORDS.items():
+        message = message.replace(word, plain)
+    if message.startswith("must have"):
+        return f"{name} {message.replace(' after validation', '')}"
+    shown = f"a {type(given).__name__}" if isinstance(given, Mapping | list) else f"{given!r:.60}"
+    return f"{name} {message}, not {shown}"
+
+
+def _known(kind: Any, path: Iterable[str | int]) -> Iterable[str]:
+    """Return the names of the fields of the object at a path, as far as the types tell."""
+    for part in path:
+        if isinstance(part, int):
+            continue
+        hint = get_type_hints(kind).get(part)
+        kind = next((inner for inner in (hint, *get_args(hint)) if hasattr(inner, "__annotations__")), None)
+        if kind is None:
+            return ()
+    return getattr(kind, "__annotations__", ())

@@ -1,0 +1,155 @@
+"""Manifests, recipes and rows that were mutated at random are read, or refused in one line.
+
+`SELFRAG_MUTATIONS=2000` tries that many of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mutations import mutate
+
+from critic.cases import parse_labelled
+from critic.formats import FORMATS
+from critic.mixture import load
+from critic.pairs import parse_pair
+from critic.teacher.run import Reply
+from retrieval.index import IndexManifest
+from selfrag.common.errors import UserError
+from selfrag.common.validation import validate
+from selfrag.evaluation.items import Output, item_of
+from selfrag.evaluation.presets import SCHEMAS
+from selfrag.evaluation.records import MANIFEST, items_of, read_records
+from selfrag.evaluation.task import task_of
+from selfrag.intrinsics.state import read_conversation
+from selfrag.training.intrinsics.certainty import parse_row as parse_certainty
+from selfrag.training.intrinsics.rows import parser
+from selfrag.training.recipes import GENERATOR, Recipe, read_recipe
+from selfrag.training.rows import parse_row
+
+MUTATIONS = int(os.environ.get("SELFRAG_MUTATIONS", "60"))
+PASSAGE = {"id": "p", "title": "T", "text": "Rome is a city."}
+TALK = [{"role": "user", "content": "Who wrote it?"}, {"role": "assistant", "content": "Goethe. In 1808."}]
+ASKED = {"id": "i", "dataset": "d", "conversation": TALK[:1], "documents": [PASSAGE]}
+SAID = ASKED | {"conversation": TALK}
+SPAN = {"response_begin": 0, "response_end": 7, "doc_id": "p", "doc_begin": 0, "doc_end": 4}
+QUESTION = {"question": "Which?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"}
+MIXED = [
+    *({"task": task, "id": "i", "instruction": "Who?", "answers": ["Ann"]} for task in ("short_qa", "long_form")),
+    {"task": "list", "id": "i", "instruction": "Who?", "answers": [["Ann"], ["Bob", "Rob"]], "passages": [PASSAGE]},
+    {"task": "x", "id": "i", "instruction": "?", "label": "B", "options": ["x", "y"], "support": ["T"], "topic": "t"},
+]
+PUBLIC = {
+    "questions": {"id": 3, "possible_answers": '["a", "b"]', "question": "?", "ctxs": [PASSAGE]},
+    "claims": {"claim": "It is.", "label": "SUPPORTS", "docs": [PASSAGE]},
+    "choices": QUESTION,
+    "biographies": {"topic": "Ann", "input": "Tell me."},
+    "ambiguous": {"question": "?", "qa_pairs": [{"short_answers": ["a"]}], "annotations": [{"long_answer": "a."}]},
+    "lists": {"question": "?", "answer_list": [{"answer_text": "a", "aliases": ["b"]}]},
+}
+SAMPLES = Path(__file__).parent / "critic" / "sources" / "samples"
+REPLY = {"outcome": "labelled", "label": "Relevant", "raw": "x", "requests": 1, "distribution": [0.5, 0.5]}
+INDEX = {
+    "passages": 2,
+    "corpus": "c",
+    "encoder": {"name": "e", "fingerprint": "f", "dim": 8, "precision": "float32", "source": "s"},
+    "template": {},
+    "files": {"a": 3},
+    "added": [{"name": "parts/2-segment", "passages": 1, "corpus": "d"}],
+    "language": "en",
+}
+
+
+def listed(*names: str) -> list[dict[str, Any]]:
+    """The rows of sample files."""
+    return [json.loads(line) for name in names for line in (SAMPLES / name).read_text().splitlines()]
+
+
+def public(record: dict[str, Any]) -> object:
+    return [schema.item(record) for schema in SCHEMAS.values() if schema.fits(record)]
+
+
+def refusal(read: Callable[[Any], object], values: Any) -> str:
+    """Why values are not read; empty where they are."""
+    try:
+        read(values)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def paired(record: dict[str, Any]) -> object:
+    said = [refusal(lambda row, form=form: list(load([row], form)), record) for form in FORMATS]
+    assert not any("\n" in line for line in said)
+    return said
+
+
+def recipe(tables: dict[str, Any]) -> object:
+    made = Recipe("mine", GENERATOR, tables, {})
+    return [made.table(name) for name in GENERATOR.tables]
+
+
+READERS: dict[str, tuple[Callable[[Any], object], list[dict[str, Any]]]] = {
+    "index manifest": (lambda values: validate(IndexManifest, values, "manifest.json"), [INDEX]),
+    "recipe": (recipe, [dict(read_recipe(name).tables) for name in ("paper", "gpu")]),
+    "reply of a teacher": (lambda values: validate(Reply, values), [REPLY]),
+    "training row": (
+        parse_row,
+        [{"id": "i", "source": "s", "instruction": "?", "target": [{"token": "[Relevant]"}, {"passage": PASSAGE}]}],
+    ),
+    "critic row": (
+        parse_labelled,
+        [{"id": "i", "group": "IsRel", "instruction": "?", "evidence": PASSAGE, "label": "Relevant"}],
+    ),
+    "pair": (parse_pair, [{"id": "i", "instruction": "?", "output": "a", "gold_passages": [PASSAGE]}]),
+    "evaluation row": (lambda row: task_of(item_of(row)), MIXED),
+    "published row": (public, list(PUBLIC.values())),
+    "source row": (paired, listed("oasst_trees.jsonl", "kilt_wow.jsonl", "open_instruct.jsonl", "arc.jsonl")),
+    "record of a run": (Output.from_record, [{"id": "i", "text": "a", "cited": ["p"], "read": [], "retrieved": True,
+                                             "segments": [["a", None]], "usage": {"requests": 1}}]),
+    "rewrite": (parser("query_rewrite"), [ASKED | {"rewrite": "Who?", "changed": True, "relevant": ["p"]}]),
+    "answerability": (parser("answerability"), [ASKED | {"label": "answerable"}]),
+    "hallucination": (
+        parser("hallucination_detection"),
+        [SAID | {"label_level": "sentence", "sentences": [{"begin": 0, "end": 7, "label": "faithful"}]}],
+    ),
+    "citation": (parser("citation_generation"), [SAID | {"documents": [{"doc_id": "p", "text": "Text."}],
+                                                         "citations": [SPAN]}]),
+    "certainty": (parse_certainty, [ASKED | {"answer": "a", "score": 0.5, "right": True}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_issue_48_mutated_values_are_read_or_refused_in_one_line(name: str) -> None:
+    read, samples = READERS[name]
+    rng = random.Random(48)
+    for sample in samples:
+        read(sample)
+    for _ in range(MUTATIONS):
+        assert "\n" not in refusal(read, mutate(rng, rng.choice(samples)))
+
+
+FILES: dict[str, tuple[str, Callable[[Path], object], Any]] = {
+    "conversation": ("talk.json", read_conversation, {"messages": TALK, "documents": [PASSAGE]}),
+    "run manifest": (
+        MANIFEST,
+        lambda path: items_of(path.parent, "set"),
+        {"identity": {"a": 1}, "files": {"set": {"path": "x", "settings": {"sha256": "s", "task": {"preset": ""}}}}},
+    ),
+    "records": ("set.jsonl", read_records, {"id": "i", "scores": {"f1": [1.0, 1.0]}, "error": None}),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_issue_48_mutated_files_are_read_or_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    file, read, sample = FILES[name]
+    rng = random.Random(48)
+    for _ in range(MUTATIONS):
+        (tmp_path / file).write_text(json.dumps(mutate(rng, sample)) + "\n")
+        assert "\n" not in refusal(read, tmp_path / file)
