@@ -59,14 +59,19 @@ def validate(
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part)[:40] for part in details["loc"][1:])
-        parts = (where, repr(place) if place else "")
-        name = where(place) if callable(where) else ": ".join(filter(None, parts)) or "a row"
+        name = where(place) if callable(where) else _name(where, place)
         raise UserError(_fault(details, name, kind)) from None
     except UserError as error:
-        raise UserError(f"{where}: {error}" if where and isinstance(where, str) else str(error)) from error
+        raise UserError(str(error) if callable(where) or not where else f"{where}: {error}") from error
     except RecursionError:
-        raise UserError(f"{where if isinstance(where, str) else where('')} is nested too deeply") from None
+        name = where("") if callable(where) else _name(where, "")
+        raise UserError(f"{name} is nested too deeply") from None
     return checked[0]
+
+
+def _name(where: str, place: str) -> str:
+    parts = (where, repr(place) if place else "")
+    return ": ".join(filter(None, parts)) or "a row"
 
 
 @cache
