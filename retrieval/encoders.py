@@ -363,10 +363,9 @@ def resolve_device(device: str, precision: str) -> tuple[str, str]:
     """Return a device and a precision, with `auto` replaced by what this machine has.
 
     Raises:
-        UserError: there is no such device or precision.
+        UserError: there is no such device or precision, or no torch.
     """
-    import torch
-
+    torch = require("torch", extra="cpu")
     choice("precision", precision, ["float32", "bfloat16", "auto"])
     device = best_device() if device == "auto" else device
     try:

