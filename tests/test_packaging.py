@@ -15,8 +15,12 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+import yaml
 from packaging.metadata import Metadata
 from pyarrow import parquet
+from typer.testing import CliRunner
+
+from selfrag.cli.main import app
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("selfrag", "critic", "retrieval")
@@ -58,6 +62,20 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     assert sorted(set(tracked.stdout.split()) - names) == []
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)
+
+
+def test_the_container_starts_this_version_with_options_that_there_are():
+    folder = ROOT / "docs" / "container"
+    dockerfile = (folder / "Dockerfile").read_text()
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"selfrag=={version}\n" in dockerfile
+    entrypoint = json.loads(dockerfile.partition("ENTRYPOINT ")[2])
+    options = [*entrypoint, *services["selfrag"]["command"]]
+    offered = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
+    for option in options:
+        if option.startswith("--"):
+            assert f" {option.partition('=')[0]} " in offered
 
 
 @pytest.mark.slow
