@@ -26,7 +26,9 @@ class TransformersEngine(BaseEngine):
     def __init__(self, model: LoadedModel, config: TransformersConfig) -> None:
         super().__init__()
         self._model: LoadedModel | None = model
-        self._config = replace(config, max_batch=1) if model.alone else config
+        if config.deterministic:
+            config = replace(config, prefix_cache_mib=0)
+        self._config = replace(config, max_batch=1) if model.alone or config.deterministic else config
         self.limits = Limits(
             model.max_model_len, model.vocab_size, adapters=model.adapters, activated=frozenset(model.invocations)
         )

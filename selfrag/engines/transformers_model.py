@@ -41,6 +41,9 @@ class TransformersConfig:
     adapters: Mapping[str, str | Path] = field(default_factory=dict)
     # let Python code that a checkpoint brings run, with all your rights. Read it first.
     trust_remote_code: bool = False
+    # the same request gives the same bytes, whatever ran before or beside it: each is computed alone, without prefixes
+    # of others. Slower: docs/results/speed.md.
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))

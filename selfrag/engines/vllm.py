@@ -129,6 +129,9 @@ class VLLMConfig:
     enforce_eager: bool | None = None
     # let Python code that a checkpoint brings run, with all your rights. Read it first.
     trust_remote_code: bool = False
+    # the same request gives the same bytes, whatever ran before or beside it: each is computed alone on a CPU, and by
+    # vLLM's batch-invariant kernels on a GPU. Slower: docs/results/speed.md.
+    deterministic: bool = False
     # further arguments of vLLM's `EngineArgs`; they win over everything above
     engine_args: Mapping[str, Any] = field(default_factory=dict)
 
@@ -166,6 +169,8 @@ def engine_arguments(config: VLLMConfig, adapters: Sequence[Adapter], *, cpu: bo
         arguments["kv_cache_memory_bytes"] = int(cache * GIB)
     if cpu:
         arguments["block_size"] = CPU_BLOCK_SIZE
+        if config.deterministic:
+            arguments |= {"max_num_seqs": 1, "enable_prefix_caching": False}
     if adapters:
         # On a CPU vLLM looks up "no adapter" as slot -1, the last one: in a batch that mixes both, requests to the base
         # model would silently get the last adapter. One slot more than there are adapters stays empty and adds nothing.
@@ -179,13 +184,15 @@ def engine_arguments(config: VLLMConfig, adapters: Sequence[Adapter], *, cpu: bo
     return {name: value for name, value in arguments.items() if value is not None} | dict(config.engine_args)
 
 
-def build_environment(*, cpu: bool, kv_cache_is_ours: bool) -> dict[str, str | None]:
+def build_environment(*, cpu: bool, kv_cache_is_ours: bool, deterministic: bool = False) -> dict[str, str | None]:
     """Variables to hold while vLLM is imported and built; `LD_PRELOAD` is only put back to what it was.
 
     The in-process client loads several times faster than worker processes on a CPU and uses every core; on a GPU vLLM's
     own choice stands. No usage statistics are sent.
     """
     values: dict[str, str | None] = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    if deterministic and not cpu:
+        values["VLLM_BATCH_INVARIANT"] = "1"
     if cpu:
         values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if kv_cache_is_ours:
@@ -329,7 +336,8 @@ class VLLMEngine(BaseEngine):
                 current_platform.simple_compile_backend = "eager"  # vLLM would die of its first log-probability
             arguments = engine_arguments(config, adapters, cpu=cpu)
             spare_llvmlite()
-            ours = build_environment(cpu=cpu, kv_cache_is_ours=config.kv_cache_gib is not None)
+            cache_is_ours = config.kv_cache_gib is not None
+            ours = build_environment(cpu=cpu, kv_cache_is_ours=cache_is_ours, deterministic=config.deterministic)
             with environment({"LD_PRELOAD": os.environ.get("LD_PRELOAD"), **ours}):
                 try:
                     engine = LLMEngine.from_engine_args(EngineArgs(**arguments), usage_context=UsageContext.LLM_CLASS)

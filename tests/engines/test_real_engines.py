@@ -298,6 +298,23 @@ def test_so_do_tasks_of_an_event_loop_of_which_some_are_cancelled(rag, singles):
     assert sum(isinstance(end, Answer) for end in ends) >= 24
 
 
+def bytes_of(result):
+    assert isinstance(result, Generated)
+    return result.token_ids, result.token_logprobs, result.watched.tobytes()
+
+
+@pytest.mark.parametrize("name", ["transformers", "vllm"])
+def test_a_deterministic_engine_gives_the_same_bytes_again_and_in_batches(load, name):
+    if name == "vllm":
+        pytest.importorskip("vllm", reason="vllm is not installed")
+    sizes = {"transformers": {}, "vllm": {"kv_cache_gib": 0.1}}[name]
+    requests = REQUESTS[:11]  # some share a prefix
+    with closing(load(name, deterministic=True, **sizes)) as engine:
+        alone = [bytes_of(generated(engine, request)) for request in requests]
+        assert [bytes_of(generated(engine, request)) for request in requests] == alone
+        assert [bytes_of(result) for result in serve(engine, requests)] == alone
+
+
 def test_cached_tokens_are_whole_blocks_of_the_prompt(vllm_engine):
     """Blocks of 32: vLLM's default of 128 on a CPU never finds a short instruction again."""
     found = [generated(vllm_engine, Generate(prompt(130, 130), 2)) for _ in range(2)]
