@@ -11,7 +11,7 @@ import math
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
@@ -89,6 +89,7 @@ class Corpus(Sequence[Passage]):
         digest: fingerprint of all ids, titles and texts in their order.
         metadata: fingerprint of the further columns; empty where there are none.
         kept: bool [rows], false for passages that were removed; None where none was.
+        file_of: tells the path of the file of a row; None where no files are known.
     """
 
     def __init__(self, directory: Path, table: Any, digest: str, metadata: str = "", further: Any = None) -> None:
@@ -98,6 +99,7 @@ class Corpus(Sequence[Passage]):
         self._further = [(further, len(table))]
         self._columns = [table.column(name) for name in _COLUMNS]
         self.kept: NDArray[np.bool_] | None = None
+        self.file_of: Callable[[int], str | None] | None = None
         self._ends = list(accumulate(len(chunk) for chunk in self._columns[0].chunks))
 
     @classmethod
@@ -157,6 +159,11 @@ class Corpus(Sequence[Passage]):
     def columns(self) -> list[str]:
         """Names of the further columns."""
         return sorted({name for table, _ in self._further if table is not None for name in table.column_names})
+
+    def metadata_of(self, row: int) -> dict[str, Scalar]:
+        """Return the further columns of a row that have a value, and its `file` where that is known."""
+        file = None if self.file_of is None else self.file_of(row)
+        return ({} if file is None else {"file": file}) | self.further(row)
 
     def further(self, row: int) -> dict[str, Scalar]:
         """The further columns of a row; those without a value are left out."""

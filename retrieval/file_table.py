@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from retrieval.vectors import Mask
 from selfrag.common.atomic import damaged
+from selfrag.common.errors import UserError
 
 Rows: TypeAlias = NDArray[np.int64]
 """Row numbers of passages in an index, rising."""
@@ -74,20 +76,74 @@ def read_file_table(path: Path, rows: int) -> list[FileRecord]:
     import pyarrow as pa
 
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES:,} bytes")
-        with path.open("rb") as source:
-            table = pa.ipc.open_stream(source).read_all()
+        table = _map_table(path)
         table.validate(full=True)
-        if table.schema != _schema():
-            raise ValueError("it has other columns")
         if any(column.null_count for column in table.columns):
             raise ValueError("a value is missing")
         records = [FileRecord(**values) for values in table.to_pylist()]
         _check_records(records, rows)
     except (pa.ArrowException, OSError, ValueError, TypeError, UnicodeError, MemoryError) as error:
-        raise damaged("index", path.parent.parent, f"{path.name} cannot be read ({error})") from error
+        raise _damaged(path, error) from error
     return records
+
+
+def _map_table(path: Path) -> Any:
+    """Return the table as it is in the file, which is memory-mapped."""
+    import pyarrow as pa
+
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+    table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+    if table.schema != _schema():
+        raise ValueError("it has other columns")
+    return table
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return damaged("index", path.parent.parent, f"{path.name} cannot be read ({error})")
+
+
+class FileFinder:
+    """Tells which file a passage of an index came from.
+
+    The table is mapped at once, since a later generation of the index may delete it, and read when it is needed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        self._path = path
+        try:
+            self._table = _map_table(path)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _damaged(path, error) from error
+
+    def __call__(self, row: int) -> str | None:
+        """Return the absolute path of the file of a passage, by its row; None for one that came from no file."""
+        starts, ends, files = self._runs
+        run = int(np.searchsorted(starts, row, side="right")) - 1
+        if run < 0 or row >= ends[run]:
+            return None
+        location: str = self._table["location"][int(files[run])].as_py()
+        return location
+
+    @cached_property
+    def _runs(self) -> tuple[Rows, Rows, Rows]:
+        """Of each run of rows, by its first row: that row, the one after its last, and the number of its file."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        try:
+            self._table.validate(full=True)
+            first, last = (self._table[name].combine_chunks() for name in ("starts", "ends"))
+            starts, ends = first.flatten().to_numpy(), last.flatten().to_numpy()
+            files = compute.list_parent_indices(first).to_numpy()
+            if len(starts) != len(ends):
+                raise ValueError("runs of rows do not fit")
+        except (pa.ArrowException, ValueError, UnicodeError, MemoryError) as error:
+            raise _damaged(self._path, error) from error
+        order = np.argsort(starts)
+        return starts[order], ends[order], files[order]
 
 
 def _check_records(records: Sequence[FileRecord], rows: int) -> None:

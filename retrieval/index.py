@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
+from retrieval.file_table import FileFinder, FileRecord, read_file_table
 from retrieval.index_kinds import DenseCard, factory_of
 from retrieval.languages import language_name
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
@@ -30,9 +31,6 @@ from selfrag.common.atomic import MANIFEST, check_finished, checksums, damaged, 
 from selfrag.common.checks import choice, whole
 from selfrag.common.errors import UserError
 from selfrag.common.reading import user_path
-
-if TYPE_CHECKING:
-    from retrieval.file_table import FileRecord
 
 FORMAT = "selfrag-index-2"
 FORMATS = (FORMAT, "selfrag-index-1")  # the older one has a single segment and flat search
@@ -278,7 +276,10 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
     kept = _kept(path, manifest)
     single = len(parts) == 1 and kept is None
     index = parts[0] if single else SegmentedIndex(parts, kept)
-    return OpenParts(Corpus.joined(corpora, kept), vectors, index, _words(path, manifest))
+    corpus = Corpus.joined(corpora, kept)
+    if (files := manifest.part(FILES)) is not None:
+        corpus.file_of = FileFinder(path / files)
+    return OpenParts(corpus, vectors, index, _words(path, manifest))
 
 
 def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
@@ -320,8 +321,6 @@ def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
 
 def file_records(path: Path, manifest: IndexManifest) -> list[FileRecord] | None:
     """Return the records of the files that the passages of an index came from; None where the index has no table."""
-    from retrieval.file_table import read_file_table  # a search needs no table of files
-
     name = manifest.part(FILES)
     return None if name is None else read_file_table(path / name, manifest.rows)
 

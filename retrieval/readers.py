@@ -150,8 +150,8 @@ def read_document(
 ) -> Iterator[Row]:
     """Yield the passages of one document, with ids `name-1`, `name-2` and so on in reading order.
 
-    No passage crosses a section. A passage that is a part of a long row of a table has the number of that row in the
-    column `row`.
+    No passage crosses a section. Its columns lead to its place in the file: `start` and `end`, the offsets in the text
+    that was read, `heading`, `page` of a PDF, and `row`, the number of the long row of a table that it is a part of.
 
     Args:
         path: the file.
@@ -184,7 +184,9 @@ def read_document(
                 place = Place(str(path), line)
             else:
                 place = Place(str(path), number, "passage")
-            metadata = section.metadata
+            metadata = {**section.metadata, "start": part.start, "end": part.end}
+            if section.title != name:
+                metadata["heading"] = section.title
             if part.row is not None:
-                metadata = {**metadata, "row": part.row}
+                metadata["row"] = part.row
             yield Row(Passage(f"{name}-{number}", part.text_in(text), section.title), place, metadata)

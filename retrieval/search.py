@@ -190,7 +190,7 @@ class LocalRetriever(IndexRetriever):
         return [(different_texts(starmap(self._passage, hits), k), len(hits)) for hits in ranked]
 
     def _passage(self, row: int, score: float) -> Passage:
-        return replace(self.corpus[row], score=score, metadata=self.corpus.further(row))
+        return replace(self.corpus[row], score=score, metadata=self.corpus.metadata_of(row))
 
 
 class DenseRetriever(LocalRetriever):

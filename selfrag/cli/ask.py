@@ -26,7 +26,7 @@ from selfrag.common.untrusted import printable, whole
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.reflection.labels import GROUPS
-from selfrag.render.answers import judged, named, notes, spoken
+from selfrag.render.answers import file_of, judged, named, notes, spoken
 from selfrag.render.text import NAME, cut
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def _passages(answer: Answer) -> Iterator[RenderableType]:
     for number, passage in enumerate(answer.citations, 1):
         score = "" if passage.score is None else f", score {passage.score:.3f}"
         heading = Text.assemble((f"[{number}] ", "cyan"), plain(named(passage) if passage.title else "", "cyan"))
-        yield heading.append_text(plain(f"  ({cut(passage.id, NAME)}{score})", "dim"))
+        source = file_of(passage) or cut(passage.id, NAME)
+        yield heading.append_text(plain(f"  ({source}{score})", "dim"))
         yield Padding(plain(cut(passage.text, _EXCERPT)), (0, 0, 0, 4))
 
 

@@ -7,8 +7,10 @@ Answers are known by the attributes that are shown, so that `selfrag.decoding.an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Protocol
 
 from retrieval.passage import Passage
@@ -71,6 +73,15 @@ def named(passage: Passage, most: int = NAME) -> str:
     return cut(passage.title or passage.id, most) + where
 
 
+def file_of(passage: Passage) -> str:
+    """Return the path of the file that a passage came from, shown from the working directory on; "" without one."""
+    file = passage.metadata.get("file")
+    if not isinstance(file, str):
+        return ""
+    here = f"{Path.cwd()}{os.sep}"
+    return cut(file.removeprefix(here), NAME)
+
+
 def judged(judgment: Judgment | None) -> str:
     """`Relevant 0.93`, or a dash for a critique that was not made."""
     return "-" if judgment is None else f"{judgment.label} {max(judgment.distribution):.2f}"
@@ -107,7 +118,10 @@ def plain(answer: ShownAnswer) -> str:
     """Text with numbered citations, why it ends early if it does, then the cited passages."""
     if answer.error is not None:
         return cut(f"error: {answer.error}")
-    cited = [f"[{i}] {named(passage)}" for i, passage in enumerate(answer.citations, 1)]
+    cited = []
+    for number, passage in enumerate(answer.citations, 1):
+        file = file_of(passage)
+        cited.append(f"[{number}] {named(passage)}" + (f" ({file})" if file else ""))
     return "\n".join([printable(spoken(answer)), *map(cut, notes(answer)), *cited])
 
 
@@ -126,7 +140,8 @@ def html(answer: ShownAnswer) -> str:
     passages = []
     for passage in answer.citations:
         heading = f"[{numbers[passage.key]}] {escape(named(passage))}"
-        passages.append(f"<details><summary>{heading}</summary><p>{_escaped(passage.text)}</p></details>")
+        text = f"<p>{_escaped(passage.text)}</p><p><small>{escape(file_of(passage))}</small></p>"
+        passages.append(f"<details><summary>{heading}</summary>{text}</details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
     said = "" if rows else f"<p>{_escaped(spoken(answer))}</p>"
     for note in notes(answer):

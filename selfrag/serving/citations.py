@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
@@ -16,18 +17,36 @@ from selfrag.render.text import cut
 CitationStyle = Literal["brackets", "markdown", "none"]
 TITLE, SNIPPET = 300, 500
 """Characters that are sent of a title and of a snippet."""
+_PLAIN_TEXT = (".txt", ".md", ".markdown")
+"""Files whose characters an address can name."""
+_PLACE = ("file", "page", "heading", "start", "end")
+"""Columns of a passage that tell its place."""
 
 
 def url_of(passage: Passage) -> str:
-    """The web address of a passage: its column `url`, or its id where that is one; else `selfrag://ID`.
+    """Return the address of a passage: its column `url`, or its id where that is one, or that of its file.
 
-    Only http and https count, so that no link of a corpus can run a script. The result has no character that ends a
-    link in Markdown.
+    Where it has none of these it is `selfrag://ID`. Only http, https and file count, so that no link of a corpus can
+    run a script. The result has no character that ends a link in Markdown.
     """
     for given in (passage.metadata.get("url"), passage.id):
         if isinstance(given, str) and _is_web(given):
             return quote(given, safe="%/:?#[]@!$&'*+,;=~")
-    return f"selfrag://{quote(passage.id, safe='')}"
+    return _file_url(passage.metadata) or f"selfrag://{quote(passage.id, safe='')}"
+
+
+def _file_url(metadata: Mapping[str, Any]) -> str | None:
+    """Return the address of the file of a passage, with its page or its characters (RFC 5147)."""
+    file, page = metadata.get("file"), metadata.get("page")
+    start, end = metadata.get("start"), metadata.get("end")
+    if not isinstance(file, str) or not Path(file).is_absolute():
+        return None
+    url = Path(file).as_uri()
+    if isinstance(page, int):
+        return f"{url}#page={page}"
+    if url.endswith(_PLAIN_TEXT) and isinstance(start, int) and isinstance(end, int):
+        return f"{url}#char={start},{end}"
+    return url
 
 
 def _is_web(text: str) -> bool:
@@ -147,13 +166,14 @@ def source_event(passage: Passage) -> dict[str, Any]:
     """A cited passage as an event of Open WebUI. It knows a source again by `metadata.source`."""
     url, title = url_of(passage), named(passage, TITLE)
     web = {"source_url": url} if url.startswith("http") else {}
+    place = {name: passage.metadata[name] for name in _PLACE if name in passage.metadata}
     score = {} if passage.score is None or not math.isfinite(passage.score) else {"distances": [passage.score]}
     return {
         "type": "source",
         "data": {
             "source": {"name": title, "url": url},
             "document": [cut(passage.text)],
-            "metadata": [{"source": url, "name": title, **web}],
+            "metadata": [{"source": url, "name": title, **web, **place}],
             **score,
         },
     }
