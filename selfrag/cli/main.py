@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from selfrag.cli.running import Commands, make_program, run
+from selfrag.cli.running import Commands, make_program, run, with_entry_points
 
 COMMANDS = {
     "ask": "Answer a question, and print the cited passages, the model's judgments and the cost.",
@@ -43,7 +43,9 @@ PLACES = {
 def assembled(wanted: str | None = None) -> Commands:
     """Return all commands, or only the wanted one beside placeholders that `--help` lists."""
     app = make_program(
-        "selfrag", "Cited answers from a language model that retrieves on demand and criticises its own writing."
+        "selfrag",
+        "Cited answers from a language model that retrieves on demand and criticises its own writing.",
+        with_entry_points("selfrag.commands"),
     )
     for name, line in COMMANDS.items():
         if wanted in (None, name):

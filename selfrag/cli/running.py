@@ -200,10 +200,11 @@ _Version = Annotated[
 ]
 
 
-def make_program(name: str, about: str) -> Commands:
+def make_program(name: str, about: str, group: type[TyperGroup] = TyperGroup) -> Commands:
     """Return an empty program with `--version`, `-h` and completion in shells."""
     program = Commands(
         name=name,
+        cls=group,
         help=about,
         no_args_is_help=True,
         pretty_exceptions_enable=False,

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import socket
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,20 +12,14 @@ import typer
 from selfrag.cli import options
 from selfrag.common.errors import UserError, require
 from selfrag.common.plugins import names
-from selfrag.common.reading import read_whole
 from selfrag.decoding.policy import Decoding
 from selfrag.loading import DEMO, LazyEncoder, is_address, remote_indexes
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
-    from selfrag.serving.guard import Access
     from selfrag.serving.index_watch import IndexWatch
     from selfrag.serving.service import Answering
 
-_SHORTEST = 16
-_MOST_FILES, _OTHER_FILES = 8_192, 256  # open files of the process, and those that are no connections
-_KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
-"""What RFC 6750 lets a bearer token be."""
 SERVER, CITES, MANY = (
     partial(typer.Option, rich_help_panel=panel) for panel in ("The server", "How it cites", "Many servers")
 )
@@ -83,10 +72,8 @@ def serve(
     events: Annotated[bool, CITES("--events", help="also send sources as Open WebUI reads them")] = False,
 ) -> None:
     """Serve a model over the OpenAI API, with citations, and a page at /."""
-    import uvicorn
-
     from selfrag.serving.app import Replicas, Served, run_on_ray
-    from selfrag.serving.connections import KEEP_ALIVE, ConnectionLimits, limited_connections
+    from selfrag.serving.listening import access_of, address_of, listen, run_server
     from selfrag.serving.service import Capacity
 
     index_watch = _watch(index, watch, skip_unreadable, ray)
@@ -106,12 +93,11 @@ def serve(
         citation_style,
         events,
         drop_old_turns,
-        _access(api_key_file, host, allow_host or []),
+        access_of(api_key_file, host, allow_host or []),
         index_watch,
     )
-    with _listening(host, port) as listener:
-        number = listener.getsockname()[1]
-        address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
+    with listen(host, port) as listener:
+        address = address_of(listener, host)
         if served.access.any_address and not served.access.keys:
             typer.echo("everyone who reaches this address may ask; --api-key-file limits that", err=True)
 
@@ -119,21 +105,13 @@ def serve(
             typer.echo(f"serving {served.name} at {address}")
 
         if ray is not None:
+            number = listener.getsockname()[1]
             listener.close()
             run_on_ray(served, Replicas(ray, replicas, num_gpus=gpus), host, number, ready)
             return
         app = served.app()
         ready()
-        config = uvicorn.Config(
-            app,
-            http=limited_connections(ConnectionLimits(connections, _raise_open_files())),
-            ws="none",
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=drain,
-            log_level="warning",
-            server_header=False,
-        )
-        uvicorn.Server(config).run(sockets=[listener])
+        run_server(app, listener, connections, drain)
 
 
 def _watch(index: str | None, files: list[Path] | None, skip_unreadable: bool, ray: str | None) -> IndexWatch | None:
@@ -168,48 +146,3 @@ def _load(model: str, index: str | None, engine: str | None, intrinsics: Sequenc
 def _here(name: Any) -> Any:
     """A name of a model or index; absolute where it is a folder here, since replicas run in other folders."""
     return str(Path(name).absolute()) if name is not None and Path(name).is_dir() else name
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, before a model is loaded for it."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot listen at {host!r:.80} port {port}: {reason}; try another --port") from error
-
-
-def _raise_open_files() -> int:
-    """Let this process open as many files as the system allows, and return how many of them may be connections."""
-    if sys.platform == "win32":
-        return 4_096
-    import resource
-
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = min(most, _MOST_FILES) if most != resource.RLIM_INFINITY else _MOST_FILES
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    return max(1, most - _OTHER_FILES)
-
-
-def _access(key_file: Path | None, host: str, names: Sequence[str]) -> Access:
-    """Return who may ask a server that listens at `host`."""
-    from selfrag.serving.guard import Access
-
-    is_local = host == "localhost"
-    with suppress(ValueError):
-        is_local = ip_address(host).is_loopback
-    hosts = frozenset(name.strip("[]").rstrip(".").lower() for name in (host, *names))
-    return Access(_keys(key_file), hosts, any_address=not is_local)
-
-
-def _keys(path: Path | None) -> list[str]:
-    """The lines of a file of API keys."""
-    if path is None:
-        return []
-    keys = [line.strip() for line in read_whole(path).splitlines() if line.strip()]
-    if not keys:
-        raise UserError(f"{path} holds no API key; write one a line")
-    if wrong := next((number for number, key in enumerate(keys, 1) if not _KEY.fullmatch(key)), None):
-        raise UserError(f"{path}: key {wrong} is not {_SHORTEST} or more letters, digits or characters of -._~+/=")
-    return keys

@@ -42,7 +42,7 @@ def _file_url(metadata: Mapping[str, Any]) -> str | None:
     if not isinstance(file, str) or not Path(file).is_absolute():
         return None
     url = Path(file).as_uri()
-    if isinstance(page, int):
+    if isinstance(page, int) and page is not True:
         return f"{url}#page={page}"
     if url.endswith(_PLAIN_TEXT) and isinstance(start, int) and isinstance(end, int):
         return f"{url}#char={start},{end}"

@@ -19,6 +19,7 @@ GUESTS = {
     "export": "evaluation/test_compare.py::test_inspect_reads_the_log",
     "frameworks": "extensions/frameworks/test_langchain.py::test_chains_settings_and_conversations",
     "granite": "extensions/granite/test_granite.py::test_what_an_adapter_writes_as_a_typed_result",
+    "mcp": "extensions/test_mcp.py::test_an_answer_has_its_citations_with_file_and_page",
     "milvus": "extensions/test_milvus.py::test_a_removed_passage_is_never_found",
     "search_tags": "extensions/test_search_tags.py::test_turns_searches_and_the_answer",
     "web": "extensions/test_web.py::test_pages_that_searxng_finds_become_passages",

@@ -1,0 +1,1 @@
+"""`selfrag mcp`: answers with citations, searches and judgments for agents, over the Model Context Protocol."""

@@ -1,0 +1,94 @@
+"""From an address to a running server: the socket, who may ask there, and the limits of its connections."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from selfrag.common.errors import UserError
+from selfrag.common.reading import read_whole
+from selfrag.serving.connections import KEEP_ALIVE, ConnectionLimits, limited_connections
+from selfrag.serving.guard import Access
+
+_SHORTEST = 16
+_MOST_FILES, _OTHER_FILES = 8_192, 256  # open files of the process, and those that are no connections
+_KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
+"""What RFC 6750 lets a bearer token be."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, before a model is loaded for it."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot listen at {host!r:.80} port {port}: {reason}; try another --port") from error
+
+
+def address_of(listener: socket.socket, host: str) -> str:
+    """Return the address at which a socket listens, for people."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def access_of(key_file: Path | None, host: str, names: Sequence[str]) -> Access:
+    """Return who may ask a server that listens at `host`."""
+    is_local = host == "localhost"
+    with suppress(ValueError):
+        is_local = ip_address(host).is_loopback
+    hosts = frozenset(name.strip("[]").rstrip(".").lower() for name in (host, *names))
+    return Access(_keys(key_file), hosts, any_address=not is_local)
+
+
+def _keys(path: Path | None) -> list[str]:
+    """Return the lines of a file of API keys."""
+    if path is None:
+        return []
+    keys = [line.strip() for line in read_whole(path).splitlines() if line.strip()]
+    if not keys:
+        raise UserError(f"{path} holds no API key; write one a line")
+    if wrong := next((number for number, key in enumerate(keys, 1) if not _KEY.fullmatch(key)), None):
+        raise UserError(f"{path}: key {wrong} is not {_SHORTEST} or more letters, digits or characters of -._~+/=")
+    return keys
+
+
+def run_server(app: ASGIApp, listener: socket.socket, connections: int, drain: int) -> None:
+    """Serve an application until a signal ends it.
+
+    Args:
+        app: what answers.
+        listener: where it listens.
+        connections: most connections of one address.
+        drain: seconds that running requests get when the server ends.
+    """
+    config = uvicorn.Config(
+        app,
+        http=limited_connections(ConnectionLimits(connections, _raise_open_files())),
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=drain,
+        log_level="warning",
+        server_header=False,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _raise_open_files() -> int:
+    """Let this process open as many files as the system allows, and return how many of them may be connections."""
+    if sys.platform == "win32":
+        return 4_096
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(most, _MOST_FILES) if most != resource.RLIM_INFINITY else _MOST_FILES
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return max(1, most - _OTHER_FILES)
