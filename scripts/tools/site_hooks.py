@@ -5,14 +5,17 @@ A line `::: command PROGRAM` becomes the help of all commands of the program, `:
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).parents[2]
+PICTURE = re.compile(r"""<(?:img|source|embed)\b[^>]*?\bsrc=["']?(?!data:)([^"'\s>]+)""")
 MARK = re.compile(r"^::: command (\w+)$", flags=re.M)
 
 
@@ -62,6 +65,23 @@ def _kind(field: dict[str, Any]) -> str:
     most = f" up to {int(field['maximum']):,}" if "maximum" in field else ""
     items = f" of {_kind(field['items'])}" if field.get("items") else ""
     return f"{field.get('type', 'any')}{items}{most}"
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Called by MkDocs after the build: a picture that is not there fails it, whether Markdown or HTML names it."""
+    site = Path(config["site_dir"])
+    missing = []
+    for page in sorted(site.rglob("*.html")):
+        for source in PICTURE.findall(page.read_text(encoding="utf-8")):
+            parts = urlsplit(html.unescape(source))
+            if parts.scheme:
+                missing.append(f"{page.relative_to(site)}: {source} is at another host")
+                continue
+            place = site if parts.path.startswith("/") else page.parent
+            if not (place / unquote(parts.path).lstrip("/")).is_file():
+                missing.append(f"{page.relative_to(site)}: no picture {source}")
+    if missing:
+        raise SystemExit("\n".join(missing))
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -95,6 +95,8 @@ def serve(
         drop_old_turns,
         access_of(api_key_file, host, allow_host or []),
         index_watch,
+        model,
+        index,
     )
     with listen(host, port) as listener:
         address = address_of(listener, host)

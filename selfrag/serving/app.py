@@ -46,7 +46,7 @@ from selfrag.serving.requests import (
     SearchRequest,
 )
 from selfrag.serving.service import Answering, AnswerStore, Capacity, Service
-from selfrag.viewer.traces import served_page
+from selfrag.viewer.traces import ServedModel, served_page
 
 PING = 15.0
 """Seconds of silence after which a stream sends a comment, so that proxies keep it open."""
@@ -176,8 +176,8 @@ class Metrics:
 class Server:
     """The routes of a service. Each method is one route; its docstring is shown at `/docs`."""
 
-    def __init__(self, service: Service, metrics: Metrics) -> None:
-        self._service, self._metrics = service, metrics
+    def __init__(self, service: Service, metrics: Metrics, page: ServedModel) -> None:
+        self._service, self._metrics, self._page = service, metrics, page
 
     async def chat(self, request: Request, body: ChatRequest) -> Response:
         """Answer a conversation. The `selfrag` object of the request sets how, that of the reply says why."""
@@ -320,7 +320,7 @@ class Server:
 
     async def page(self) -> Response:
         """The page."""
-        text, policy = served_page(self._service.name)
+        text, policy = served_page(self._page)
         return HTMLResponse(text, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
 
 
@@ -351,16 +351,26 @@ class StrictRoute(APIRoute):
         return handle_strictly
 
 
-def create_app(service: Service, access: Access | None = None, watch: IndexWatch | None = None) -> FastAPI:
+def create_app(
+    service: Service,
+    access: Access | None = None,
+    watch: IndexWatch | None = None,
+    *,
+    model: str = "demo",
+    index: str | None = None,
+) -> FastAPI:
     """Return the application that serves a model.
 
     Args:
         service: the model, and what it takes on.
         access: who may ask; by default every program of this machine.
         watch: keeps the index in step with files while the server runs.
+        model: where the model was loaded from, for the page.
+        index: where the index was opened, for the page; None for the demo's.
     """
+    access = access or Access()
     metrics = Metrics(service)
-    server = Server(service, metrics)
+    server = Server(service, metrics, ServedModel(service.name, model, index, bool(access.keys)))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
@@ -378,9 +388,7 @@ def create_app(service: Service, access: Access | None = None, watch: IndexWatch
 
     app = FastAPI(title="selfrag", lifespan=lifespan, description="Answers with citations and reflection tokens.")
     app.router.route_class = StrictRoute
-    app.add_middleware(
-        Guard, access=access or Access(), limits=RequestLimits(service.capacity.body), counter=metrics.requests
-    )
+    app.add_middleware(Guard, access=access, limits=RequestLimits(service.capacity.body), counter=metrics.requests)
     for kind in (RequestValidationError, HTTPException, UserError, Exception):
         app.add_exception_handler(kind, lambda _, error: refusal(as_fault(error)))
     routes: dict[str, Callable[..., Any]] = {
@@ -425,13 +433,15 @@ class Served:
     drop_old_turns: bool = False  # leave old turns out of a conversation that is too long, in place of refusing it
     access: Access = field(default_factory=Access, repr=False)  # who may ask
     watch: IndexWatch | None = None  # keeps the index in step with files
+    model: str = "demo"  # where the model is loaded from, for the page
+    index: str | None = None  # where the index is opened, for the page; None for the demo's
 
     def app(self) -> FastAPI:
         """The application with its model loaded."""
         store = AnswerStore(self.keep, most_bytes=self.capacity.kept_bytes)
         settings = self.name, store, self.capacity, self.style, self.events, self.drop_old_turns
         service = Service(self.load(), self.load, *settings)
-        return create_app(service, self.access, self.watch)
+        return create_app(service, self.access, self.watch, model=self.model, index=self.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,30 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.trace import Trace
+from selfrag.decoding.trace import Trace, decoding_dict
 from selfrag.reflection.labels import CRITIQUES, RETRIEVE
 from selfrag.render.documents import style_sheet
 from selfrag.render.text import inert
 
 
-def served_page(model: str) -> tuple[str, str]:
-    """The page that asks a server for answers, and its content security policy."""
-    return _page(f"selfrag: {model}", {"model": model, "server": True}, connect="'self'")
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What the page of a server tells about it."""
+
+    name: str  # of the model, as requests say it
+    model: str = "demo"  # where it was loaded from, for a call in Python
+    index: str | None = None  # the index that is searched; None for the demo's
+    needs_key: bool = False  # whether requests must bring a key
+
+
+def served_page(served: ServedModel) -> tuple[str, str]:
+    """Return the page that asks a server for answers, and its content security policy."""
+    return _page(f"selfrag: {served.name}", {"server": True, **asdict(served)}, connect="'self'")
 
 
 def traces_page(traces: Mapping[str, Trace]) -> str:
@@ -28,7 +39,7 @@ def traces_page(traces: Mapping[str, Trace]) -> str:
     where there is no fragment.
     """
     shown = {name: trace.as_dict() for name, trace in traces.items()}
-    data = {"model": "demo", "server": False, "traces": shown}
+    data = {"name": "demo", "model": "demo", "index": None, "needs_key": False, "server": False, "traces": shown}
     return _page(
         "selfrag: recorded answers" if len(shown) > 1 else "selfrag: a recorded answer", data, connect="'none'"
     )[0]
@@ -49,6 +60,7 @@ def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
         },
         "retrieve": list(RETRIEVE.names),
         "abstention": Decoding.abstention,
+        "defaults": decoding_dict(Decoding()),
     }
     given = json.dumps(data | known, ensure_ascii=True).replace("<", "\\u003c")
     text = (

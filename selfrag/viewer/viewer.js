@@ -200,6 +200,8 @@ const say = text => { at("status").textContent = text }
 // ---- state ----
 
 let trace = null, chosen = null, shown = null, asking = null
+// The conversation: its questions with their answers, and the one that is shown.
+let turns = [], current = -1
 
 function settingsOf(recorded) {
   return {
@@ -216,6 +218,17 @@ function changes() {
   for (const name of ["weights", "require"])
     if (JSON.stringify(chosen[name]) !== JSON.stringify(base[name])) found[name] = chosen[name]
   return found
+}
+
+// The changed settings, for people.
+function settingsText() {
+  const parts = [], found = changes()
+  for (const name of ["threshold", "beam"]) if (name in found) parts.push(`${name} ${found[name]}`)
+  for (const group of CRITIQUES) {
+    if (found.weights && found.weights[group] !== trace.decoding.weights[group]) parts.push(`weight of ${NAMES[group]} ${found.weights[group]}`)
+    if (found.require && found.require[group]) parts.push(`${NAMES[group]} ${found.require[group].join(" or ")}`)
+  }
+  return parts.join(", ") || "as decoded"
 }
 
 // ---- what is shown ----
@@ -245,10 +258,17 @@ function answerBox(which, tree, result, prefix) {
   which.replaceChildren(box)
 }
 
+// Where a passage stands: its address, or its file with page, heading and characters, or its id.
 function link(passage) {
-  const url = [passage.metadata && passage.metadata.url, passage.id].find(one => typeof one === "string" && /^https?:\/\/[^\s]+$/.test(one))
-  return url ? make("p", {}, make("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, visible(url, 200)))
-    : make("p", { class: "dim" }, visible(passage.id, 200))
+  const place = passage.metadata || {}
+  const url = [place.url, passage.id].find(one => typeof one === "string" && /^https?:\/\/[^\s]+$/.test(one))
+  if (url) return make("p", {}, make("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, visible(url, 200)))
+  if (typeof place.file !== "string") return make("p", { class: "dim" }, visible(passage.id, 200))
+  const parts = [visible(place.file, 500)]
+  if (Number.isInteger(place.page)) parts.push(`page ${place.page}`)
+  if (typeof place.heading === "string") parts.push(visible(place.heading, 300))
+  if (Number.isInteger(place.start) && Number.isInteger(place.end)) parts.push(`characters ${place.start} to ${place.end}`)
+  return make("p", { class: "dim place" }, parts.join(", "))
 }
 
 function bar(judgment) {
@@ -271,8 +291,9 @@ function treeBox(result) {
     const list = make("ul", {}), decision = decisions.get(parent)
     if (decision) list.append(make("li", { class: "decision dim" }, `${decision.action}: ${visible(decision.reason, 200)}` +
       (decision.query ? `; searched for \u201c${visible(decision.query, 200)}\u201d` : "")))
-    for (const node of trace.nodes) {
-      if (node.parent !== parent) continue
+    const level = id => (Number.isFinite(result.path[id]) ? result.path[id] : -Infinity)
+    const candidates = trace.nodes.filter(node => node.parent === parent).sort((a, b) => level(b.id) - level(a.id) || a.id - b.id)
+    for (const node of candidates) {
       const fate = chosenPath.has(node.id) ? "chosen" : result.fate[node.id], passage = passageOf(trace, node)
       const item = make("li", { class: `node ${fate}`, "data-node": String(node.id) },
         make("div", { class: "text body" }, visible(node.text || node.finish || "(no text)", 1000)),
@@ -316,7 +337,7 @@ function show(found) {
   set("beam", chosen.beam)
   for (const group of CRITIQUES) at(`need-${group}`).value = ""
   at("view").hidden = false
-  at("asked").textContent = visible(trace.question, 2000)
+  at("asked").textContent = visible(turns[current] ? turns[current].question : trace.question, 2000)
   refresh()
 }
 
@@ -338,9 +359,12 @@ function changed() {
   chosen.beam = Number(at("beam").value)
   for (const id of ["threshold", "beam", ...CRITIQUES.map(group => `w-${group}`)]) at(`${id}-value`).textContent = at(id).value
   refresh()
+  if (turns.length) history.replaceState(null, "", address())
 }
 
 // ---- asking ----
+
+const STOPPED = "the server does not answer; is it still running?"
 
 async function call(path, body, signal) {
   const headers = { "Content-Type": "application/json" }, key = at("key").value
@@ -350,16 +374,23 @@ async function call(path, body, signal) {
   return reply
 }
 
-async function ask(question, settings) {
+function told(error) {
+  return error.name === "AbortError" ? "stopped" : error instanceof TypeError ? STOPPED : visible(error.message, 500)
+}
+
+// Ask a question behind the first `before` turns; the turns after them go.
+async function ask(question, settings, before = turns.length) {
   if (asking) asking.abort()
-  asking = new AbortController()
+  const own = asking = new AbortController()
   say("asking")
   at("stop").hidden = false
   const arriving = make("p", { class: "body" })
   at("arriving").replaceChildren(arriving)
   try {
-    const body = { model: given.model, stream: true, messages: [{ role: "user", content: question }], selfrag: settings }
-    const reply = await call("v1/chat/completions", body, asking.signal)
+    const earlier = turns.slice(0, before)
+    const messages = earlier.flatMap(turn => [{ role: "user", content: turn.question }, { role: "assistant", content: turn.text }])
+    messages.push({ role: "user", content: question })
+    const reply = await call("v1/chat/completions", { model: given.name, stream: true, messages, selfrag: settings }, own.signal)
     const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader()
     let rest = "", name = null, note = null
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
@@ -374,27 +405,95 @@ async function ask(question, settings) {
       }
     }
     if (name === null) throw new Error("the answer ended early")
-    show((await (await call(`v1/answers/${name}`, null, asking.signal)).json()).trace)
+    turns = [...earlier, await kept(name, own.signal, question)]
+    showTurn(turns.length - 1)
     at("arriving").replaceChildren()
+    if (at("question").value.trim() === question.trim()) at("question").value = ""
     say(note ? `answered; ${visible(note, 200)}` : "answered")
   } catch (error) {
-    say(error.name === "AbortError" ? "stopped" : visible(error.message, 500))
+    say(told(error))
   } finally {
-    at("stop").hidden = true
+    if (asking === own) at("stop").hidden = true
   }
+}
+
+async function kept(name, signal, question) {
+  const found = await (await call(`v1/answers/${encodeURIComponent(name)}`, null, signal)).json()
+  return { name, question: question ?? found.question, text: found.text, trace: found.trace }
+}
+
+function showTurn(number) {
+  current = number
+  show(turns[number].trace)
+  at("turns").replaceChildren(...turns.map((turn, index) => {
+    const title = make("button", { type: "button", class: "cite", onclick: () => showTurn(index) }, visible(turn.question, 300))
+    if (index === current) title.setAttribute("aria-current", "true")
+    return make("li", {}, title, make("p", {}, visible(turn.text, 600)))
+  }))
+  at("turns").hidden = turns.length < 2
+  at("new").hidden = false
+  history.replaceState(null, "", address())
 }
 
 function wanted() {
   return { mode: at("mode").value, passages: Number(at("passages").value) }
 }
 
+// Show the conversation that the address names; where the server keeps it no longer, its question is to be asked again.
+async function restore() {
+  let state
+  try { state = Object(JSON.parse(decodeURIComponent(location.hash.slice(1)))) }
+  catch { say("the link cannot be read"); return }
+  if (["adaptive", "always", "never"].includes(state.mode)) at("mode").value = state.mode
+  if (Number.isInteger(state.passages)) at("passages").value = state.passages
+  const names = Array.isArray(state.answers) ? state.answers.slice(0, 100).map(String) : []
+  const questions = Array.isArray(state.questions) ? state.questions.map(String) : []
+  at("question").value = questions.at(-1) || ""
+  try {
+    const found = []
+    for (const [index, name] of names.entries()) found.push(await kept(name, null, questions[index]))
+    if (!found.length) { say("press Ask to ask this question"); return }
+    turns = found
+    showTurn(turns.length - 1)
+    at("question").value = ""
+    use(state)
+    say("this answer was given before")
+  } catch (error) { say(`${told(error)}`) }
+}
+
+// Take over settings of a link, where they are of the kind that this page makes.
+function use(state) {
+  for (const group of CRITIQUES) {
+    if (Number.isFinite(state.weights?.[group])) set(`w-${group}`, state.weights[group])
+    const least = Array.isArray(state.require?.[group]) && given.labels[group].find(label => state.require[group].includes(label))
+    if (least) at(`need-${group}`).value = least
+  }
+  for (const name of ["threshold", "beam"]) if (Number.isFinite(state[name])) set(name, state[name])
+  if (["weights", "require", "threshold", "beam"].some(name => name in state)) changed()
+}
+
 // ---- copying ----
 
+function literal(value) {
+  if (value === null) return "None"
+  if (typeof value === "boolean") return value ? "True" : "False"
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`
+  if (typeof value === "object") return `{${Object.entries(value).map(([name, inner]) => `${literal(name)}: ${literal(inner)}`).join(", ")}}`
+  return JSON.stringify(value)
+}
+
+// A program that gives this answer: the same model and index, and every setting that is not the default.
 function pythonCall() {
-  const literal = value => JSON.stringify(value).replaceAll("null", "None").replaceAll("true", "True").replaceAll("false", "False")
-  const made = Object.entries({ ...wantedOf(trace), ...changes() }).map(([name, value]) =>
-    name === "weights" ? `weights=Weights(${CRITIQUES.map(group => `${group}=${value[group]}`).join(", ")})` : `${name}=${literal(value)}`)
-  return `from selfrag import SelfRAG, Weights\n\nrag = SelfRAG.from_pretrained(${JSON.stringify(given.model)})\nanswer = rag.generate(${JSON.stringify(trace.question)}, ${made.join(", ")})\n`
+  const made = []
+  for (const [name, value] of Object.entries({ ...trace.decoding, ...changes() })) {
+    if (JSON.stringify(value) === JSON.stringify(given.defaults[name])) continue
+    made.push(name === "weights" ? `weights=Weights(${Object.entries(value).map(([n, v]) => `${n}=${literal(v)}`).join(", ")})` : `${name}=${literal(value)}`)
+  }
+  const earlier = turns.slice(0, Math.max(0, current))
+  const spoken = earlier.flatMap(turn => [{ role: "user", content: turn.question }, { role: "assistant", content: turn.text }])
+  const question = earlier.length ? [...spoken, { role: "user", content: turns[current].question }] : trace.question
+  const opened = given.index === null ? literal(given.model) : `${literal(given.model)}, retriever=${literal(given.index)}`
+  return `from selfrag import SelfRAG, Weights\n\nrag = SelfRAG.from_pretrained(${opened})\nanswer = rag.generate(${[literal(question), ...made].join(", ")})\n`
 }
 
 function wantedOf(found) { return { mode: found.decoding.mode, passages: found.decoding.passages } }
@@ -405,9 +504,44 @@ async function copy(text) {
 }
 
 function address() {
-  const state = { question: trace.question, ...wantedOf(trace), ...changes() }
+  const seen = turns.slice(0, current + 1)
+  const state = { questions: seen.length ? seen.map(turn => turn.question) : [trace.question], answers: seen.map(turn => turn.name), ...wantedOf(trace), ...changes() }
   return `${location.href.split("#")[0]}#${encodeURIComponent(JSON.stringify(state))}`
 }
+
+// ---- what words mean ----
+
+const TERMS = {
+  retrieve: "Whether the index is searched: adaptive lets the model decide before each segment.",
+  passages: "How many passages of a search the answer may be written from.",
+  isrel: "Is the passage about the question? Relevant or Irrelevant. The slider is its weight in the score.",
+  issup: "Does the passage support what is written? Fully, Partially, or No support. The slider is its weight in the score.",
+  isuse: "How useful is the text as an answer, from 1 to 5? The slider is its weight in the score.",
+  threshold: "The index is searched where the model\u2019s wish to retrieve is above this. Lower searches more often.",
+  beam: "How many answers are written side by side. After each segment the best stay.",
+  score: "How likely the text is, and the weighted judgments of it.",
+  path: "The score of the answer up to here, over all its segments.",
+}
+
+function explain(element) {
+  const tip = at("tip"), box = element.getBoundingClientRect()
+  tip.textContent = TERMS[element.dataset.term]
+  tip.hidden = false
+  const left = Math.min(box.left, document.documentElement.clientWidth - tip.offsetWidth - 16)
+  tip.style.left = `${Math.max(8, left) + scrollX}px`
+  tip.style.top = `${box.bottom + scrollY + 4}px`
+}
+
+for (const [name, meaning] of Object.entries(TERMS)) at("terms").append(make("dt", {}, name), make("dd", { id: `term-${name}` }, meaning))
+const hide = () => { at("tip").hidden = true }
+for (const element of document.querySelectorAll("[data-term]")) {
+  element.classList.add("term")
+  element.tabIndex = 0
+  element.setAttribute("aria-describedby", `term-${element.dataset.term}`)
+  for (const kind of ["mouseenter", "focus"]) element.addEventListener(kind, () => explain(element))
+  for (const kind of ["mouseleave", "blur"]) element.addEventListener(kind, hide)
+}
+addEventListener("keydown", event => { if (event.key === "Escape") hide() })
 
 // ---- start ----
 
@@ -417,19 +551,28 @@ for (const group of CRITIQUES) {
   at(`need-${group}`).addEventListener("change", changed)
 }
 at("pin").addEventListener("click", () => {
-  const settings = JSON.stringify(changes())
   at("pinned").hidden = false
-  at("pinned-settings").textContent = settings === "{}" ? "as decoded" : settings
+  at("pinned-settings").textContent = `${at("asked").textContent} (${settingsText()})`
   answerBox(at("pinned-answer"), trace, shown, "p")
 })
 at("unpin").addEventListener("click", () => { at("pinned").hidden = true })
-at("again").addEventListener("click", () => ask(trace.question, { ...wantedOf(trace), ...changes() }))
+at("again").addEventListener("click", () => {
+  const question = turns[current] ? turns[current].question : trace.question
+  ask(question, { ...wantedOf(trace), ...changes() }, Math.max(0, current))
+})
 at("stop").addEventListener("click", () => asking && asking.abort())
 at("copy-json").addEventListener("click", () => copy(JSON.stringify(trace)))
 at("copy-python").addEventListener("click", () => copy(pythonCall()))
 at("copy-link").addEventListener("click", () => copy(address()))
 at("file").addEventListener("change", async event => {
-  try { show(JSON.parse(await event.target.files[0].text())); say("opened") }
+  try {
+    const opened = JSON.parse(await event.target.files[0].text())
+    turns = []
+    current = -1
+    at("turns").hidden = true
+    show(opened)
+    say("opened")
+  }
   catch { say("this file is no trace") }
 })
 at("form").addEventListener("submit", event => {
@@ -437,6 +580,23 @@ at("form").addEventListener("submit", event => {
   if (at("question").value.trim()) ask(at("question").value, wanted())
   else say("write a question")
 })
+at("question").addEventListener("keydown", event => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return
+  event.preventDefault()
+  at("form").requestSubmit()
+})
+at("new").addEventListener("click", () => {
+  turns = []
+  current = -1
+  trace = null
+  for (const id of ["view", "turns", "new"]) at(id).hidden = true
+  history.replaceState(null, "", location.href.split("#")[0])
+  say("")
+  at("question").focus()
+})
+at("key-field").hidden = !given.needs_key
+if (given.server) at("served").textContent = given.index !== null ? `searches ${visible(given.index, 300)}`
+  : given.model === "demo" ? "searches the demo corpus" : "no index; passages come with the questions"
 if (!given.server) { at("form").hidden = true; at("copy-link").hidden = true }
 function showNamed() {
   const name = location.hash.slice(1)
@@ -448,11 +608,6 @@ if (given.traces) {
   addEventListener("hashchange", showNamed)
   showNamed()
 } else if (location.hash.length > 1) {
-  try {
-    const { question, ...settings } = JSON.parse(decodeURIComponent(location.hash.slice(1)))
-    at("question").value = String(question)
-    if (["adaptive", "always", "never"].includes(settings.mode)) at("mode").value = settings.mode
-    if (Number.isInteger(settings.passages)) at("passages").value = settings.passages
-    say("press Ask to ask this question")
-  } catch { say("the link cannot be read") }
+  restore()
+  at("key").addEventListener("change", () => { if (!trace) restore() })
 }

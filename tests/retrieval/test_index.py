@@ -307,3 +307,37 @@ def test_an_index_can_be_moved_and_finds_its_encoder(tmp_path, tiny_bert, animal
     expected = index_passages(animals, tmp_path / "a", encoder=tiny_bert)(["dog"], 3)
     (tmp_path / "a").rename(tmp_path / "b")
     assert open_index(tmp_path / "b")(["dog"], 3) == expected
+
+
+def test_issue_50_a_passage_of_a_file_knows_its_place(tmp_path, encoder):
+    """At 2d68d6f3 passages of Markdown, HTML, text and Word files had no metadata, and none had its file."""
+    text = "Honey of one.\n\n# Bees\n\n## Winter\n\nBees of one eat honey.\n"
+    for folder in ("one", "two"):  # files of one name
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "index.md").write_text(text.replace("one", folder))
+    (tmp_path / "rows.jsonl").write_text(
+        '{"id": "row", "text": "Honey.", "file": "own"}\n{"id": "b", "text": "honey b"}\n'
+    )
+    files = [tmp_path / "one", tmp_path / "two", tmp_path / "rows.jsonl"]
+    index = tmp_path / "ix"
+
+    def places():
+        return {passage.id: dict(passage.metadata) for passage in open_index(index, encoder)(["honey"], 20)[0]}
+
+    build_index(files, index, encoder=encoder)
+    start = text.index("Bees of")
+    heading = {"heading": "Bees > Winter", "start": start, "end": len(text) - 1}
+    expected = {"row": {"file": "own"}, "b": {"file": str(tmp_path / "rows.jsonl")}}
+    for folder in ("one", "two"):
+        file = str(tmp_path / folder / "index.md")
+        expected[f"{folder}/index.md-1"] = {"file": file, "start": 0, "end": 13}
+        expected[f"{folder}/index.md-2"] = {"file": file, **heading}
+    assert places() == expected
+    opened = open_index(index, encoder)
+    add_passages(index, [FOX], encoder=encoder)
+    remove_passages(index, ["b"])
+    assert places() == {"fox": {}} | {name: place for name, place in expected.items() if name != "b"}
+    compact_index(index)
+    assert places()["fox"] == {}
+    assert places()["one/index.md-2"] == expected["one/index.md-2"]
+    assert {passage.id: dict(passage.metadata) for passage in opened(["honey"], 20)[0]} == expected  # its table is gone

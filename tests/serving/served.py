@@ -58,10 +58,12 @@ def soon(holds: Callable[[], bool], seconds: float = 30.0) -> float:
 
 
 @contextmanager
-def running(service: Service, keys: tuple[str, ...] = (), limits: ConnectionLimits | None = None) -> Iterator[Running]:
+def running(
+    service: Service, keys: tuple[str, ...] = (), limits: ConnectionLimits | None = None, index: str | None = None
+) -> Iterator[Running]:
     listener = socket.create_server(("127.0.0.1", 0))
     protocol = limited_connections(limits or ConnectionLimits())
-    app = create_app(service, Access(keys))
+    app = create_app(service, Access(keys), index=index)
     server = uvicorn.Server(uvicorn.Config(app, http=protocol, log_level="error", lifespan="on"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -77,8 +79,8 @@ def running(service: Service, keys: tuple[str, ...] = (), limits: ConnectionLimi
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts a server for a `SelfRAG`; `keys`, `limits`, and fields of `Service`, by name."""
+    """Starts a server for a `SelfRAG`; `keys`, `limits`, `index`, and fields of `Service`, by name."""
     with ExitStack() as stack:
-        yield lambda rag=None, keys=(), limits=None, **options: stack.enter_context(
-            running(Service(rag or random_rag(), **options), keys, limits)
+        yield lambda rag=None, keys=(), limits=None, index=None, **options: stack.enter_context(
+            running(Service(rag or random_rag(), **options), keys, limits, index)
         )

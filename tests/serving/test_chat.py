@@ -152,10 +152,10 @@ HOSTILE = st.text() | st.sampled_from(
 
 @example("id", "title", "javascript://e.org/%0aalert(1)")
 @given(HOSTILE, HOSTILE, HOSTILE)
-def test_links_of_passages_are_web_addresses_or_inert(name: str, title: str, url: str) -> None:
-    passage = Passage(name, "Text", title, metadata={"url": url})
+def test_links_of_passages_are_addresses_or_inert(name: str, title: str, url: str) -> None:
+    passage = Passage(name, "Text", title, metadata={"url": url, "file": f"/{url}", "page": len(url)})
     link = url_of(passage)
-    assert link.startswith(("http://", "https://", "selfrag://"))
+    assert link.startswith(("http://", "https://", "selfrag://", "file:///"))
     assert link.isascii()
     assert link.isprintable()
     assert not set(link) & set(' ()<>"`\\')
@@ -361,3 +361,39 @@ def test_issue_50_a_setting_drops_old_turns_as_chat_does(serve: Serve) -> None:
     assert [model.id for model in dropping.models.list()] == [dropping.models.retrieve("selfrag").id]
     with pytest.raises(openai.NotFoundError, match="no model 'gpt' here"):
         dropping.models.retrieve("gpt")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "url"),
+    [
+        ({"file": "/docs/a b.pdf", "page": 3, "start": 5, "end": 9}, "file:///docs/a%20b.pdf#page=3"),
+        ({"file": "/docs/\u00e4.md", "start": 5, "end": 9}, "file:///docs/%C3%A4.md#char=5,9"),
+        ({"file": "/docs/a.docx", "start": 5, "end": 9}, "file:///docs/a.docx"),
+        ({"file": "/docs/a.md", "start": "x", "end": 9}, "file:///docs/a.md"),
+        ({"file": "/docs/rows.jsonl", "url": "https://e.org/a"}, "https://e.org/a"),
+        ({"file": "relative.md"}, "selfrag://guide-1"),
+        ({"file": 5, "page": True}, "selfrag://guide-1"),
+    ],
+)
+def test_issue_50_citations_lead_to_the_file(serve: Serve, metadata: dict[str, Any], url: str) -> None:
+    rag = random_rag(3)
+    rag.retriever = lambda queries, k: [[Passage("guide-1", "Text.", "Guide", metadata=metadata)]] * len(queries)
+    running = serve(rag)
+    reply = chat(running, "Q", mode="always")
+    spans = [one.url_citation for one in reply.choices[0].message.annotations]
+    assert {one.url for one in spans} == {url}
+    assert [one["metadata"] for one in reply.model_extra["selfrag"]["citations"]] == [metadata]
+    assert rag.generate("Q", mode="always").as_dict()["segments"][0]["citation"]["metadata"] == metadata
+    response = client(running).responses.create(model="selfrag", input="Q", extra_body={"selfrag": {"mode": "always"}})
+    assert {one.url for one in response.output[0].content[0].annotations} == {url}
+    events = [
+        json.loads(line[6:])
+        for line in running.chat("Q", stream=True, selfrag={"mode": "always", "events": True}).text.splitlines()
+        if line.startswith("data: {")
+    ]
+    [event] = [event["event"]["data"]["metadata"][0] for event in events if "event" in event]
+    assert event == {
+        "source": url,
+        "name": event["name"],
+        **({"source_url": url} if url.startswith("http") else {}),
+    } | {name: value for name, value in metadata.items() if name != "url"}

@@ -19,7 +19,7 @@ import httpx
 import pytest
 from served import Serve, random_rag, soon
 
-sys.path.append(str(Path(__file__).parents[1] / "pages"))
+sys.path.append(str(Path(__file__).parents[1] / "render"))
 
 from browsing import browser as browser
 

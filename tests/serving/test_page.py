@@ -8,15 +8,16 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_model import policies, random_model, random_search, seeds, weights
-from served import Serve, random_rag
+from served import Serve, random_rag, running
 from written import run
 
-sys.path.append(str(Path(__file__).parents[1] / "pages"))
+sys.path.append(str(Path(__file__).parents[1] / "render"))
 
 from browsing import browser as browser
 from browsing import opened
@@ -28,6 +29,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, decoding_dict
 from selfrag.reflection.weights import Weights
+from selfrag.serving.service import Service
 from selfrag.viewer.traces import traces_page
 
 
@@ -127,18 +129,20 @@ def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
         page.get_by_role("button", name=f"Copy {what}").click()
         return str(page.evaluate("navigator.clipboard.readText()"))
 
-    page.goto(serve(random_rag(3)).url)
+    page.goto(serve(random_rag(3), index="my index").url)
+    assert page.inner_text("#served") == "searches my index"
     ask(page, 'A "quoted" question')
     page.wait_for_selector("#view:not([hidden])")
     page.get_by_role("button", name="Pin, to compare").click()
     pinned = page.inner_text("#pinned-answer .body")
     assert pinned == page.inner_text("#answer .body")
     page.select_option("#need-issup", "Fully supported")
-    assert "as decoded" in page.inner_text("#pinned")
-    line = copied("Python").split("\n\n")[1].split("\n")[1].replace("rag.generate", "dict_of")
+    assert page.inner_text("#pinned-settings") == 'A "quoted" question (as decoded)'
+    program = copied("Python")
+    assert 'SelfRAG.from_pretrained("demo", retriever="my index")' in program
     call: dict[str, Any] = {}
-    exec(line, {"dict_of": lambda q, **o: call.update(o, q=q)})
-    assert (call["q"], call["require"]) == ('A "quoted" question', {"issup": ["Fully supported"]})
+    exec(program.splitlines()[-1].replace("rag.generate", "dict_of"), {"dict_of": lambda q, **o: call.update(o, q=q)})
+    assert call == {"q": 'A "quoted" question', "require": {"issup": ["Fully supported"]}}
     assert Trace.from_json(copied("JSON")).question == 'A "quoted" question'
     address = copied("link")
     ask(page, "Another")
@@ -146,7 +150,9 @@ def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
     assert page.inner_text("#pinned-answer .body") == pinned
     other = context.new_page()
     other.goto(address)
-    assert other.input_value("#question") == 'A "quoted" question'
+    other.get_by_role("heading", name='A "quoted" question', exact=True).wait_for()
+    other.get_by_text("this answer was given before").wait_for()
+    assert other.input_value("#need-issup") == "Fully supported"
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name != "empty"])
@@ -176,7 +182,98 @@ def test_a_key_is_asked_for_and_sent(serve: Serve, browser: Any) -> None:
     page.goto(serve(keys=("secret",)).url)
     ask(page, "Q")
     page.get_by_text("no valid API key").wait_for()
-    page.get_by_text("API key", exact=True).click()
-    page.fill("#key", "secret")
+    page.get_by_label("API key").fill("secret")
     page.get_by_role("button", name="Ask").click()
     page.wait_for_selector("#view:not([hidden])")
+    address = page.url
+    page.reload()  # the key is nowhere but in the field
+    page.get_by_text("no valid API key").wait_for()
+    page.get_by_label("API key").fill("secret")
+    page.keyboard.press("Tab")
+    page.get_by_text("this answer was given before").wait_for()
+    assert (page.url, page.inner_text("#asked")) == (address, "Q")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_issue_50_a_conversation_by_keyboard(serve: Serve, browser: Any, width: int, scheme: str) -> None:
+    """At 2d68d6f3: Enter began a line, a reload lost the answer, one turn only, 48 pixels too wide on a phone."""
+    rag = random_rag(3)
+    metadata = {
+        "file": f"/docs/{'folder/' * 30}guide.pdf",
+        "page": 3,
+        "heading": "Pumps > Seals",
+        "start": 5,
+        "end": 90,
+    }
+    rag.retriever = lambda queries, k: [[Passage("guide-1", "Seals last.", "Guide", metadata=metadata)]] * len(queries)
+    page = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme).new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(serve(rag).url)
+    assert not page.get_by_label("API key").is_visible()
+    questions = ["First?", "And second, with a longer text that goes on for a while?"]
+    for question in questions:
+        page.get_by_label("Question").press_sequentially(question)
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name=question, exact=True).wait_for()
+        page.get_by_text("answered").wait_for()
+    seen = page.locator("#turns li button").all_inner_texts()
+    assert seen == questions
+    first = rag.generate("First?")
+    turns = [("user", "First?"), ("assistant", first.text), ("user", questions[1])]
+    expected = rag.generate([{"role": role, "content": text} for role, text in turns], mode="adaptive", passages=5)
+    shown = page.inner_text("#answer .body")
+    assert shown.replace(" ", "") == expected.cited_text().replace(" ", "")
+    address = page.url
+    page.reload()
+    page.get_by_text("this answer was given before").wait_for()
+    assert (page.url, page.inner_text("#answer .body")) == (address, shown)
+    scores = page.eval_on_selector_all(
+        "#tree > ul > .node > .facts", "all => all.map(one => Number(/path (-?[0-9.]+)/.exec(one.textContent)[1]))"
+    )
+    assert scores == sorted(scores, reverse=True)
+    for term, said in (("issup", "support what is written"), ("beam", "side by side")):
+        element = page.locator(f"[data-term={term}]").first
+        element.focus()
+        assert said in page.inner_text("#tip")
+        assert said in page.evaluate("id => document.getElementById(id).textContent", f"term-{term}")
+        box = page.locator("#tip").bounding_box()
+        assert 0 <= box["x"] <= width - box["width"]
+        page.keyboard.press("Escape")
+        assert page.locator("#tip").is_hidden()
+        element.hover()
+        assert said in page.inner_text("#tip")
+        page.mouse.move(1, 1)
+    page.locator("#turns button").first.click()
+    assert page.inner_text("#asked") == "First?"
+    for details in page.locator("#answer details").all():
+        details.evaluate("one => { one.open = true }")
+        assert "guide.pdf, page 3, Pumps > Seals, characters 5 to 90" in details.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_role("button", name="New conversation").click()
+    assert page.url.partition("#")[2] == ""
+    assert errors == []
+
+
+def test_issue_50_a_stopped_server_and_a_lost_answer_say_so(serve: Serve, browser: Any) -> None:
+    page = browser.new_context().new_page()
+    with running(Service(random_rag(3))) as server:
+        page.goto(f"{server.url}/#" + quote(json.dumps({"questions": ["Q?"], "answers": ["ans_gone"]})))
+        page.get_by_text("no answer of that id is kept here").wait_for()
+        assert page.input_value("#question") == "Q?"
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("the server does not answer; is it still running?").wait_for()
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["x", "%7B", "null", "5", '{"questions": 5, "answers": {"a": 1}}', '{"answers": ["../../x", null], "weights": 5}'],
+)
+def test_hostile_links_do_nothing(serve: Serve, browser: Any, state: str) -> None:
+    page = browser.new_context().new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(f"{serve(random_rag(3)).url}/#{state}")
+    page.wait_for_function("document.getElementById('status').textContent !== ''")
+    assert errors == []
