@@ -14,16 +14,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from critic.cases import Case, Critic, Labelled, judgment
+from critic.cases import GROUPS, Case, Labelled, judgment
 from critic.demo import ADAPTER
+from critic.judging import CaseJudge, Critic, group_of
 from critic.student.judge import DEMO, load_critic, resolve_critic
 from critic.student.prompt import CHARACTERS_A_TOKEN, Limits, Prompt, cut
 from critic.teacher.forms import OWN, answers
 from selfrag.common.errors import UserError, VocabularyError, require
 from selfrag.common.provenance import sha256
+from selfrag.intrinsics.named import open_judge
 from selfrag.prompting import Prompting
+from selfrag.reflection.judge import Cost
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL, ISSUP
+from selfrag.reflection.requests import Steps
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec, TextCodec
 
@@ -42,63 +46,66 @@ def _by_group(rows: Sequence[Labelled]) -> dict[str, list[Labelled]]:
     return found
 
 
-@dataclass(frozen=True)
-class MajorityCritic:
-    """Gives each group its label frequencies in the training rows, whatever the case."""
+class MajorityJudge(CaseJudge):
+    """Gives its group the label frequencies in the training rows, whatever the case."""
 
-    shares: Mapping[str, tuple[float, ...]]  # group -> share of each label, in label order
+    cost = Cost.INLINE
 
-    @classmethod
-    def fit(cls, rows: Sequence[Labelled]) -> MajorityCritic:
-        """Count labels."""
-        shares = {}
-        for group, members in _by_group(rows).items():
-            counts = Counter(row.label for row in members)
-            shares[group] = tuple(counts[name] / len(members) for name in members[0].case.labels.names)
-        return cls(shares)
+    def __init__(self, group: str, shares: Sequence[float]) -> None:
+        """Judge a group by the share of each label, in label order."""
+        super().__init__(group, "majority")
+        self.shares = shares
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        """The same distribution for all cases of a group; None for a group that was not in the rows."""
-        return [
-            judgment(case, self.shares[case.group], number) if case.group in self.shares else None
-            for number, case in enumerate(cases)
-        ]
+    def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
+        """Return the same distribution for all cases."""
+        return [judgment(case, self.shares, number) for number, case in enumerate(cases)]
+        yield []  # a generator, as every judge
 
 
-@dataclass(frozen=True)
-class TfidfCritic:
+def majority_critic(rows: Sequence[Labelled]) -> Critic:
+    """Return a critic that counted the labels of rows."""
+    judges = {}
+    for group, members in _by_group(rows).items():
+        counts = Counter(row.label for row in members)
+        judges[group] = MajorityJudge(group, [counts[name] / len(members) for name in GROUPS[group].names])
+    return Critic(judges)
+
+
+class TfidfJudge(CaseJudge):
     """Logistic regression on tf-idf of words and word pairs, each part of a case with its own vocabulary."""
 
-    models: Mapping[str, Any]  # group -> a fitted scikit-learn pipeline
+    cost = Cost.INLINE
 
-    @classmethod
-    def fit(cls, rows: Sequence[Labelled]) -> TfidfCritic:
-        """Fit one model a group; a `UserError` names a group with rows of one label only."""
-        require("sklearn", extra="eval")
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
+    def __init__(self, group: str, model: Any) -> None:
+        """Judge a group by a fitted scikit-learn pipeline."""
+        super().__init__(group, "tfidf")
+        self.model = model
 
-        models = {}
-        for group, members in _by_group(rows).items():
-            if len({row.label for row in members}) < 2:
-                raise UserError(f"{group} has rows of one label only: nothing to fit; add rows or leave the group out")
-            cases = [row.case for row in members]
-            model = make_pipeline(_features(cases), LogisticRegression(max_iter=500, class_weight="balanced"))
-            models[group] = model.fit(cases, [row.label for row in members])
-        return cls(models)
+    def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
+        """Return the distributions of the fitted model."""
+        judgments: list[Judgment | str | None] = []
+        for number, row in enumerate(self.model.predict_proba(list(cases))):
+            known = dict(zip(self.model.classes_, map(float, row), strict=True))
+            shares = [known.get(name, 0.0) for name in self.labels.names]
+            judgments.append(judgment(cases[number], shares, number))
+        return judgments
+        yield []  # a generator, as every judge
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        """Distributions of the fitted models; None for a group that was not in the rows."""
-        judged: list[Judgment | None] = [None] * len(cases)
-        for group, model in self.models.items():
-            where = [number for number, case in enumerate(cases) if case.group == group]
-            if not where:
-                continue
-            for number, row in zip(where, model.predict_proba([cases[n] for n in where]), strict=True):
-                known = dict(zip(model.classes_, map(float, row), strict=True))
-                shares = [known.get(name, 0.0) for name in cases[number].labels.names]
-                judged[number] = judgment(cases[number], shares, number)
-        return judged
+
+def tfidf_critic(rows: Sequence[Labelled]) -> Critic:
+    """Return a critic with one model a group; a `UserError` names a group with rows of one label only."""
+    require("sklearn", extra="eval")
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    judges = {}
+    for group, members in _by_group(rows).items():
+        if len({row.label for row in members}) < 2:
+            raise UserError(f"{group} has rows of one label only: nothing to fit; add rows or leave the group out")
+        cases = [row.case for row in members]
+        model = make_pipeline(_features(cases), LogisticRegression(max_iter=500, class_weight="balanced"))
+        judges[group] = TfidfJudge(group, model.fit(cases, [row.label for row in members]))
+    return Critic(judges)
 
 
 def _features(cases: Sequence[Case]) -> Any:
@@ -236,12 +243,20 @@ _CHECKABLE = re.compile(r"\d|(?<=[a-z,;] )[A-Z]")
 _SURE = 0.9
 
 
-def open_critic(name: str, engine: str | None = None) -> Critic:
-    """`lexical`, `demo` (the critic of the package), or the critic of a folder, which is a context manager, too."""
+def open_critic(name: str, engine: str | None = None, judges: Sequence[str] = ()) -> Critic:
+    """Return a critic: `lexical`, `demo` (that of the package), or that of a folder.
+
+    Args:
+        name: of the critic.
+        engine: as for `load_engine`.
+        judges: names of judges as `open_judge` takes them, each in place of the critic's own for its group.
+    """
+    others = [open_judge(judge) for judge in judges]
+    for judge in others:
+        group_of(judge)  # refused before a model is loaded
     folder = critic_folder(name)
-    if folder is None:
-        return LexicalCritic()
-    return load_critic(folder, engine)
+    critic = lexical_critic() if folder is None else load_critic(folder, engine)
+    return critic.replaced(others) if others else critic
 
 
 def critic_folder(name: str) -> Path | None:
@@ -262,17 +277,24 @@ def fingerprint(name: str) -> str:
     return " ".join(f"{path.relative_to(folder).as_posix()}:{sha256(path)[:16]}" for path in files)
 
 
-class LexicalCritic:
-    """A `Critic` by word overlap: the floor that a trained one must beat. Ignores order, inflection and meaning."""
+class LexicalJudge(CaseJudge):
+    """Judges by word overlap: the floor that a trained critic must beat. Ignores order, inflection and meaning."""
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        """One judgment a case; never None."""
-        found: list[Judgment | None] = []
+    cost = Cost.INLINE
+
+    def __init__(self, group: str) -> None:
+        """Judge a group."""
+        super().__init__(group, LEXICAL)
+
+    def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
+        """Return one judgment a case; never None."""
+        judgments: list[Judgment | str | None] = []
         for number, case in enumerate(cases):
             label, rest = self._label(case), (1 - _SURE) / (len(case.labels) - 1)
             shares = [_SURE if n == label else rest for n in range(len(case.labels))]
-            found.append(judgment(case, shares, number, source=Source.HARD))
-        return found
+            judgments.append(judgment(case, shares, number, source=Source.HARD))
+        return judgments
+        yield []  # a generator, as every judge
 
     def _label(self, case: Case) -> int:
         """Position of the label in its group."""
@@ -290,6 +312,11 @@ class LexicalCritic:
         if case.evidence is not None and _evident(case, case.output) >= 0.6:
             return 2
         return 0 if _CHECKABLE.search(case.output) else 1
+
+
+def lexical_critic() -> Critic:
+    """Return the critic by word overlap."""
+    return Critic({group: LexicalJudge(group) for group in GROUPS})
 
 
 def overlap(text: str, other: str) -> float:

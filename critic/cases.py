@@ -1,4 +1,4 @@
-"""Cases to judge, with and without labels, the files that hold them, and the `Critic` protocol."""
+"""Cases to judge, with and without labels, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NotRequired, Protocol
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -103,17 +103,10 @@ class Question:
         return record
 
 
-class Critic(Protocol):
-    """Anything that judges: a trained critic, a prompted model, gold labels."""
-
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        """One judgment for each case, in order; None where the critic gave no label. Groups may be mixed."""
-
-
 def judgment(
     case: Case, distribution: Sequence[float], number: int, coverage: float = 1.0, source: Source = Source.JUDGE
 ) -> Judgment:
-    """The judgment of the case of this number."""
+    """Return the judgment of the case of this number."""
     evidence = None if case.evidence is None else case.evidence.id
     return Judgment(case.labels, f"case {number}", tuple(distribution), coverage, source, evidence)
 

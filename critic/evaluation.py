@@ -18,8 +18,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from critic.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, TfidfCritic
-from critic.cases import GROUPS, Critic, Labelled, judgment, read_labelled, rows_file
+from critic.baselines import GeneratorCodec, PromptedCodec, majority_critic, tfidf_critic
+from critic.cases import GROUPS, Labelled, judgment, read_labelled, rows_file
+from critic.judging import Critic
 from critic.student.judge import StudentCritic, load_critic
 from critic.tables import markdown
 from selfrag.common.atomic import write_json, writing
@@ -296,9 +297,7 @@ def run_evaluation(
         if read == []:
             raise UserError(f"{path} holds no rows")
     # Fitted first: rows that nothing can be fitted to are better named before a model has judged for an hour.
-    fitted: dict[str, Critic] = (
-        {} if train is None else {TFIDF: TfidfCritic.fit(train), MAJORITY: MajorityCritic.fit(train)}
-    )
+    fitted: dict[str, Critic] = {} if train is None else {TFIDF: tfidf_critic(train), MAJORITY: majority_critic(train)}
     folders = subjects.folders()
     about: dict[str, Any] = {}
     if out is not None:
@@ -358,10 +357,10 @@ def _asked(
     if missing:
         done = len(cases) - sum(len(parts[number]) for number in missing)
         with opened() as critic, Progress("evaluation", "case", len(cases), done) as progress:
-            critic = replace(critic, progress=progress.advance)
             for number in missing:
                 started = time.perf_counter()
                 judged = critic.judge(parts[number])
+                progress.advance(len(parts[number]))
                 record = {
                     "critic": name,
                     "chunk": number,

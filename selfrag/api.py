@@ -6,14 +6,12 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, overload
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.errors import UserError
-from selfrag.common.plugins import plugin
 from selfrag.common.untrusted import whole
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
@@ -23,22 +21,23 @@ from selfrag.engines.base import Engine, check_process
 from selfrag.engines.select import is_remote, ready_engine
 from selfrag.loading import DEMO, load_checkpoint, load_retriever
 from selfrag.prompting import SELFRAG, Layout, Prompting
+from selfrag.reflection.judge import Judge
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.runtime.calls import Call, OwnsEngine
-from selfrag.runtime.driver import Service, SharedRetriever
+from selfrag.runtime.driver import SharedRetriever
 from selfrag.tokenization import HFTextCodec
 
 if TYPE_CHECKING:
     from selfrag.decoding.options import Length
-    from selfrag.intrinsics.contract import Reflector
     from selfrag.intrinsics.flows.flow import Flow
-    from selfrag.intrinsics.state import Message
+    from selfrag.intrinsics.named import JudgeNames
+    from selfrag.judges.conversation import Conversation, Passages
+    from selfrag.reflection.inputs import Message
+    from selfrag.reflection.judgment import Reflection
 
 
 Turns: TypeAlias = "Sequence[Mapping[str, Any] | Message]"
 Scope = Literal["retrieval", "conversation", "alone"]
-REFLECTORS = "selfrag.reflectors"
-"""Entry points of other packages: each names a function of a `Prompting` that gives a reflector."""
 Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
 _LAYOUT_TOKENS = 16
 """Tokens that a layout puts around a turn of a conversation, at most."""
@@ -49,16 +48,15 @@ class SelfRAG(OwnsEngine):
     """Answers questions with retrieval on demand, citations and self-criticism.
 
     Any number of threads and event loops may ask at the same time; their questions share the engine's batches. The
-    retriever, and reflectors that run beside the engine, are called by one thread at a time.
+    retriever, and judges that run beside the engine, are called by one thread at a time.
 
     Attributes:
         prompting: tokenizer, vocabulary and prompt layout of the model.
         engine: where tokens come from.
         retriever: any callable `queries, k -> passages`; None if evidence is always given.
         defaults: settings of every call; single calls override single fields.
-        reflectors: what else may judge or rewrite, beside the model's own tokens; see `selfrag.intrinsics.reflectors`.
-            Those that `Decoding.reflectors` and `Decoding.gates` name take part; one that rewrites queries serves
-            conversations.
+        judges: what else may judge or rewrite, beside the model's own tokens; see `selfrag.judges`. Those that
+            `Decoding.judges` and `Decoding.guardrails` name take part; one that rewrites queries serves conversations.
         english_only: whether answers to questions in other languages say that the model knows English only.
     """
 
@@ -66,11 +64,10 @@ class SelfRAG(OwnsEngine):
     engine: Engine
     retriever: Retriever | None = None
     defaults: Decoding = Decoding()  # noqa: RUF009 - frozen value
-    reflectors: tuple[Reflector, ...] = ()
+    judges: tuple[Judge, ...] = ()
     english_only: bool = False
     _shared: SharedRetriever | None = field(default=None, init=False, repr=False, compare=False)
     _sharing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
-    _serving: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
     _pid: int = field(default_factory=os.getpid, init=False, repr=False, compare=False)
 
     @classmethod
@@ -81,8 +78,7 @@ class SelfRAG(OwnsEngine):
         retriever: Retriever | str | Path | None = None,
         engine: Engine | str | None = None,
         layout: Layout = SELFRAG,
-        intrinsics: Sequence[str] | Mapping[str, str | Path | None] = (),
-        reflectors: Sequence[Reflector | str] = (),
+        judges: JudgeNames = (),
         **engine_options: Any,
     ) -> SelfRAG:
         """Load a Self-RAG checkpoint.
@@ -93,20 +89,19 @@ class SelfRAG(OwnsEngine):
             engine: `vllm`, `transformers`, the address of a `vllm serve`, a ready engine, or None for the best one
                 installed.
             layout: prompt layout of the checkpoint.
-            intrinsics: names such as `query_rewrite` to have on this model as reflectors, or intrinsics with what
-                judges each: `tokens`, `adapter`, `prompt`, `overlap`, .. or the folder of a LoRA adapter. A name may
-                have it after a dot, `answerability.overlap`; without it reflection tokens judge where they can.
-            reflectors: further ones, see `SelfRAG`; or names: an entry point of `selfrag.reflectors`, or `module:name`,
-                of a function of a `Prompting` that gives one.
+            judges: judges, or names of some: an intrinsic of this model such as `query_rewrite`, perhaps with who
+                judges it, `answerability.overlap`; `token_issup`; or a judge with a model of its own,
+                `NAME=nli:MODEL`, see `selfrag.intrinsics.named`. Also intrinsics with who judges each: `tokens`,
+                `adapter`, `prompt`, `overlap`, .. or the folder of a LoRA adapter.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
 
         Raises:
             UserError: the model or index cannot be used; the message says what to do.
         """
-        if intrinsics:
-            from selfrag.intrinsics.reflectors import adapters_of, on_engine
+        if judges:
+            from selfrag.intrinsics.named import adapters_of, on_engine
 
-            folders = adapters_of(intrinsics, name_or_path)
+            folders = adapters_of(judges, name_or_path)
             if folders and (engine is None or isinstance(engine, str)) and not is_remote(engine):
                 engine_options["adapters"] = {**engine_options.get("adapters", {}), **folders}
         path, tokenizer = load_checkpoint(
@@ -115,9 +110,8 @@ class SelfRAG(OwnsEngine):
         prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout)
         found = load_retriever(retriever, demo=name_or_path == DEMO)
         ready = ready_engine(engine, path, engine_options)
-        own = on_engine(ready, tokenizer, intrinsics, name_or_path, prompting) if intrinsics else ()
-        given = [plugin(REFLECTORS, one)(prompting) if isinstance(one, str) else one for one in reflectors]
-        return cls(prompting, ready, found, reflectors=(*own, *given), english_only=name_or_path == DEMO)
+        named = on_engine(ready, tokenizer, judges, name_or_path, prompting) if judges else ()
+        return cls(prompting, ready, found, judges=named, english_only=name_or_path == DEMO)
 
     @overload
     def generate(
@@ -145,8 +139,8 @@ class SelfRAG(OwnsEngine):
                 turn; or a list of either.
             evidence: passages to use in place of searching; for a list of questions, one list for each, or None for a
                 question that is to be searched for.
-            flow: how: a `selfrag.intrinsics.flows.Flow`, or `none`, `qr`, `ad`, `qr+ad` with the reflectors at hand.
-                By default a conversation of several user turns searches with a rewrite if a reflector writes one.
+            flow: how: a `selfrag.intrinsics.flows.Flow`, or `none`, `qr`, `ad`, `qr+ad` with the judges at hand.
+                By default a conversation of several user turns searches with a rewrite if a judge writes one.
             rewrite_scope: what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`.
             options: fields of `Decoding`, or `decoding=` a whole one.
 
@@ -270,6 +264,33 @@ class SelfRAG(OwnsEngine):
     def _turn_tokens(self, turn: Mapping[str, str]) -> int:
         return len(self.prompting.codec.encode(turn["content"])) + _LAYOUT_TOKENS
 
+    def judge(
+        self,
+        judge: Judge | str,
+        conversation: Conversation,
+        passages: Passages | None = None,
+        arguments: Mapping[str, str] | None = None,
+    ) -> Reflection:
+        """Ask a judge about one conversation.
+
+        Args:
+            judge: any, or the name of one of `judges`, or `token_isrel`, `token_issup`, `token_isuse`.
+            conversation: a question, a list of turns, or an `Answer`.
+            passages: what it is judged against; for an `Answer` its citations.
+            arguments: what the judge asks for, such as `requirement`.
+
+        Returns:
+            Its judgments; `reason` says why there is none.
+
+        Raises:
+            UserError: there is no such judge, or the input makes no sense.
+        """
+        from selfrag.intrinsics.named import find_judge
+        from selfrag.judges.asking import judge as ask
+
+        found = find_judge(judge, self.judges, self.prompting) if isinstance(judge, str) else judge
+        return ask(found, conversation, passages, arguments, engine=self.engine)
+
     def _policy(self, options: dict[str, Any]) -> Decoding:
         check_process(self._pid)
         base = options.pop("decoding", self.defaults)
@@ -288,24 +309,25 @@ class SelfRAG(OwnsEngine):
             raise UserError(f"the question must be text or a list of texts, not {type(question).__name__}")
         questions = [question] if single else question
         given = [_evidence(evidence)] if single else _evidence_lists(evidence, len(question))
-        how = None
-        if self.reflectors or flow is not None or any(map(_is_conversation, questions)):
+        how: ConversationDecoders | None = None
+        judges: tuple[Judge, ...] = ()
+        if self.judges or flow is not None or any(map(_is_conversation, questions)):
             from selfrag.intrinsics.flows.flow import ConversationDecoders
+            from selfrag.judges.external import beside
 
-            how = ConversationDecoders(self.prompting, policy, self.engine, self.reflectors, flow, scope)
-        services = {} if how is None else self._alone(how.services())
-        critics = () if how is None else how.critics
+            judges = beside(self.judges, self.engine)
+            how = ConversationDecoders(self.prompting, policy, self.engine, judges, flow, scope)
 
         def decoder(one: Any, passages: Sequence[Passage] | None) -> Decoder:
             if how is not None and (flow is not None or _is_conversation(one)):
                 return how.decoder(one, passages)
             text = whole(one) if isinstance(one, str) else one
-            return decode(text, self.prompting, policy, passages=passages, critics=critics)
+            return decode(text, self.prompting, policy, passages=passages, judges=judges)
 
         decoders = [decoder(one, passages) for one, passages in zip(questions, given, strict=True)]
         texts = tuple(map(_last_question, questions))
         notes = [self._note(text) for text in texts]
-        return Call(decoders, self.engine, self._search, services, policy, None if single else texts, notes)
+        return Call(decoders, self.engine, self._search, policy, None if single else texts, notes)
 
     def _note(self, question: str) -> str | None:
         """Return what a reader should know of an answer to a question in this language."""
@@ -326,15 +348,6 @@ class SelfRAG(OwnsEngine):
             if self._shared is None or self._shared.retriever is not retriever:
                 self._shared = SharedRetriever(retriever)
             return self._shared
-
-    def _alone(self, services: Mapping[str, Service]) -> dict[str, Service]:
-        """Services of reflectors, each called by one thread at a time: they may share a model."""
-
-        def alone(service: Service, payloads: Sequence[Any]) -> Sequence[Any]:
-            with self._serving:
-                return service(payloads)
-
-        return {name: partial(alone, service) for name, service in services.items()}
 
 
 def _is_conversation(given: object) -> TypeGuard[Turns]:

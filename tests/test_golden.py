@@ -21,12 +21,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "decoding"))
 
 from random_model import random_model, random_search
-from scripted_critics import Scripted, distribution, says
+from scripted_judges import Scripted, distribution, says
 from written import run
 
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.decoding.trace import Trace
+from selfrag.reflection.intrinsic_labels import ANSWERABLE, RELEVANCE
+from selfrag.reflection.labels import ISSUP, ISUSE
 from selfrag.reflection.weights import Weights
 from selfrag.render.answers import html, plain
 from selfrag.viewer.trees import svg
@@ -46,12 +48,12 @@ SCRIPTED: dict[str, tuple[int, dict[str, Any]]] = {
     "budget": (20, {"segment_tokens": 4, "answer_tokens": 10, "passages": 2, "undefined": "zero"}),
     "multiple choice": (57, {"choices": ["Ten.", "Eleven.", "12%"], "threshold": 0.1, "passages": 2}),
     "multiple choice by length": (53, {"choices": ["A", "AB"], "length": "characters", "mode": "always"}),
-    "reflectors": (
+    "judges": (
         36,
         {
-            "reflectors": ["nli=issup>=0.1", "style"],
-            "gates": ["topic<0.4:drop", "known<0.3:abstain", "route<0.6:retrieve"],
-            "weights": Weights(joined={"style": 0.5}),
+            "judges": ["nli=issup>=0.1", "style"],
+            "guardrails": ["topic<0.4:drop", "known<0.3:abstain", "route<0.6:retrieve"],
+            "weights": Weights(judges={"style": 0.5}),
             "survivors": (3, 2, 1),
             "max_segments": 2,
             "threshold": 0.1,
@@ -68,8 +70,8 @@ ASKED: dict[str, Sequence[object]] = {
     "official, long": ("Which letter is first?", "--policy", "official", "--passages", 2, "--mode", "always"),
     "weights": ("What is beta?", "--mode", "always", "--segments", 1, "--w-rel", 0, "--w-sup", 3, "--w-use", 0.1),
     "constraints": ("What is gamma?", "--segments", 2, "--forbid", "isrel=Irrelevant", "--threshold", 0.1),
-    "joined": ("Beta?", "--mode", "always", "--segments", 1, "--join", "uncertainty", "--w-join", "uncertainty=2"),
-    "gated": ("What is alpha?", "--mode", "always", "--segments", 1, "--gate", "answerability<0.9:write"),
+    "judges": ("Beta?", "--mode", "always", "--segments", 1, "--judge", "uncertainty", "--w-judge", "uncertainty=2"),
+    "gated": ("What is alpha?", "--mode", "always", "--segments", 1, "--guardrail", "answerability<0.9:write"),
 }
 
 
@@ -116,19 +118,17 @@ def without_time(answer: dict[str, Any]) -> dict[str, Any]:
 
 def critics(seed: int) -> list[Scripted]:
     def verdict(name: str) -> Any:
-        return lambda moment: says(*distribution(seed, name, moment.text, *(p.id for p in moment.passages)))
+        return lambda state: says(*distribution(seed, name, state.text, *(p.id for p in state.passages)))
 
-    names = {"nli": (2, False), "style": (1, False), "topic": (1, True), "known": (1, True), "route": (1, True)}
-    return [
-        Scripted(name, verdict(name), cost, of_passages, needs_evidence=name == "nli", asks=True)
-        for name, (cost, of_passages) in names.items()
-    ]
+    names = {"nli": (2, ISSUP), "style": (1, ISUSE), "topic": (1, RELEVANCE), "known": (1, ANSWERABLE)}
+    names["route"] = (1, ANSWERABLE)
+    return [Scripted(name, verdict(name), cost, labels, asks=True) for name, (cost, labels) in names.items()]
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
 def test_a_decode_with_its_trace_and_its_rescorings(name: str, golden: dict[str, Any]) -> None:
     seed, options = SCRIPTED[name]
-    given = {"critics": critics(seed)} if name == "reflectors" else {}
+    given = {"judges": critics(seed)} if name == "judges" else {}
     done = run(random_model(seed, failures=0.05), search=random_search(seed, 3), given=given, **options)
     answer = done.answer
     told = {

@@ -15,7 +15,6 @@ from selfrag.cli.options import decoding
 from selfrag.common import plugins
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Generate, Generated
 from selfrag.engines.select import load_engine
 from selfrag.loading import (
     DEMO,
@@ -26,6 +25,7 @@ from selfrag.loading import (
     resolve_model,
     shipped_adapters,
 )
+from selfrag.reflection.requests import Generate, Generated
 from selfrag.reflection.weights import Weights
 
 TEXT = '{"id": "p1", "title": "Tea", "text": "Green tea wants 80 degrees."}\n'

@@ -19,8 +19,8 @@ from retrieval.passage import Passage
 from retrieval.sentences import SentenceFinder, Span
 from selfrag.common import checks
 from selfrag.common.errors import UserError
-from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.requests import Failed, Retrieve, Retrieved
 
 LONGEST = 100_000
 """Characters that spaCy gets at once; its memory grows with them."""

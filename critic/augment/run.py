@@ -18,16 +18,17 @@ import pickle
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from critic.augment.algorithm import Augmented, AugmentOptions, Request, Result, Steps, augment, segments
+from critic.augment.algorithm import Augmented, AugmentOptions, Steps, augment, segments
 from critic.augment.rows import outcome
-from critic.cases import Case, Critic
+from critic.cases import Case
+from critic.judging import Critic
 from critic.pairs import Dropped, Pair, Source
 from retrieval.passage import Passage, Retriever
 from retrieval.sentences import SentenceFinder, Span, sentence_finder
@@ -38,9 +39,9 @@ from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress, duration
 from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.reading import parse_json, read_json
-from selfrag.decoding.requests import Failed, Retrieve, Retrieved
-from selfrag.reflection.judgment import Judgment
-from selfrag.runtime.driver import search
+from selfrag.reflection.requests import Failed, Retrieve, gather
+from selfrag.reflection.requests import Steps as DriverSteps
+from selfrag.runtime.driver import finish
 
 FORMAT = "selfrag-dgen-1"
 SHARD = 128
@@ -108,57 +109,34 @@ def drive(
     whose numbers depend on the batch gives the same labels after any interruption. A search that fails alone drops its
     pair; a `UserError` ends the run if the critic failed, or every search of a round of several did.
     """
-    done: dict[int, Augmented | Dropped] = {}
-    wanted: dict[int, list[Request] | None] = dict.fromkeys(range(len(augmentations)))
-    results: dict[Request, Result] = {}
-    with ThreadPoolExecutor(1, thread_name_prefix="augment-search") as searcher:
-        while wanted:
-            for number, asked in list(wanted.items()):
-                steps = augmentations[number]
-                try:
-                    answers = None if asked is None else [results[request] for request in asked]
-                    wanted[number] = next(steps) if answers is None else steps.send(answers)
-                except StopIteration as stop:
-                    done[number] = stop.value
-                    del wanted[number]
-            requests = list(dict.fromkeys(request for asked in wanted.values() for request in asked or ()))
-            cases = [request for request in requests if isinstance(request, Case)]
-            searches = [request for request in requests if isinstance(request, Retrieve)]
-            found = searcher.submit(_search, retriever, searches)  # beside the critic
-            results = dict(zip(cases, _judge(critic, cases), strict=True))
-            results.update(found.result())
-    return [done[number] for number in range(len(augmentations))]
+    steps: Any = gather(cast("Any", augmentations), partial(_round, critic, retriever is not None))
+    return cast("list[Augmented | Dropped]", finish(steps, critic.engine, retriever))
 
 
-def _judge(critic: Critic, cases: list[Case]) -> list[Judgment | None]:
-    if not cases:
-        return []
-    judgments = critic.judge(cases)
-    if len(judgments) != len(cases):
-        raise UserError(f"critic {type(critic).__name__} gave {len(judgments)} judgments for {len(cases)} cases")
-    for case, judgment in zip(cases, judgments, strict=True):
-        if judgment is not None and judgment.labels != case.labels:
-            raise UserError(f"critic {type(critic).__name__} answered {judgment.role} where {case.group} was asked")
-    return judgments
+def _round(critic: Critic, searching: bool, batch: list[Any]) -> DriverSteps[list[Any]]:
+    """Answer the cases and searches of a round, each once, side by side."""
+    requests = list(dict.fromkeys(batch))
+    cases = [request for request in requests if isinstance(request, Case)]
+    searches = [request for request in requests if isinstance(request, Retrieve)]
+    steps: list[DriverSteps[list[Any]]] = [critic.steps(cases), _search(searching, searches)]
+    judgments, passages = yield from gather(steps)
+    results = dict(zip((*cases, *searches), (*judgments, *passages), strict=True))
+    return [results[request] for request in batch]
 
 
-def _search(retriever: Retriever | None, requests: list[Retrieve]) -> dict[Request, Result]:
+def _search(searching: bool, requests: list[Retrieve]) -> DriverSteps[list[Any]]:
     if not requests:
-        return {}
-    if retriever is None:
+        return []
+    if not searching:
         raise UserError(
             "no index, and a pair that retrieves brings no passage of its own"
             f" (its search: {requests[0].query[:60]!r}); give --index, or leave such pairs out"
         )
-    found: dict[Request, Result] = {}
-    for request, result in zip(requests, search(retriever, requests), strict=True):
-        if not isinstance(result, Retrieved | Failed):
-            raise TypeError(type(result).__name__)
-        found[request] = result
-    failed = [result for result in found.values() if isinstance(result, Failed)]
+    results = yield list(requests)
+    failed = [result for result in results if isinstance(result, Failed)]
     if len(failed) == len(requests) > 1:
         raise UserError(f"every search failed: {failed[0].reason}")
-    return found
+    return results
 
 
 def augment_pairs(

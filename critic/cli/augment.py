@@ -103,6 +103,10 @@ def augment(
     ] = "stop",
     limit: Annotated[int | None, _READ(help="Read only this many rows.", min=1)] = None,
     engine: Annotated[str | None, _JUDGE(help="vllm or transformers; by default the best one installed.")] = None,
+    judge: Annotated[
+        list[str] | None,
+        _JUDGE(help="Judge in place of the critic's own for its group, such as nli:MODEL for IsSup; repeatable."),
+    ] = None,
     rules: Annotated[
         Literal["ours", "paper"],
         _JUDGE(
@@ -155,20 +159,19 @@ def augment(
     from selfrag.common.provenance import sha256
     from selfrag.loading import load_index
 
-    opening = functools.partial(open_critic, critic, engine)
+    opening = functools.partial(open_critic, critic, engine, judge or ())
     searching = functools.partial(load_index, index, encoder) if index is not None else _nothing
     with contextlib.ExitStack() as stack:
         if ray is None:
-            judge = opening()
-            if isinstance(judge, contextlib.AbstractContextManager):
-                stack.enter_context(judge)
-            execute = augment_locally(judge, searching(), options)
+            execute = augment_locally(stack.enter_context(opening()), searching(), options)
         else:
             from selfrag.cluster import Actors, connect
 
             stack.enter_context(connect(ray))
             execute = augment_on_ray(opening, searching, options, Actors(workers, num_gpus=gpus))
         inputs: dict[str, Any] = {"critic": fingerprint(critic)}
+        if judge:
+            inputs["judges"] = list(judge)
         if index is not None and (index / "manifest.json").exists():
             inputs["index"] = sha256(index / "manifest.json")
         if streaming:  # its pairs are not read again to compare them with those of a finished run

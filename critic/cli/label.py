@@ -137,6 +137,10 @@ def label(
     model: Annotated[str | None, _WHO(help="Name of the model at the endpoint.")] = None,
     key_env: Annotated[str, _WHO(help="Environment variable that holds the API key.")] = "OPENAI_API_KEY",
     gold: Annotated[list[Path] | None, _WHO(help="Labelled file to use as the teacher; repeatable.")] = None,
+    judge: Annotated[
+        list[str] | None,
+        _WHO(help="Judge to use as the teacher for its group, such as nli:MODEL or critic:DIR; repeatable."),
+    ] = None,
     name: Annotated[str | None, _WHO(help="Name of the teacher in `label_source`.", show_default="the model")] = None,
     api: Annotated[
         Literal["chat", "completions"], _HOW(help="Route of the endpoint: chat, or completions for base models.")
@@ -170,6 +174,7 @@ def label(
 ) -> None:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
     from critic.cases import parse_targets, read_questions
+    from critic.judging import Critic, group_of
     from critic.teacher.endpoint import (
         Api,
         Constraint,
@@ -177,18 +182,22 @@ def label(
         EndpointTeacher,
         forecast,
     )
-    from critic.teacher.run import GoldTeacher, Limits, Teacher, label_questions
+    from critic.teacher.run import GoldTeacher, JudgeTeacher, Limits, Teacher, label_questions
     from selfrag.common.provenance import commit, sha256, versions
+    from selfrag.intrinsics.named import open_judge
 
     limits = Limits(parse_targets(target or ()), _prices(price_in, price_out, max_cost), max_cost)
-    if bool(gold) == (url is not None):
-        raise UserError("no teacher, or two: give either --url with --model, or --gold FILE")
+    if [bool(gold), bool(judge), url is not None].count(True) != 1:
+        raise UserError("no teacher, or two: give either --url with --model, --gold FILE or --judge NAME")
     asked = list(read_questions(questions))
     if not asked:
         raise UserError(f"{questions} holds no questions")
     teacher: Teacher
     if gold:
         teacher = GoldTeacher(gold, name or "gold")
+    elif judge:
+        judges = [open_judge(text) for text in judge]
+        teacher = JudgeTeacher(Critic({group_of(one): one for one in judges}), name)
     else:
         forms = _forms(prompts, asked)
         config = EndpointConfig(

@@ -1,4 +1,4 @@
-"""`StudentCritic`: a trained critic on any engine, asked for the exact probability of each label. Generates no text.
+"""A trained critic on any engine, asked for the exact probability of each label. Generates no text.
 
 One one-token request a case where the labels part at their first token, else one for each inner node of their trie.
 """
@@ -6,20 +6,24 @@ One one-token request a case where the labels part at their first token, else on
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from critic.cases import Case
+from critic.cases import GROUPS, Case
+from critic.judging import CaseJudge, Critic
 from critic.student.prompt import Prompt
-from selfrag.common.errors import EngineError, UserError
+from selfrag.common.errors import UserError
+from selfrag.common.provenance import model_files
 from selfrag.decoding.options import option_logprobs, option_requests
-from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.judges.external import Late
 from selfrag.loading import resolve_model
-from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import Cost, Judge
+from selfrag.reflection.judgment import Code, Judgment, Reflection, Source
+from selfrag.reflection.requests import Generated, Steps, failure_of
 
 if TYPE_CHECKING:
     from selfrag.engines.base import Engine
@@ -29,11 +33,8 @@ Ids: TypeAlias = tuple[int, ...]
 DEMO = "demo"
 """The critic of the package."""
 
-IN_FLIGHT = 512
-"""Requests handed to the engine at a time: enough for any batch, few enough that neighbours meet in its cache."""
 
-
-class Asking(Protocol):
+class CaseCodec(Protocol):
     """What turns a case into ids: `PromptCodec`, or another way of asking."""
 
     @property
@@ -48,77 +49,67 @@ class Asking(Protocol):
         """Lay out one case."""
 
 
-@dataclass(frozen=True)
-class StudentCritic:
-    """A `critic.cases.Critic`."""
+class StudentJudge(CaseJudge):
+    """A trained critic as the judge of one group."""
 
-    engine: Engine
-    codec: Asking  # the prompt that the model was trained with, or another way of asking it
-    exact: bool = False
-    """Score every token of a label written as words. Otherwise a label is scored up to where it differs from the others
-    of its group, which is all that a trained critic needs."""
-    progress: Callable[[int], object] | None = field(default=None, compare=False)  # called with cases done
+    cost = Cost.PREFILL
 
-    def __post_init__(self) -> None:
-        room = self.engine.limits.max_model_len
-        if self.codec.max_length > room:
-            raise UserError(
-                f"prompts of up to {self.codec.max_length} tokens do not fit"
-                f" the engine's max_model_len={room}; raise it"
-            )
+    def __init__(
+        self, group: str, codec: CaseCodec, engine: Engine | None = None, name: str = "critic", *, exact: bool = False
+    ) -> None:
+        """Judge by a model.
 
-    def __enter__(self) -> StudentCritic:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.engine.close()
-
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        """One judgment a case, in order; equal prompts are asked once. None where no label has any probability.
-
-        The probability mass on the labels of a case's group is its coverage.
+        Args:
+            group: a key of `GROUPS`.
+            codec: the prompt that the model was trained with, or another way of asking it.
+            engine: where the model runs.
+            name: of the critic.
+            exact: score every token of a label written as words. Otherwise a label is scored up to where it differs
+                from the others of its group, which is all that a trained critic needs.
         """
-        keys = [(prompt.ids, prompt.options) for prompt in map(self.codec.prompt, cases)]
-        # In the order of ids, prompts that begin alike are neighbours: a prefix cache computes what they share once.
+        super().__init__(group, name)
+        self.codec, self.engine, self.exact = codec, engine, exact
+
+    def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
+        """Return the judgment of each case; the probability mass on the labels of its group is its coverage."""
+        prompts = [self.codec.prompt(case) for case in cases]
         end = (self.codec.eos_id,)
-        plans = {key: option_requests(key[0], self._options(key[1]), end) for key in sorted(set(keys))}
-        times = Counter(keys)
-        scores: dict[tuple[Ids, tuple[Ids, ...]], list[float]] = {}
-        results = self._serve([request for plan in plans.values() for request in plan])
-        for key, plan in plans.items():
-            found = [next(results) for _ in plan]
-            offered = iter(option_logprobs(plan, found, key[0], self._options(key[1]), end))
-            scores[key] = [next(offered) if ids else -math.inf for ids in key[1]]
-            if self.progress is not None:
-                self.progress(times[key])
-        return [_judgment(case, scores[key], n) for n, (case, key) in enumerate(zip(cases, keys, strict=True))]
+        plans = [option_requests(prompt.ids, self._options(prompt), end) for prompt in prompts]
+        results = iter((yield [request for plan in plans for request in plan]))
+        judgments: list[Judgment | str | None] = []
+        for number, (case, prompt, plan) in enumerate(zip(cases, prompts, plans, strict=True)):
+            own = [next(results) for _ in plan]
+            served = [result for result in own if isinstance(result, Generated)]
+            if len(served) < len(plan):
+                reason = next(failure_of(result) for result in own if not isinstance(result, Generated))
+                judgments.append(f"the engine could not judge a case: {reason}")
+                continue
+            offered = iter(option_logprobs(plan, served, prompt.ids, self._options(prompt), end))
+            logprobs = [next(offered) if ids else -math.inf for ids in prompt.options]
+            judgments.append(_judgment(case, logprobs, number))
+        return judgments
 
-    def shortened(self, cases: Sequence[Case]) -> int:
-        """How many cases are asked with less than they hold, because their prompts would be too long."""
-        return sum(bool(self.codec.prompt(case).dropped) for case in cases)
-
-    def _options(self, options: tuple[Ids, ...]) -> tuple[Ids, ...]:
-        offered = tuple(ids for ids in options if ids)
+    def _options(self, prompt: Prompt) -> tuple[Ids, ...]:
+        offered = tuple(ids for ids in prompt.options if ids)
         return offered if self.exact else distinguishing(offered)
 
-    def _serve(self, requests: Sequence[Generate]) -> Iterator[Generated]:
-        """Results in the order of the requests, as soon as they and all before them are there."""
-        pending = deque(requests)
-        order: deque[int] = deque()
-        done: dict[int, Generated] = {}
-        try:
-            while pending or order:
-                while pending and len(order) - len(done) < IN_FLIGHT:
-                    order.append(self.engine.submit(pending.popleft()))
-                for ticket, result in self.engine.step():
-                    if isinstance(result, Failed):
-                        raise EngineError(f"the engine could not judge a case: {result.reason}")
-                    done[ticket] = result
-                while order and order[0] in done:
-                    yield done.pop(order.popleft())
-        finally:
-            with suppress(EngineError):  # a dead engine has nothing to abort, and must not hide why it died
-                self.engine.abort(order)
+
+class StudentCritic(Critic):
+    """A trained critic on an engine."""
+
+    def __init__(self, engine: Engine, codec: CaseCodec, *, exact: bool = False) -> None:
+        """Make the judges of all groups; see `StudentJudge`."""
+        room = engine.limits.max_model_len
+        if codec.max_length > room:
+            raise UserError(
+                f"prompts of up to {codec.max_length} tokens do not fit the engine's max_model_len={room}; raise it"
+            )
+        self.codec = codec
+        super().__init__({group: StudentJudge(group, codec, engine, exact=exact) for group in GROUPS}, engine)
+
+    def shortened(self, cases: Sequence[Case]) -> int:
+        """Return how many cases are asked with less than they hold, because their prompts would be too long."""
+        return sum(bool(self.codec.prompt(case).dropped) for case in cases)
 
 
 def resolve_critic(name: str | Path) -> Path:
@@ -168,3 +159,74 @@ def _judgment(case: Case, logprobs: Sequence[float], number: int) -> Judgment | 
         return None
     evidence = None if case.evidence is None else case.evidence.id
     return Judgment.from_logprobs(case.labels, logprobs, site=f"case {number}", source=Source.JUDGE, evidence=evidence)
+
+
+def judge_of(directory: str, group: str = "IsSup") -> Judge:
+    """Return a critic's checkpoint as the judge of a group, which is loaded when it is first asked.
+
+    Args:
+        directory: of the checkpoint; `demo` for the critic of the package.
+        group: a key of `GROUPS`.
+    """
+    path = resolve_critic(directory)
+
+    def load() -> Judge:
+        judge = load_critic(path).judges[group]
+        return _Claims(judge) if group == "IsSup" else judge
+
+    identity = {"kind": "critic", "model": directory, "group": group, "files": model_files(path)}
+    return Late(f"critic {path.name}", GROUPS[group], load, identity)
+
+
+judge_relevance = partial(judge_of, group="IsRel")
+judge_utility = partial(judge_of, group="IsUse")
+judge_retrieval = partial(judge_of, group="Retrieve")
+
+
+MIN_COVERAGE = 0.1
+"""Least probability on the labels of a claim's support together; below it, nothing was judged."""
+
+
+class _Claims(Judge):
+    """A critic's IsSup of claims without an instruction, as `selfrag eval judge` asks.
+
+    The title that `selfrag.judges.entailment.premise` wrote in front of a passage becomes one again, and the
+    instruction names it, as in the critic's training rows of claims.
+    """
+
+    def __init__(self, inner: Judge) -> None:
+        self.inner = inner
+        self.name, self.labels, self.cost, self.scope = inner.name, inner.labels, inner.cost, inner.scope
+        self.engine = inner.engine
+
+    def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+        """Return one reflection an input; one of little coverage is undefined."""
+        reflections = yield from self.inner.judge([_with_title(state) for state in inputs])
+        return [_covered(state, reflection) for state, reflection in zip(inputs, reflections, strict=True)]
+
+
+def _with_title(state: JudgeInput) -> JudgeInput:
+    if state.query != factual_sentence("") or len(state.passages) != 1:
+        return state
+    passage = state.passages[0]
+    head, newline, body = passage.text.partition("\n")
+    if passage.title or not newline or not head.startswith(_TITLE):
+        return state
+    title = head.removeprefix(_TITLE)
+    turns = (Message("user", factual_sentence(title)), *state.messages[1:])
+    return replace(state, messages=turns, passages=(replace(passage, text=body, title=title),))
+
+
+def _covered(state: JudgeInput, reflection: Reflection) -> Reflection:
+    judgments = reflection.judgments
+    if judgments and judgments[0].coverage < MIN_COVERAGE:
+        return Reflection.failed(state, "the labels have too little probability", Code.LOW_COVERAGE)
+    return replace(reflection, state=state)
+
+
+_TITLE = "Title: "
+
+
+def factual_sentence(title: str) -> str:
+    """Return the instruction that stands for a claim without one, as the rows of claims have it."""
+    return f"Write one factual sentence about {title}." if title else "Write one factual sentence."

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, read_labelled
+from critic.judging import Critic
 from critic.tables import counted, markdown, quoted
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
 from selfrag.common.checks import number
@@ -23,6 +25,7 @@ from selfrag.common.jsonl import Header, RunLog, write_jsonl
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import sha256
 from selfrag.common.validation import validate
+from selfrag.reflection.judgment import Judgment
 
 
 class TeacherError(UserError):
@@ -98,6 +101,36 @@ class GoldTeacher:
                 yield position, Reply(Outcome.ASIDE, raw="; ".join(labels), reason=reason, source=self.name)
 
 
+class JudgeTeacher:
+    """Labels cases by judges, each of its own reflection group; cases of other groups are set aside."""
+
+    def __init__(self, critic: Critic, name: str | None = None) -> None:
+        """Label by the judges of a critic; `name` is by default theirs."""
+        self.critic = critic
+        self.name = name or ", ".join(judge.name for judge in critic.judges.values())
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what decides the judgments of each group."""
+        judges = {group: dict(judge.identity()) for group, judge in self.critic.judges.items()}
+        return {"teacher": self.name, "judges": judges}
+
+    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
+        """Yield one reply a case, in order; a case that no judge decides is set aside."""
+        remaining, position = iter(cases), 0
+        while batch := list(islice(remaining, JUDGED_AT_ONCE)):
+            for case, judgment in zip(batch, self.critic.judge(batch), strict=True):
+                yield position, self._reply(case, judgment)
+                position += 1
+
+    def _reply(self, case: Case, judgment: Judgment | None) -> Reply:
+        if judgment is None:
+            known = case.group in self.critic.judges
+            reason = "the judge is undecided" if known else f"no judge of {case.group}"
+            return Reply(Outcome.ASIDE, reason=reason, source=self.name)
+        reply = Reply(Outcome.LABELLED, judgment.label, judgment.label, source=self.name)
+        return replace(reply, distribution=judgment.distribution, coverage=judgment.coverage)
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
     """Price of a million tokens, in any currency."""
@@ -117,6 +150,9 @@ class Prices:
 PATIENCE = 20
 """Questions in a row without any answer, after which a run stops. Those that an earlier run could not get answered do
 not count: they may never be, and a run must get past them."""
+
+JUDGED_AT_ONCE = 64
+"""Cases of one call of a judge."""
 
 EXAMPLES = 2
 """Rows that a report shows of each group and label."""

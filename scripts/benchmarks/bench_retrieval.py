@@ -36,8 +36,10 @@ from retrieval.search import Fusion, RerankedRetriever
 from retrieval.vectors import FlatIndex, Matrix
 from selfrag.api import SelfRAG
 from selfrag.evaluation.intervals import DIFFERENCE, SHARE, Bounds, mean
-from selfrag.intrinsics.execution.tokens import RelevanceScorer
+from selfrag.judges.asking import JudgeScorer
+from selfrag.judges.tokens import TokenJudge
 from selfrag.loading import DEMO, resolve_encoder
+from selfrag.reflection.labels import ISREL
 
 K, NEIGHBOURS, RERANKED = 10, 20, 150
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -286,7 +288,7 @@ def rerank(data: Data) -> Iterator[tuple[str, str, str]]:
     row = {passage.id: number for number, passage in enumerate(data.passages)}
     rag = SelfRAG.from_pretrained(DEMO, retriever=open_index(data.index, data.encoder), engine="transformers")
     assert rag.retriever is not None  # noqa: S101 - it was just given
-    scorer, start = RelevanceScorer(rag.prompting, rag.engine), time.process_time()
+    scorer, start = JudgeScorer(TokenJudge(rag.prompting, ISREL), rag.engine), time.process_time()
     ways = {"hybrid": rag.retriever, "IsRel": RerankedRetriever(rag.retriever, scorer)}
     found = {name: [[row[one.id] for one in passages] for passages in way(asked, 10)] for name, way in ways.items()}
     seconds = (time.process_time() - start) / len(asked)

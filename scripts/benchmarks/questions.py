@@ -22,12 +22,12 @@ from scripts.benchmarks.speed.official import Published
 from scripts.benchmarks.speed.rivals import ABLATED, KIND, Dictionaries, OfficialLoop
 from scripts.benchmarks.speed.timing import Run, answer_all, prompting_of, serve
 from scripts.benchmarks.speed.workload import LONG, SHORT, Form, Item
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.engines.transformers_model import LoadedModel, load
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.runtime.sessions import Serving
 
 FORMS = (SHORT, LONG)

@@ -29,7 +29,7 @@ from selfrag.evaluation.intervals import bracketed, counted, mean, pooled_auc
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.experiments.intrinsics.flows import BM25, read_collection
-from selfrag.intrinsics.execution.tokens import ScoreCalibrator
+from selfrag.judges.learned import ScoreCalibrator
 from selfrag.loading import CALIBRATOR
 from selfrag.training.rows import read_rows
 

@@ -26,9 +26,9 @@ from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import json_line, read_jsonl
 from selfrag.evaluation.intervals import bracketed, pooled_auc
-from selfrag.intrinsics.execution.critiques import VIEWS
-from selfrag.intrinsics.execution.tokens import FEATURES, Tokens, Weighing, features
-from selfrag.intrinsics.model_library import prompting_of
+from selfrag.intrinsics.library import prompting_of
+from selfrag.judges.learned import FEATURES, Weighing, features
+from selfrag.judges.tokens import Tokens
 from selfrag.loading import WEIGHTS, load_tokenizer, resolve_model
 from selfrag.reflection.judgment import Judgment
 from selfrag.training.intrinsics.rows import Labelled, read_labelled
@@ -61,10 +61,10 @@ def known(row: Labelled) -> bool | None:
 
 def judged(judge: Tokens, engine: Any, rows: Sequence[Labelled], kept: Path) -> list[Example]:
     """The examples of rows; those of an earlier run are read from `kept`."""
-    from selfrag.engines.base import pump
+    from selfrag.runtime.driver import finish
 
     found = {one.id: one for one in read_jsonl(kept, Example.parse)} if kept.exists() else {}
-    view = VIEWS[judge.intrinsic]
+    view = judge.view
     waiting = []
     for row in rows:
         pairs = view.pairs(row.state)
@@ -72,7 +72,7 @@ def judged(judge: Tokens, engine: Any, rows: Sequence[Labelled], kept: Path) -> 
             waiting.append((row, pairs[0]))
     for start in range(0, len(waiting), CHUNK):
         some = waiting[start : start + CHUNK]
-        judgments = pump(engine, judge.judged([(row.state, pair) for row, pair in some]))
+        judgments = finish(judge.judge_pairs([(row.state, pair) for row, pair in some]), engine)
         with kept.open("a", encoding="utf-8") as file:
             for (row, pair), judgment in zip(some, judgments, strict=True):
                 if isinstance(judgment, Judgment):

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from scripts.reproduction.table2 import Row
-from selfrag.decoding.requests import Failed
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.systems import parse_settings, system_of_task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.reflection.labels import TOKENS
+from selfrag.reflection.requests import Failed
 from selfrag.runtime.driver import drive
 
 

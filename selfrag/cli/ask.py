@@ -30,7 +30,7 @@ from selfrag.render.answers import file_of, judged, named, notes, spoken
 from selfrag.render.text import NAME, cut
 
 if TYPE_CHECKING:
-    from selfrag.intrinsics.state import Message
+    from selfrag.reflection.inputs import Message
 
 
 def ask(
@@ -50,6 +50,7 @@ def ask(
     model: options.Model = "demo",
     index: options.Index = None,
     engine: options.QuickEngineName = None,
+    load_judge: options.LoadJudge = None,
     policy: options.Policy = "paper",
     when: options.When,
     score: options.Score,
@@ -57,7 +58,6 @@ def ask(
 ) -> None:
     """Answer a question, and print the cited passages, the model's judgments and the cost."""
     asked, evidence = _given(question, conversation)
-    judges = options.flow_intrinsics(flow)
     settings = when | score | search
     other_format = policy in names(options.FORMATS)
     decoding = Decoding() if other_format else options.decoding(policy, settings)
@@ -74,8 +74,8 @@ def ask(
         with options.load_format(model, index, engine, policy, settings) as answering:
             answer = answering.generate(asked)
     else:
-        intrinsics = tuple(dict.fromkeys((*judges, *options.intrinsics(decoding))))
-        with options.load(model, index, engine or "transformers", intrinsics) as rag:
+        judges = options.judge_names(model, decoding, flow, load_judge or ())
+        with options.load(model, index, engine or "transformers", judges) as rag:
             answer = rag.generate(asked, evidence=evidence, flow=flow, decoding=decoding)
     _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
     if trace is not None:
@@ -89,7 +89,7 @@ def _given(
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
     if conversation is not None:
-        from selfrag.intrinsics.state import read_conversation
+        from selfrag.judges.conversation import read_conversation
 
         messages, passages = read_conversation(conversation)
         return messages, passages or None
@@ -151,12 +151,12 @@ def _judgments(answer: Answer) -> Table:
     numbers = answer.numbers
     # Narrow enough for 80 columns with the usual labels.
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
-    joined = list(dict.fromkeys(name for segment in answer.segments for name in segment.joined))
-    for name in ("#", "cites", *(str(labels.role) for labels in GROUPS), *joined, "score"):
+    names = list(dict.fromkeys(name for segment in answer.segments for name in segment.judges))
+    for name in ("#", "cites", *(str(labels.role) for labels in GROUPS), *names, "score"):
         table.add_column(name)
     for number, segment in enumerate(answer.segments, 1):
         cells = [Text(judged(segment.judgments.get(labels.role))) for labels in GROUPS]
-        cells += [Text(judged(segment.joined.get(name))) for name in joined]
+        cells += [Text(judged(segment.judges.get(name))) for name in names]
         cited = f"[{numbers[segment.citation.key]}]" if segment.citation else "-"
         table.add_row(str(number), Text(cited), *cells, f"{segment.score:.3f}")
     return table
@@ -175,10 +175,10 @@ def chat(
 ) -> None:
     """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
     decoding = options.decoding(policy, when | score | search)
-    intrinsics = dict.fromkeys((*options.flow_intrinsics(flow), *options.intrinsics(decoding)))
+    judges = options.judge_names(model, decoding, flow)
     console = Console()
     said: list[Mapping[str, str]] = []
-    with options.load(model, index, engine or "transformers", tuple(intrinsics)) as rag:
+    with options.load(model, index, engine or "transformers", judges) as rag:
         for line in _lines():
             said.append({"role": "user", "content": line})
             turns = rag.recent_turns(said, decoding)

@@ -213,7 +213,9 @@ def judge(
     runs: Annotated[list[Path], typer.Argument(help="run folders of the same files, or a folder of them")],
     by: Annotated[
         str | None,
-        typer.Option("--judge", help="judge: true, nli:MODEL, judge:MODEL[@URL], intrinsic:MODEL, critic:DIR"),
+        typer.Option(
+            "--judge", help="judge: true, nli:MODEL, judge:MODEL[@URL], INTRINSIC:MODEL, critic:DIR, MODULE:NAME"
+        ),
     ] = None,
     metric: Annotated[
         list[str] | None, typer.Option(help="citations (default), claims, facts or mauve; repeatable")
@@ -293,9 +295,9 @@ def _check(
 def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowledge: str | None, facts: str) -> Judges:
     """Loads what is needed, and refuses what is missing before it does."""
     from selfrag.evaluation.judging import Judges
-    from selfrag.evaluation.metrics.entailment import load_entailment
     from selfrag.evaluation.metrics.factscore import load_splitter
     from selfrag.evaluation.runner import index_fingerprint
+    from selfrag.intrinsics.named import open_judge
     from selfrag.loading import load_index
 
     if by is None and set(wanted) - {"mauve"}:
@@ -310,7 +312,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
 
         made = HiddenStates.load(features or ALCE_FEATURES)
     return Judges(
-        None if by is None else load_entailment(by),
+        None if by is None else open_judge(by),
         made,
         splitter,
         None if knowledge is None else load_index(knowledge),

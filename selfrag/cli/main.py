@@ -19,7 +19,7 @@ COMMANDS = {
     "serve": "Serve a model over the OpenAI API, with citations, and a page at /.",
     "show": "Write a page that shows why an answer is what it is, and ranks the recorded tree again.",
     "doctor": "Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used.",
-    "intrinsic": "Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more.",
+    "judge": "Judge a conversation: certainty, faithfulness, answerability, citations, rewrite and more.",
     "sweep": "Vary weights and thresholds: decode once, and re-rank the record for every setting.",
     "ablate": "Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1).",
     "index": "Build and search an index of your own documents.",
@@ -31,7 +31,7 @@ COMMANDS = {
 """Commands and groups of commands in the order of `--help`, with their lines there."""
 PLACES = {
     **{name: f"selfrag.cli.ask:{name}" for name in ("ask", "chat", "demo", "show")},
-    **{name: f"selfrag.cli.{name}:{name}" for name in ("serve", "doctor", "intrinsic")},
+    **{name: f"selfrag.cli.{name}:{name}" for name in ("serve", "doctor", "judge")},
     **{name: f"selfrag.cli.{name}:app" for name in ("index", "train", "eval")},
     "data": "selfrag.cli.eval:data_app",
     **{name: f"selfrag.experiments.commands:{name}" for name in ("sweep", "ablate")},

@@ -56,7 +56,7 @@ QuickEngineName = Annotated[
     str | None, WHAT(help="vllm, transformers or http://HOST:PORT; by default transformers, which starts soonest")
 ]
 When = Annotated[
-    FieldValues, Fields(Decoding, "When to retrieve", "mode", "threshold", "without_evidence", "gates=--gate")
+    FieldValues, Fields(Decoding, "When to retrieve", "mode", "threshold", "without_evidence", "guardrails=--guardrail")
 ]
 Score = Annotated[
     FieldValues,
@@ -66,10 +66,10 @@ Score = Annotated[
         "weights.isrel=--w-rel",
         "weights.issup=--w-sup",
         "weights.isuse=--w-use",
-        "weights.joined=--w-join",
+        "weights.judges=--w-judge",
         "require",
         "forbid",
-        "reflectors=--join",
+        "judges=--judge",
     ),
 ]
 Search = Annotated[FieldValues, Fields(Decoding, "How far", "beam", "passages", "shortlist", "max_segments=--segments")]
@@ -101,8 +101,8 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
     changes: dict[str, Any] = {}
     weights: dict[str, Any] = {}
     for name, value in settings.items():
-        if name == "weights.joined":
-            weights["joined"] = reflector_weights(value)
+        if name == "weights.judges":
+            weights["judges"] = judge_weights(value)
         elif name.startswith("weights."):
             weights[name.removeprefix("weights.")] = value
         elif name in ("require", "forbid"):
@@ -113,7 +113,7 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
     return replace(preset, weights=replace(preset.weights, **weights)) if weights else preset
 
 
-def reflector_weights(pairs: Sequence[str]) -> dict[str, float]:
+def judge_weights(pairs: Sequence[str]) -> dict[str, float]:
     """Read weights such as `["citations=0.5"]`."""
     result: dict[str, float] = {}
     for pair in pairs:
@@ -121,14 +121,25 @@ def reflector_weights(pairs: Sequence[str]) -> dict[str, float]:
         try:
             result[name] = float(number)
         except ValueError:
-            raise UserError(f"--w-join {pair!r}: write it as NAME=NUMBER, such as citation_generation=0.5") from None
+            raise UserError(f"--w-judge {pair!r}: write it as NAME=NUMBER, such as citation_generation=0.5") from None
     return result
 
 
-def intrinsics(settings: Decoding) -> tuple[str, ...]:
-    """Names of the reflectors that a policy asks for, each once."""
-    named = [part.reflector for part in settings.reflectors]
-    return tuple(dict.fromkeys([*named, *(gate.reflector for gate in settings.gates)]))
+def judge_names(model: str, settings: Decoding, flow: str | None = None, loaded: Sequence[str] = ()) -> list[str]:
+    """Return the judges to load: those of `--load-judge`, and others that a policy or a flow asks for, each once.
+
+    Raises:
+        UserError: a judge cannot take part while an answer is written.
+    """
+    known = {text.partition("=")[0] for text in loaded}
+    terms = [term.judge for term in settings.judges]
+    guardrails = [guardrail.judge for guardrail in settings.guardrails]
+    asked = [name for name in dict.fromkeys((*terms, *guardrails)) if name not in known]
+    if asked:
+        from selfrag.intrinsics.named import check_names
+
+        check_names(asked, model)
+    return list(dict.fromkeys((*_flow_intrinsics(flow), *asked, *loaded)))
 
 
 def constraints(option: str, pairs: Sequence[str]) -> dict[str, list[str]]:
@@ -157,8 +168,7 @@ _ASKS = {
 }
 
 
-def flow_intrinsics(flow: str | None) -> tuple[str, ...]:
-    """Names of the intrinsics that a flow asks."""
+def _flow_intrinsics(flow: str | None) -> tuple[str, ...]:
     if flow is None:
         return ()
     from selfrag.intrinsics.flows.flow import parts_of
@@ -170,12 +180,21 @@ if TYPE_CHECKING:
     from selfrag.api import SelfRAG
 
 
-def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:
-    """A loaded `SelfRAG`: model, index and engine by name, and the intrinsics that take part."""
+LoadJudge = Annotated[
+    list[str] | None,
+    WHAT(
+        help="judge to load beside those that other options name: an intrinsic, or NAME=KIND:MODEL such as"
+        " faith=nli:MODEL; repeatable"
+    ),
+]
+
+
+def load(model: str, index: str | None, engine: str | None, judges: Sequence[str] = ()) -> SelfRAG:
+    """Return a loaded `SelfRAG`: model, index and engine by name, and the judges that take part."""
     quiet()
     from selfrag.api import SelfRAG
 
-    return SelfRAG.from_pretrained(model, retriever=index, engine=engine, intrinsics=intrinsics)
+    return SelfRAG.from_pretrained(model, retriever=index, engine=engine, judges=judges)
 
 
 def load_format(model: str, index: str | None, engine: str | None, name: str, given: Mapping[str, Any]) -> Any:

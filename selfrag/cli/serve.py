@@ -37,9 +37,7 @@ def serve(
         bool, SERVER("--skip-unreadable", help="with --watch: go on past files that cannot be read")
     ] = False,
     engine: options.EngineName = None,
-    intrinsics: Annotated[
-        list[str] | None, options.WHAT("--intrinsic", help="intrinsic that requests may use; repeatable")
-    ] = None,
+    load_judge: options.LoadJudge = None,
     policy: options.Policy = "paper",
     when: options.When,
     score: options.Score,
@@ -81,10 +79,10 @@ def serve(
     where = (_here(model), _here(index), engine)
     load: Callable[[], Answering]
     if policy in names(options.FORMATS):
-        load = partial(options.load_format, *where, policy, settings | {"intrinsic": intrinsics or None})
+        load = partial(options.load_format, *where, policy, settings | {"load-judge": load_judge or None})
     else:
         decoding = options.decoding(policy, settings)
-        load = partial(_load, *where, intrinsics or (), decoding)
+        load = partial(_load, *where, options.judge_names(model, decoding, loaded=load_judge or ()), decoding)
     served = Served(
         load,
         served_model_name or Path(model).name,
@@ -138,9 +136,8 @@ def _watch(index: str | None, files: list[Path] | None, skip_unreadable: bool, r
     return IndexWatch(target, [file.absolute() for file in files], skip_unreadable)
 
 
-def _load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str], decoding: Decoding) -> SelfRAG:
-    wanted = dict.fromkeys((*intrinsics, *options.intrinsics(decoding)))
-    rag = options.load(model, index, engine, tuple(wanted))
+def _load(model: str, index: str | None, engine: str | None, judges: Sequence[str], decoding: Decoding) -> SelfRAG:
+    rag = options.load(model, index, engine, judges)
     rag.defaults = decoding
     return rag
 

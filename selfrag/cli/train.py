@@ -120,7 +120,7 @@ def adapter(
         raise UserError(f"{wrong[0]} is for rows with reflection tokens")
     if data is None:
         raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
-    from selfrag.intrinsics.contract import DIALECT
+    from selfrag.judges.wire import DIALECT
 
     quiet()
     from selfrag.loading import resolve_base
@@ -311,7 +311,7 @@ def _report(job: Job, product: Path) -> None:
 
 
 def _intrinsic_estimate(job: Any) -> str:
-    from selfrag.intrinsics.rendering import Renderer
+    from selfrag.judges.rendering import Renderer
     from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import estimate, summary
     from selfrag.training.intrinsics.job import load_rows, prepared, teachable

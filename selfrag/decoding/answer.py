@@ -9,8 +9,8 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import AnswerReason, Decoding
-from selfrag.decoding.reflectors import as_label
 from selfrag.decoding.refusals import refuses
+from selfrag.decoding.terms import as_label
 from selfrag.decoding.trace import FinishReason, Node, Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
@@ -50,7 +50,7 @@ class Segment:
         judgments: retrieve, isrel, issup, isuse; None where undefined.
         score: segment score (Eq. 3).
         node: id in the trace.
-        joined: judgments of the reflectors that add a score term, by name; None where undefined.
+        judges: judgments of the judges with a term of their own, by name; None where undefined.
         finish: `stop`, or `length` where the token budget or the context cut the segment.
     """
 
@@ -61,12 +61,12 @@ class Segment:
     judgments: Mapping[Role, Judgment | None]
     score: float
     node: int
-    joined: Mapping[str, Judgment | None] = field(default_factory=dict)
+    judges: Mapping[str, Judgment | None] = field(default_factory=dict)
     finish: FinishReason = "stop"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        named = {str(labels.role): self.judgments.get(labels.role) for labels in GROUPS} | dict(self.joined)
+        named = {str(labels.role): self.judgments.get(labels.role) for labels in GROUPS} | dict(self.judges)
         reflections = {
             name: None if one is None else dict(zip(one.labels.names, one.distribution, strict=True))
             for name, one in named.items()
@@ -88,7 +88,7 @@ class Step:
 
     name: str  # name of the stage
     outcome: str  # one line for readers; may hold text of models and users
-    judgments: tuple[Judgment, ...] = ()  # judgments of the reflectors
+    judgments: tuple[Judgment, ...] = ()  # what the judges said
     # whether the stage ran after an answer was written; it may then have changed or rejected the answer
     after: bool = False
 
@@ -144,6 +144,11 @@ class Answer:
         One of `nothing found`, `every passage left out`, `guardrail` and `constraints not met`.
         """
         return self.trace.reason
+
+    @property
+    def path_score(self) -> float | None:
+        """Score of the path that ends with this answer; None for an abstention, or without an answer."""
+        return None if self.trace.best is None else self.trace.nodes[self.trace.best].path_score
 
     @property
     def without_evidence(self) -> bool:
@@ -285,7 +290,7 @@ def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...
         judgments = {Role.RETRIEVE: decisions[step.parent].judgment, **step.judgments}
         finish: FinishReason = "length" if step.cut else "stop"
         span = body, start, len(text)
-        segments.append(Segment(*span, citation, judgments, step.score, step.id, step.joined, finish))
+        segments.append(Segment(*span, citation, judgments, step.score, step.id, step.judges, finish))
     return text, tuple(segments)
 
 

@@ -15,12 +15,13 @@ from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.candidates import Candidate, Hypothesis, candidate_of, write
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.pruning import cannot_win, in_question, resume, segment_limits, write_promising
-from selfrag.decoding.reflectors import Asking, Critic, Guardrail, ScoreTerm
-from selfrag.decoding.requests import Result
+from selfrag.decoding.terms import Guardrail, ScoreTerm
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
 from selfrag.decoding.tree import Admitted, Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
 from selfrag.prompting import Prompting, Turn
+from selfrag.reflection.judge import Judge, check_taking_part
 from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.requests import Result, Steps
 
 
 def decode(
@@ -31,7 +32,7 @@ def decode(
     passages: Sequence[Passage] | None = None,
     query: str | None = None,
     history: Sequence[Turn] = (),
-    critics: Sequence[Critic] = (),
+    judges: Sequence[Judge] = (),
 ) -> Decoder:
     """Answer one question: yields lists of requests, answered by lists of results in order, and `Commit` events.
 
@@ -42,13 +43,13 @@ def decode(
         passages: evidence given by the caller; every search then returns the first `policy.passages` of these.
         query: search query in place of the question, such as a stand-alone rewrite; the model never sees it.
         history: turns before the question.
-        critics: all reflectors that the policy names; others may be among them.
+        judges: all judges that the policy names; others may be among them.
 
     Raises:
-        UserError: the question is no text, a reflector is not there, or nothing could be generated.
+        UserError: the question is no text, a judge is not there, or nothing could be generated.
     """
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
-    tree.query, tree.history, tree.critics = query, tuple(history), _named(policy, critics)
+    tree.query, tree.history, tree.judges = query, tuple(history), _named(policy, judges)
     if policy.prunes:
         tree.limits = segment_limits(policy)
     prompt = prompting.prompt(question, history=history)
@@ -87,7 +88,7 @@ def _score(tree: Tree, best: Hypothesis | None) -> float:
     return -math.inf if best is None else tree.nodes[best.node].path_score
 
 
-def _expand(tree: Tree, live: list[Hypothesis]) -> Asking[list[Candidate]]:
+def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
     """Decide at each boundary, search where asked for, and lay out the next segment's candidates."""
     plans: list[tuple[Hypothesis, Action, str]] = [
         (h, *tree.policy.action(h.boundary, has_evidence=h.evidence is not None)) for h in live
@@ -122,9 +123,9 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Asking[list[Candidate]]:
                 action = "abstain"
         if action == "continue" and hypothesis.evidence is not None:
             evidence = Admitted((hypothesis.evidence,))
-        gates = (*asked.get(hypothesis.node, ()), *evidence.judged)
+        guardrails = (*asked.get(hypothesis.node, ()), *evidence.judged)
         at = hypothesis.node, action, reason, hypothesis.boundary
-        tree.decisions.append(Decision(*at, result.query, evidence.passages, gates, result.failure, cause))
+        tree.decisions.append(Decision(*at, result.query, evidence.passages, guardrails, result.failure, cause))
         if result.failure is not None or (cause is not None and (action == "abstain" or abstaining)):
             continue  # the answer ends at this boundary
         candidates += [candidate_of(tree, hypothesis, action, passage) for passage in evidence.passages]
@@ -133,29 +134,29 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Asking[list[Candidate]]:
     return candidates
 
 
-def _route(tree: Tree) -> Asking[tuple[Action, str, list[tuple[str, Judgment]]] | None]:
+def _route(tree: Tree) -> Steps[tuple[Action, str, list[tuple[str, Judgment]]] | None]:
     """Return whether to search, by the guardrails on the question; None without any."""
-    if not tree.critics:
+    if not tree.judges:
         return None
-    from selfrag.decoding.cascade import route
+    from selfrag.decoding.judging import guardrail_decision
 
-    return (yield from route(tree))
+    return (yield from guardrail_decision(tree))
 
 
-def _admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -> Asking[list[Admitted]]:
+def _admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -> Steps[list[Admitted]]:
     """Return what the guardrails leave of the passages of each search."""
-    if not tree.critics:
+    if not tree.judges:
         return [Admitted(passages) for passages in searches]
-    from selfrag.decoding.cascade import admit
+    from selfrag.decoding.judging import filter_evidence
 
-    return (yield from admit(tree, searches, first=first))
+    return (yield from filter_evidence(tree, searches, first=first))
 
 
-def _judge(tree: Tree, grown: list[Hypothesis]) -> Asking[tuple[list[Hypothesis], list[Hypothesis]]]:
-    """Returns the hypotheses that no reflector rejects, and of these the ones that pass the whole cascade."""
+def _judge(tree: Tree, grown: list[Hypothesis]) -> Steps[tuple[list[Hypothesis], list[Hypothesis]]]:
+    """Return the hypotheses that no judge rejects, and of these the ones that pass the whole cascade."""
     nodes = [tree.nodes[hypothesis.node] for hypothesis in grown]
-    if tree.critics:
-        from selfrag.decoding.cascade import judge_candidates
+    if tree.judges:
+        from selfrag.decoding.judging import judge_candidates
 
         nodes = yield from judge_candidates(tree, nodes)
     staying = {node.id for node in nodes}
@@ -205,15 +206,15 @@ def _commit(tree: Tree, alive: list[Hypothesis], committed: int) -> Generator[Co
     return max(committed, len(shared))
 
 
-def _named(policy: Decoding, critics: Sequence[Critic]) -> dict[str, Critic]:
-    """The critics that the policy asks for, all of which must be there."""
-    known = {critic.name: critic for critic in critics}
-    parts: tuple[ScoreTerm | Guardrail, ...] = (*policy.reflectors, *policy.gates)
-    names = dict.fromkeys(part.reflector for part in parts)
-    if missing := next((name for name in names if name not in known), None):
-        raise UserError(
-            f"no reflector {missing!r}; there is {', '.join(sorted(known)) or 'none'}: pass reflectors=[..]"
-        )
+def _named(policy: Decoding, judges: Sequence[Judge]) -> dict[str, Judge]:
+    """Return the judges that the policy asks for, all of which must be there and able to judge what is written."""
+    known = {judge.name: judge for judge in judges}
+    parts: tuple[ScoreTerm | Guardrail, ...] = (*policy.judges, *policy.guardrails)
+    names = dict.fromkeys(part.judge for part in parts)
+    for name in names:
+        if name not in known:
+            raise UserError(f"no judge {name!r}; there is {', '.join(sorted(known)) or 'none'}: pass judges=[..]")
+        check_taking_part(name, known[name].labels, known[name].scope)
     return {name: known[name] for name in names}
 
 

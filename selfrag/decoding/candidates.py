@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.reflectors import Asking
+from selfrag.decoding.reflectors import Steps
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
-from selfrag.decoding.segments import APPLICABLE, Branch, Reading, judge, read
+from selfrag.decoding.segments import APPLICABLE, Branch, Reading, read_critique, read
 from selfrag.decoding.trace import CUT, UNUSABLE, Node, Status
 from selfrag.decoding.tree import Tree, ask
 from selfrag.reflection.judgment import Judgment
@@ -105,7 +105,7 @@ def _goes_on(policy: Decoding, parent: Hypothesis, reading: Reading) -> bool:
     return policy.after_cut == "go_on" and reading.cut and tokens_left > 0 and segments_left > 0
 
 
-def read_cut(tree: Tree, candidates: list[Candidate], readings: list[Reading | None]) -> Asking[list[Reading | None]]:
+def read_cut(tree: Tree, candidates: list[Candidate], readings: list[Reading | None]) -> Steps[list[Reading | None]]:
     """Return the readings of a step, completed by one token for each segment that was cut before something was due."""
     places: list[int] = []
     requests: list[Generate] = []
@@ -121,7 +121,7 @@ def read_cut(tree: Tree, candidates: list[Candidate], readings: list[Reading | N
         if isinstance(result, Failed) or reading is None:
             continue  # stays undefined, and the policy's rule for undefined critiques applies
         for labels in unread(tree, candidate, reading):
-            judgment = judge(vocabulary, labels, result.watched[0], candidate.site, candidate.evidence)
+            judgment = read_critique(vocabulary, labels, result.watched[0], candidate.site, candidate.evidence)
             if labels is RETRIEVE:
                 completed[place] = replace(reading, boundary=judgment, ended=False)
             else:
@@ -131,7 +131,7 @@ def read_cut(tree: Tree, candidates: list[Candidate], readings: list[Reading | N
 
 def grown(
     tree: Tree, ended: Sequence[tuple[Candidate, Generated | Failed, int]], depth: int
-) -> Asking[list[tuple[Node, Hypothesis | None]]]:
+) -> Steps[list[tuple[Node, Hypothesis | None]]]:
     """The nodes of candidates of one step that have ended, each with its hypothesis if it can be used."""
     readings = [read_candidate(tree, one, result) for one, result, _ in ended]
     readings = yield from read_cut(tree, [one for one, *_ in ended], readings)
@@ -189,7 +189,7 @@ class Written:
     bounded: Mapping[int, Candidate]  # those that were given up, by node
 
 
-def write(tree: Tree, candidates: list[Candidate], depth: int) -> Asking[Written]:
+def write(tree: Tree, candidates: list[Candidate], depth: int) -> Steps[Written]:
     """Write all candidates of a step and record them in the tree."""
     results = yield from ask(tree, [one.request for one in candidates])
     first = len(tree.nodes)

@@ -18,15 +18,14 @@ from selfrag.common.untrusted import whole
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.candidates import Hypothesis, candidate_of, write
 from selfrag.decoding.policy import AnswerReason, Decoding
-from selfrag.decoding.reflectors import Asking
-from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.decoding.rescore import replay, settle
-from selfrag.decoding.segments import APPLICABLE, Branch, judge
+from selfrag.decoding.segments import APPLICABLE, Branch, read_critique
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, check_generated
 from selfrag.decoding.tree import Decoder, Found, Tree, ask, find, shortlisted, start_boundary
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
+from selfrag.reflection.requests import Failed, Generate, Generated, Steps
 
 Length: TypeAlias = Literal["none", "tokens", "characters"]
 """What an option's log-probability is divided by; `characters` ranks as `acc_norm` of lm-evaluation-harness does."""
@@ -152,11 +151,13 @@ def decode_options(
     equal texts are added. It need not be one of the options.
 
     Raises:
-        UserError: options that are no options, an unknown `length`, a policy with reflectors, or nothing to score.
+        UserError: options that are no options, an unknown `length`, a policy with other judges, or nothing to score.
     """
     _check(options, length)
-    if policy.reflectors or policy.gates:
-        raise UserError("reflectors and gates judge written answers, not multiple choice; leave them out of choose()")
+    if policy.judges or policy.guardrails:
+        raise UserError(
+            "other judges and guardrails need written answers, not multiple choice; leave them out of choose()"
+        )
     question, options = whole(question), [whole(option) for option in options]
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
     prompt = prompting.prompt(question)
@@ -233,7 +234,7 @@ def _contexts(tree: Tree, prompt: Ids, passages: Sequence[Passage]) -> list[_Con
     return contexts
 
 
-def _relevance(tree: Tree, contexts: list[_Context]) -> Asking[None]:
+def _relevance(tree: Tree, contexts: list[_Context]) -> Steps[None]:
     """Let the model judge each passage; the judgment becomes part of the prefix, as in generation."""
     vocabulary = tree.prompting.vocabulary
     judged = [context for context in contexts if context.branch == "passage"]
@@ -243,7 +244,7 @@ def _relevance(tree: Tree, contexts: list[_Context]) -> Asking[None]:
             context.failure = result.reason
             continue
         evidence = context.passage.id if context.passage else None
-        context.relevance = judge(vocabulary, ISREL, result.watched[0], f"passage {evidence}", evidence)
+        context.relevance = read_critique(vocabulary, ISREL, result.watched[0], f"passage {evidence}", evidence)
         context.prefix = (*context.prefix, vocabulary.group(ISREL)[ISREL.index(context.relevance.label)])
 
 
@@ -254,7 +255,7 @@ def _probabilities(
     options: Sequence[Ids],
     length: Length,
     most_watched: int,
-) -> Asking[list[list[float]]]:
+) -> Steps[list[list[float]]]:
     """p(option|context), normalised over the options, for each context that could be served."""
     enders = (tree.prompting.vocabulary.eos_id, *sorted(tree.prompting.vocabulary.ids.values()))
     plans = [option_requests(context.prefix, options, enders, most_watched=most_watched) for context in contexts]
@@ -271,7 +272,7 @@ def _probabilities(
     return table
 
 
-def _critique(tree: Tree, scored: Sequence[_Scored], labels: LabelSet) -> Asking[None]:
+def _critique(tree: Tree, scored: Sequence[_Scored], labels: LabelSet) -> Steps[None]:
     """Judge every option where the group can be judged; the next group is read after the label."""
     vocabulary = tree.prompting.vocabulary
     due = [one for one in scored if labels in APPLICABLE[one.node.branch]]
@@ -280,7 +281,7 @@ def _critique(tree: Tree, scored: Sequence[_Scored], labels: LabelSet) -> Asking
         if isinstance(result, Generated):
             evidence = one.node.passage.id if one.node.passage else None
             site = f"option {one.node.text!r}, passage {evidence}"
-            judgment = judge(vocabulary, labels, result.watched[0], site, evidence)
+            judgment = read_critique(vocabulary, labels, result.watched[0], site, evidence)
             one.node.judgments[labels.role] = judgment
             one.written = (*one.written, vocabulary.group(labels)[labels.index(judgment.label)])
 

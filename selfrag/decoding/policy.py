@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from selfrag.common.checks import choice, number, unknown_name, whole
 from selfrag.common.errors import UserError
-from selfrag.decoding.reflectors import REPLACEABLE, Guardrail, ScoreTerm, as_label, distinct_roles, parts
+from selfrag.decoding.terms import REPLACEABLE, Guardrail, ScoreTerm, as_label, distinct_roles, parts
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, Role, group
 from selfrag.reflection.weights import TOKEN_TERMS, Weights
@@ -34,7 +34,7 @@ class AnswerReason(StrEnum):
     NOTHING_FOUND = "nothing found"  # the search, or the evidence of the caller, held no passage
     NOTHING_LEFT = "every passage left out"  # guardrails dropped all that were found
     GUARDRAIL = "guardrail"  # a guardrail, or a stage of a flow, refused
-    CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the thresholds of reflectors
+    CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the limits of judges
 
 
 def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
@@ -93,7 +93,7 @@ class Decoding:
         passage_tokens: most tokens of a passage's body.
         branch_and_bound: give up a candidate as soon as its highest possible score rules it out. The answer is the
             same. The trace lacks what was not written, so `rescore` is exact for these settings only. Without
-            effect where reflectors take part.
+            effect where other judges take part.
         weights: weights of the critiques in the segment score.
         calibrated: apply the temperatures and biases of the reflection tokens that a model brings, if it brings any.
         likelihood: p(y_t|..): the geometric mean over the tokens of the `segment` without its boundary or over `all`
@@ -106,9 +106,9 @@ class Decoding:
             published code) the model writes after each passage, and the score goes to the text that it wrote.
         require: labels that a segment must have, by group; as an option GROUP=LABEL, such as `issup='Fully supported'`.
         forbid: labels that a segment must not have, by group.
-        reflectors: other judges in the segment score; also as strings such as `citations` or `nli=issup`.
-        survivors: candidates of a step that reflectors judge by one token, by a new prefill, and by written text.
-        gates: guardrails before the writing; also as strings such as `answerability<0.5:abstain`.
+        judges: other judges in the segment score; also as strings such as `citations` or `nli=issup`.
+        survivors: candidates of a step that are judged by one token, by a new prefill, and by written text.
+        guardrails: decisions before the writing; also as strings such as `answerability<0.5:abstain`.
         abstention: the text in place of an answer; see `Answer.reason` for when.
         history: what later segments see of earlier ones: everything, as in training, or their text only.
 
@@ -144,9 +144,9 @@ class Decoding:
     require: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
     forbid: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
 
-    reflectors: tuple[ScoreTerm, ...] = ()
+    judges: tuple[ScoreTerm, ...] = ()
     survivors: tuple[int, int, int] = (8, 4, 2)
-    gates: tuple[Guardrail, ...] = ()
+    guardrails: tuple[Guardrail, ...] = ()
     abstention: str = "I don't know the answer"
 
     history: Literal["text+passages", "text"] = "text+passages"
@@ -168,7 +168,7 @@ class Decoding:
             number("threshold", self.threshold, 0, 1)
         if not isinstance(self.weights, Weights):
             raise UserError(f"weights={self.weights!r:.80}: give selfrag.Weights(isrel=.., issup=.., isuse=..)")
-        self._check_reflectors()
+        self._check_judges()
         object.__setattr__(self, "require", constraint(self.require))
         object.__setattr__(self, "forbid", constraint(self.forbid))
 
@@ -204,10 +204,10 @@ class Decoding:
         )
         return replace(preset, **changes)
 
-    def _check_reflectors(self) -> None:
-        object.__setattr__(self, "reflectors", parts(self.reflectors, ScoreTerm))
-        object.__setattr__(self, "gates", parts(self.gates, Guardrail))
-        distinct_roles(self.reflectors)
+    def _check_judges(self) -> None:
+        object.__setattr__(self, "judges", parts(self.judges, ScoreTerm))
+        object.__setattr__(self, "guardrails", parts(self.guardrails, Guardrail))
+        distinct_roles(self.judges)
         counts = self.survivors
         whole = isinstance(counts, tuple | list) and all(type(n) is int and n >= 1 for n in counts)
         if not whole or len(counts) != 3:
@@ -215,9 +215,9 @@ class Decoding:
         object.__setattr__(self, "survivors", tuple(counts))
         if not isinstance(self.abstention, str) or not self.abstention.strip():
             raise UserError(f"abstention={self.abstention!r:.80}: give the text of an answer that is none")
-        known = {part.reflector for part in self.reflectors if part.replaces is None}
-        if unknown := next((name for name in dict(self.weights.joined) if name not in known), None):
-            raise UserError(f"weight of {unknown!r}: no reflector of that name joins the score")
+        known = {part.judge for part in self.judges if part.replaces is None}
+        if unknown := next((name for name in dict(self.weights.judges) if name not in known), None):
+            raise UserError(f"weight of {unknown!r}: no judge of that name has a term in the score")
 
     @property
     def searched(self) -> int:
@@ -227,12 +227,12 @@ class Decoding:
     @property
     def prunes(self) -> bool:
         """Whether candidates are given up by their bounds."""
-        return self.branch_and_bound and not self.reflectors
+        return self.branch_and_bound and not self.judges
 
     @cached_property
     def terms(self) -> tuple[str, ...]:
-        """Names of the terms of the segment score: the three critiques, then each reflector with a term of its own."""
-        return (*TOKEN_TERMS, *(part.reflector for part in self.reflectors if part.replaces is None))
+        """Names of the terms of the segment score: the three critiques, then each judge with a term of its own."""
+        return (*TOKEN_TERMS, *(part.judge for part in self.judges if part.replaces is None))
 
     @cached_property
     def term_weights(self) -> tuple[float, ...]:
@@ -241,27 +241,27 @@ class Decoding:
 
     @cached_property
     def replaced(self) -> Mapping[Role, str]:
-        """Critique to the reflector that stands in for the model's own token."""
-        return {part.replaces: part.reflector for part in self.reflectors if part.replaces is not None}
+        """Critique to the judge that stands in for the model's own token."""
+        return {part.replaces: part.judge for part in self.judges if part.replaces is not None}
 
-    def tiers(self, costs: Mapping[str, int]) -> list[tuple[int, tuple[ScoreTerm, ...]]]:
-        """The reflectors of the score by their cost, cheapest first; one that was never there costs nothing."""
-        cost = {part.reflector: costs.get(part.reflector, 0) for part in self.reflectors}
-        ordered = sorted(self.reflectors, key=lambda part: cost[part.reflector])
-        return [(tier, tuple(group)) for tier, group in groupby(ordered, key=lambda part: cost[part.reflector])]
+    def cascade_levels(self, costs: Mapping[str, int]) -> list[tuple[int, tuple[ScoreTerm, ...]]]:
+        """Return the judges of the score by their cost, cheapest first; one that was never there costs nothing."""
+        cost = {term.judge: costs.get(term.judge, 0) for term in self.judges}
+        ordered = sorted(self.judges, key=lambda term: cost[term.judge])
+        return [(level, tuple(terms)) for level, terms in groupby(ordered, key=lambda term: cost[term.judge])]
 
-    def room(self, cost: int) -> int | None:
-        """How many candidates of a step continue from a tier; None for all."""
+    def level_capacity(self, cost: int) -> int | None:
+        """Return how many candidates of a step continue from a level; None for all."""
         return None if cost <= 0 else self.survivors[min(cost, 3) - 1]
 
-    def rooms(self, costs: Mapping[str, int], candidates: int) -> list[int]:
-        """How many of the candidates of a step continue from each of `tiers`: never more than from the tier before."""
-        rooms = [self.room(cost) or candidates for cost, _ in self.tiers(costs)]
-        return list(running(rooms, min))
+    def capacities(self, costs: Mapping[str, int], candidates: int) -> list[int]:
+        """Return how many candidates of a step continue from each level: never more than from the level before."""
+        capacities = [self.level_capacity(cost) or candidates for cost, _ in self.cascade_levels(costs)]
+        return list(running(capacities, min))
 
     @cached_property
     def own(self) -> frozenset[Role]:
-        """Roles that the model's own critiques are asked for: no reflector stands in for them."""
+        """Roles that the model's own critiques are asked for: no judge stands in for them."""
         return REPLACEABLE - self.replaced.keys()
 
     @cached_property

@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 from selfrag.decoding.candidates import Candidate, Hypothesis, Written, grow, grown, read_candidate, unread
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Asking
+from selfrag.decoding.reflectors import Steps
 from selfrag.decoding.requests import Failed, Generated, Result, has_ended
-from selfrag.decoding.segments import APPLICABLE, critique_score, judge, judgment_score, path_score
+from selfrag.decoding.segments import APPLICABLE, critique_score, read_critique, judgment_score, path_score
 from selfrag.decoding.trace import ROOT, Node, Status
 from selfrag.decoding.tree import Abort, Batch, Race, Tree, ask, race
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, Role
+from selfrag.reflection.requests import Failed, Generated, Result, Steps, has_ended
 
 GAP = 0.1
 """A candidate waits if its bound is this far below that of the last one that would fit in the beam."""
@@ -139,7 +140,7 @@ def _highest(tree: Tree, node: Node) -> Bounds:
     return bounds(node, segment, tree.scores(node.parent), policy, tree.limits)
 
 
-def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Asking[list[Hypothesis]]:
+def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Steps[list[Hypothesis]]:
     """Write candidates that were given up after all; returns those that end an answer. None can enter the beam."""
     results = yield from ask(tree, [one.request for one in bounded.values()])
     finished: list[Hypothesis] = []
@@ -263,7 +264,7 @@ class _Step:
         written = begun.token_ids[0] in vocabulary.group(ISREL)
         if one.branch != "passage" or not (written or Role.RELEVANCE in self.tree.policy.forced):
             return None
-        return judge(vocabulary, ISREL, begun.watched[0], one.site, one.evidence)
+        return read_critique(vocabulary, ISREL, begun.watched[0], one.site, one.evidence)
 
     def _over(self, node: Node) -> bool:
         return node.ended or self.depth == self.tree.policy.max_segments

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import ScoreTerm
 from selfrag.decoding.segments import Floats, Undefined, add_to_path, critique_score, group_scores
+from selfrag.decoding.terms import ScoreTerm
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.reflection.weights import Weights
@@ -40,7 +40,7 @@ def replay(trace: Trace, weights: Settings) -> Replay:
     """Search the recorded tree again under S settings."""
     terms, undefined = trace.decoding.terms, trace.decoding.undefined
     matrix = _matrix(weights, trace.decoding)
-    scores = np.array([group_scores(node.judgments, node.joined, terms, undefined) for node in trace.nodes])
+    scores = np.array([group_scores(node.judgments, node.judges, terms, undefined) for node in trace.nodes])
     scores = scores.reshape(-1, len(terms))
     likelihood = np.array([node.likelihood for node in trace.nodes])[:, None]
     recorded = _Recorded(trace)
@@ -65,7 +65,7 @@ def rescore(trace: Trace, weights: Weights | None = None, threshold: float | Non
         weights=recorded.weights if weights is None else weights,
         threshold=recorded.threshold if threshold is None else threshold,
     )
-    lacking = changed.prunes or bool(changed.reflectors)
+    lacking = changed.prunes or bool(changed.judges)
     same = (changed.term_weights, changed.threshold) == (recorded.term_weights, recorded.threshold)
     trace = replace(trace, decoding=changed, narrow=trace.narrow or (lacking and not same))
     first, complete = _Recorded(trace).side(ROOT)
@@ -111,7 +111,7 @@ class _Recorded:
     """The recorded candidates after each node, under the settings of the trace."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace, self.reflectors = trace, trace.decoding.reflectors
+        self.trace, self.terms = trace, trace.decoding.judges
         self.decisions = trace.decisions_by_node()
         self.children: dict[int, list[Node]] = {}
         for node in trace.nodes:
@@ -124,27 +124,27 @@ class _Recorded:
         return self.trace.following(self.decisions[node], self.children.get(node, []))
 
     def after(self, node: int) -> tuple[list[Node], list[Node], bool]:
-        """Usable candidates after a node, those that a reflector rejected, and whether `side` is complete."""
+        """Usable candidates after a node, those that a judge rejected, and whether `side` is complete."""
         children, complete = self.side(node)
         forbidden = [child for child in children if child.status is Status.FORBIDDEN]
-        rejected = [child for child in forbidden if any(_judged(child, part) for part in self.reflectors)]
+        rejected = [child for child in forbidden if any(_judged(child, part) for part in self.terms)]
         return [child for child in children if child.status not in UNUSABLE], rejected, complete
 
     def through(self, nodes: Sequence[Node], taking: Bools) -> tuple[Bools, Bools]:
-        """Candidates of a step that passed all reflectors [C, 1], and the settings that are sure of it [S].
+        """Candidates of a step that passed all judges [C, 1], and the settings that are sure of it [S].
 
-        Where every reflector has room for all candidates, it judges the same ones under any weights. `taking` [C, S]
+        Where every judge has room for all candidates, it judges the same ones under any weights. `taking` [C, S]
         says which take part.
         """
         usable = np.array([node.status not in UNUSABLE for node in nodes])[:, None]
-        judged = np.array([all(_judged(node, part) for part in self.reflectors) for node in nodes])[:, None]
-        room = min(self.trace.decoding.rooms(self.trace.costs, len(nodes)))
+        judged = np.array([all(_judged(node, part) for part in self.terms) for node in nodes])[:, None]
+        room = min(self.trace.decoding.capacities(self.trace.costs, len(nodes)))
         return usable & judged, (taking.sum(axis=0) <= room) & ~(taking & usable & ~judged).any(axis=0)
 
 
 def _judged(node: Node, part: ScoreTerm) -> bool:
-    """Whether a reflector was asked about a node, or had nothing to say about it."""
-    return part.reflector in node.joined if part.replaces is None else part.replaces in node.judgments
+    """Return whether a judge was asked about a node, or had nothing to say about it."""
+    return part.judge in node.judges if part.replaces is None else part.replaces in node.judgments
 
 
 def _search(recorded: _Recorded, segment: Floats, own: Bools) -> Replay:
@@ -173,7 +173,7 @@ def _search(recorded: _Recorded, segment: Floats, own: Bools) -> Replay:
         if candidates:
             nodes = [trace.nodes[i] for i in candidates]
             alive = kept[[node.parent for node in nodes]]
-            if recorded.reflectors:
+            if recorded.terms:
                 passed, sure = recorded.through(nodes, alive)
                 alive = alive & passed
                 exact &= own | sure

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from selfrag.decoding.requests import Finish, Generated
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
+from selfrag.reflection.requests import Finish, Generated
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import TOKEN_TERMS
 
@@ -42,7 +43,9 @@ class Reading:
     cut: bool = False  # its budget ran out; a later request may say how to go on
 
 
-def judge(vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidence: str | None = None) -> Judgment:
+def read_critique(
+    vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidence: str | None = None
+) -> Judgment:
     """The distribution of one group from a watched row whose columns follow `Vocabulary.watch`, calibrated."""
     found = Judgment.from_logprobs(labels, row[vocabulary.columns(labels)].tolist(), site=site, evidence=evidence)
     scaling = vocabulary.scalings.get(labels.role)
@@ -93,7 +96,7 @@ def read(
         if position is None and labels.role in forced and end < len(emitted):
             position = _due(labels, emitted[: end + 1], vocabulary)
         if position is not None:
-            judgments[labels.role] = judge(vocabulary, labels, generated.watched[position], site, evidence)
+            judgments[labels.role] = read_critique(vocabulary, labels, generated.watched[position], site, evidence)
     stopped = cut is not None or generated.finish is Finish.STOP
     logprobs = generated.token_logprobs if likelihood == "all" else generated.token_logprobs[: len(body)]
     probability = math.exp(math.fsum(logprobs)) if likelihood == "product" and logprobs else geometric_mean(logprobs)
@@ -101,7 +104,7 @@ def read(
         ids=body[:end],
         text_ids=tuple(vocabulary.text_ids(body[:end])),
         judgments=judgments,
-        boundary=judge(vocabulary, RETRIEVE, generated.watched[end], site) if stopped else None,
+        boundary=read_critique(vocabulary, RETRIEVE, generated.watched[end], site) if stopped else None,
         likelihood=0.0 if likelihood == "none" else probability,
         ended=not stopped,
         cut=not stopped and generated.finish is Finish.BUDGET,
@@ -141,13 +144,13 @@ def judgment_score(judgment: Judgment | None, undefined: Undefined) -> float:
 
 def group_scores(
     judgments: Mapping[Role, Judgment | None],
-    joined: Mapping[str, Judgment | None] = NOTHING,
+    judges: Mapping[str, Judgment | None] = NOTHING,
     terms: Sequence[str] = TOKEN_TERMS,
     undefined: Undefined = "skip",
 ) -> list[float]:
-    """Return the scores of the T terms (isrel, issup, isuse, joined reflectors), NaN where undefined."""
+    """Return the scores of the T terms (isrel, issup, isuse, other judges), NaN where undefined."""
     known = [judgments.get(labels.role) for labels in CRITIQUES]
-    known += [joined.get(name) for name in terms[len(CRITIQUES) :]]
+    known += [judges.get(name) for name in terms[len(CRITIQUES) :]]
     return [judgment_score(judgment, undefined) for judgment in known]
 
 
@@ -178,11 +181,11 @@ def segment_score(
     weights: Sequence[float],
     undefined: Undefined = "skip",
     *,
-    joined: Mapping[str, Judgment | None] = NOTHING,
+    judges: Mapping[str, Judgment | None] = NOTHING,
     terms: Sequence[str] = TOKEN_TERMS,
 ) -> float:
-    """Score of one candidate: p(y_t|x,d,y_<t) + sum_G w_G s_G, joined reflectors among the groups."""
-    return likelihood + critique_score(group_scores(judgments, joined, terms, undefined), weights, undefined)
+    """Score of one candidate: p(y_t|x,d,y_<t) + sum_G w_G s_G, other judges among the groups."""
+    return likelihood + critique_score(group_scores(judgments, judges, terms, undefined), weights, undefined)
 
 
 def add_to_path(total: Score, score: Score, accumulate: Accumulate) -> Score:

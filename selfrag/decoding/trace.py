@@ -13,10 +13,10 @@ from selfrag.common.errors import UserError, generation_error
 from selfrag.common.reading import parse_json
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.refusals import refuses
-from selfrag.decoding.requests import Finish
 from selfrag.decoding.segments import Branch
 from selfrag.reflection.judgment import SELF_RAG_LABELS, Judgment, labels_of
 from selfrag.reflection.labels import Role
+from selfrag.reflection.requests import Finish
 from selfrag.reflection.weights import Weights
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class Decision:
         query: what was searched for, None if nothing was.
         passages: evidence for the next segment, one candidate each, duplicates removed; empty after `retrieve` if
             nothing was found or a guardrail let nothing through; see `Decoding.without_evidence`.
-        gates: reflectors that were asked before writing, each with a judgment; undefined ones are left out. `isrel` are
-            the judgments of a shortlist.
+        guardrails: judges that were asked before writing, each with a judgment; undefined ones are left out. `isrel`
+            are the judgments of a shortlist.
         failure: why the search failed; the answer then ends at this boundary.
         cause: why there is no evidence although it was looked for, or why the answer is the abstention.
     """
@@ -74,14 +74,14 @@ class Decision:
     judgment: Judgment | None = None
     query: str | None = None
     passages: tuple[Passage, ...] = ()
-    gates: tuple[tuple[str, Judgment], ...] = ()
+    guardrails: tuple[tuple[str, Judgment], ...] = ()
     failure: str | None = None
     cause: AnswerReason | None = None
 
     @property
     def routed(self) -> bool:
         """Whether guardrails on the question alone decided in place of the model."""
-        return any(judgment.site == QUESTION for _, judgment in self.gates)
+        return any(judgment.site == QUESTION for _, judgment in self.guardrails)
 
 
 @dataclass(slots=True)
@@ -99,11 +99,11 @@ class Node:
         text_ids: `token_ids` without reflection tokens; what makes two segments equal.
         finish: why generation ended, why it failed, or why it was given up.
         likelihood: p(y_t|..) as scored.
-        judgments: isrel, issup, isuse; None where undefined. A critique that a reflector replaces is left out where the
-            cascade did not ask the reflector.
-        joined: reflectors with a term of their own, likewise.
-        places: for reflectors that judged several places of the segment, each place; `judgments` and `joined` hold
-            their mean.
+        judgments: isrel, issup, isuse; None where undefined. A critique that a judge replaces is left out where the
+            cascade did not ask the judge.
+        judges: judgments of the judges with a term of their own, by name, likewise.
+        places: of judges that said several things about the segment, each; `judgments` and `judges` hold their mean.
+        undefined: why a judge said nothing, by its name, where that is known.
         boundary: distribution over Retrieve at its end.
         ended: the answer cannot continue after it (EOS, or no token is left to spend).
         score: segment score.
@@ -129,8 +129,9 @@ class Node:
     path_score: float = 0.0
     status: Status = Status.PRUNED
     dropped_tokens: int = 0
-    joined: dict[str, Judgment | None] = field(default_factory=dict)
+    judges: dict[str, Judgment | None] = field(default_factory=dict)
     places: dict[str, tuple[Judgment, ...]] = field(default_factory=dict)
+    undefined: dict[str, str] = field(default_factory=dict)
 
     @property
     def cut(self) -> bool:
@@ -149,7 +150,7 @@ class Trace:
         decisions: one for each expanded node, in order.
         best: id of the node that ends the answer, None if there is none.
         options: for multiple choice, the options in order; each node is then one option after one passage.
-        costs: tier of each reflector of the settings, see `selfrag.decoding.reflectors.Critic.cost`.
+        costs: cost of each judge of the settings, see `selfrag.reflection.judge.Cost`.
         narrow: whether this was rescored, and other settings decided what was written or judged.
     """
 
@@ -314,8 +315,8 @@ _LEFT_OUT: Mapping[str, Any] = {
     "after_cut": "end",
     "aggregate": "product",
     "calibrated": True,
-    "reflectors": [],
-    "gates": [],
+    "judges": [],
+    "guardrails": [],
     "survivors": list(Decoding.survivors),
     "abstention": Decoding.abstention,
     "without_evidence": "write",
@@ -328,9 +329,10 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
     values = {name: getattr(decoding, name) for name in decoding.__dataclass_fields__}
     for name in ("require", "forbid"):
         values[name] = {str(role): sorted(labels) for role, labels in values[name].items()}
-    joined, gates = [str(part) for part in values["reflectors"]], [str(gate) for gate in values["gates"]]
+    judges = [str(term) for term in values["judges"]]
+    guardrails = [str(guardrail) for guardrail in values["guardrails"]]
     survivors = list(values["survivors"])
-    values |= {"reflectors": joined, "gates": gates, "survivors": survivors}
+    values |= {"judges": judges, "guardrails": guardrails, "survivors": survivors}
     for name, usual in _LEFT_OUT.items():
         if values[name] == usual:
             del values[name]
@@ -395,10 +397,16 @@ def _read_trace(record: TraceRecord) -> Trace:
     )
 
 
+FORMER_NAMES = {"reflectors": "judges", "gates": "guardrails", "joined": "judges"}
+"""Fields of traces that earlier versions wrote."""
+
+
 def _read_decoding(values: Mapping[str, Any]) -> Decoding:
+    values = {FORMER_NAMES.get(name, name): value for name, value in values.items()}
     weights = values.get("weights")
     if not isinstance(weights, Mapping):
         raise UserError("decoding has no weights")
+    weights = {FORMER_NAMES.get(name, name): value for name, value in weights.items()}
     try:
         return Decoding(**{"without_evidence": "write", **values, "weights": Weights(**weights)})
     except (TypeError, ValueError, ArithmeticError) as error:
@@ -414,8 +422,8 @@ def _decision_dict(decision: Decision) -> dict[str, Any]:
         "query": decision.query,
         "passages": [passage.as_dict() for passage in decision.passages],
     }
-    if decision.gates:
-        values["gates"] = [[name, judgment_dict(judgment)] for name, judgment in decision.gates]
+    if decision.guardrails:
+        values["guardrails"] = [[name, judgment_dict(judgment)] for name, judgment in decision.guardrails]
     if decision.failure is not None:
         values["failure"] = decision.failure
     if decision.cause is not None:
@@ -431,7 +439,7 @@ def _read_decision(record: DecisionRecord) -> Decision:
         judgment=_read_judgment(record["judgment"]),
         query=record["query"],
         passages=tuple([Passage(**passage) for passage in record["passages"]]),
-        gates=tuple([(name, _read_known_judgment(judgment)) for name, judgment in record.get("gates", ())]),
+        guardrails=tuple([(name, _read_known_judgment(judgment)) for name, judgment in record.get("guardrails", ())]),
         failure=record.get("failure"),
         cause=record.get("cause"),
     )
@@ -479,10 +487,12 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
             values["passage_at"] = position
     if refuses(node.text):
         values["refuses"] = True  # for the page, which shows no citation then
-    if node.joined:
-        values["joined"] = {name: _optional(judgment) for name, judgment in node.joined.items()}
+    if node.judges:
+        values["judges"] = {name: _optional(judgment) for name, judgment in node.judges.items()}
     if node.places:
         values["places"] = {name: [judgment_dict(j) for j in found] for name, found in node.places.items()}
+    if node.undefined:
+        values["undefined"] = dict(node.undefined)
     return values
 
 
@@ -515,8 +525,9 @@ def _read_node(record: NodeRecord, evidence: _Evidence) -> Node:
         path_score=record["path_score"],
         status=status,
         dropped_tokens=record["dropped_tokens"],
-        joined={name: _read_judgment(judgment) for name, judgment in record.get("joined", {}).items()},
+        judges={name: _read_judgment(judgment) for name, judgment in record.get("judges", {}).items()},
         places={name: tuple(map(_read_known_judgment, items)) for name, items in record.get("places", {}).items()},
+        undefined=record.get("undefined", {}),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NotRequired
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 from typing_extensions import TypedDict
 
 from selfrag.common.errors import UserError
@@ -33,6 +33,11 @@ Count = Annotated[int, Field(ge=0, lt=_MAX_INTEGER)]
 TokenIds = tuple[Count, ...]
 NodeId = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 ParentId = Annotated[int, Field(ge=-1, lt=MAX_NODES)]
+
+
+def _former(name: str, former: str) -> Any:
+    """Return a field that earlier versions wrote under another name."""
+    return Field(validation_alias=AliasChoices(name, former))
 
 
 class PassageRecord(TypedDict):
@@ -66,7 +71,7 @@ class DecisionRecord(TypedDict):
     judgment: JudgmentRecord | None
     query: str | None
     passages: list[PassageRecord]
-    gates: NotRequired[list[tuple[str, JudgmentRecord]]]
+    guardrails: NotRequired[Annotated[list[tuple[str, JudgmentRecord]], _former("guardrails", "gates")]]
     failure: NotRequired[str]
     cause: NotRequired[AnswerReason]
 
@@ -92,8 +97,9 @@ class NodeRecord(TypedDict):
     judgments: dict[Role, JudgmentRecord | None]
     boundary: JudgmentRecord | None
     dropped_tokens: Count
-    joined: NotRequired[dict[str, JudgmentRecord | None]]
+    judges: NotRequired[Annotated[dict[str, JudgmentRecord | None], _former("judges", "joined")]]
     places: NotRequired[dict[str, list[JudgmentRecord]]]
+    undefined: NotRequired[dict[str, str]]
     refuses: NotRequired[bool]
 
 

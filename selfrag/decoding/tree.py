@@ -13,8 +13,14 @@ from retrieval.passage import Passage
 from selfrag.common.errors import SearchError, generation_error
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Asking, Critic, Guardrail, Verdict
-from selfrag.decoding.requests import (
+from selfrag.decoding.segments import path_score, read_critique, segment_score
+from selfrag.decoding.terms import Guardrail
+from selfrag.decoding.trace import ROOT, Decision, Node, Trace
+from selfrag.prompting import Evidence, Prompting, Turn
+from selfrag.reflection.judge import Judge
+from selfrag.reflection.judgment import Judgment, Reflection
+from selfrag.reflection.labels import ISREL, RETRIEVE
+from selfrag.reflection.requests import (
     Arrived,
     Failed,
     Generate,
@@ -23,17 +29,13 @@ from selfrag.decoding.requests import (
     Result,
     Retrieve,
     Retrieved,
+    Steps,
     has_ended,
 )
-from selfrag.decoding.segments import judge, path_score, segment_score
-from selfrag.decoding.trace import ROOT, Decision, Node, Trace
-from selfrag.prompting import Evidence, Prompting, Turn
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import ISREL, RETRIEVE
 
 T = TypeVar("T")
 Asked: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...]]
-"""A critic and the keys of the passages that it judged with the question alone."""
+"""A judge and the keys of the passages that it judged with the question alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class Tree:
     fixed: tuple[Passage, ...] | None = None  # first search's passages, for retrieve_once
     query: str | None = None  # searched for in place of the question
     history: tuple[Turn, ...] = ()  # turns before the question
-    critics: Mapping[str, Critic] = field(default_factory=dict)  # by name
-    asked: dict[Asked, Verdict] = field(default_factory=dict)
+    judges: Mapping[str, Judge] = field(default_factory=dict)  # by name
+    asked: dict[Asked | int, Reflection] = field(default_factory=dict)
     encoded: dict[tuple[str, str], Evidence] = field(default_factory=dict)  # by title and text
     limits: tuple[float, float] = (0.0, 0.0)  # lowest and highest score of any segment, where candidates are given up
 
@@ -89,7 +91,7 @@ class Tree:
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """What has been recorded so far."""
-        costs = {part.reflector: self.critics[part.reflector].cost for part in self.policy.reflectors}
+        costs = {term.judge: self.judges[term.judge].cost for term in self.policy.judges}
         return Trace(self.question, self.policy, tuple(self.nodes), tuple(self.decisions), best, options, costs)
 
     def evidence(self, passage: Passage) -> Evidence:
@@ -107,7 +109,7 @@ class Tree:
             node.judgments,
             policy.term_weights,
             policy.undefined,
-            joined=node.joined,
+            judges=node.judges,
             terms=policy.terms,
         )
         before = self.scores(node.parent)
@@ -133,7 +135,7 @@ class Counting(Protocol):
     usage: Usage
 
 
-def ask(tree: Counting, requests: list[Generate]) -> Asking[list[Generated | Failed]]:
+def ask(tree: Counting, requests: list[Generate]) -> Steps[list[Generated | Failed]]:
     """One batch of generations, counted."""
     if not requests:
         return []
@@ -178,18 +180,12 @@ def _length(result: Generated | Failed) -> int:
     return 0 if isinstance(result, Failed) else len(result.token_ids)
 
 
-def counted(tree: Counting, asking: Asking[T]) -> Asking[T]:
-    """Run a critic's computation, its requests counted."""
-    results: list[Result] | None = None
-    while True:
-        try:
-            batch = next(asking) if results is None else asking.send(results)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        results = yield batch
-        pairs = [(q, r) for q, r in zip(batch, results, strict=True) if isinstance(q, Generate)]
-        _count(tree, [q for q, _ in pairs], [r for _, r in pairs])
+def counted(tree: Counting, batch: list[Request]) -> Steps[list[Result]]:
+    """Serve a round of judges, the generations counted."""
+    results = yield batch
+    pairs = [(q, r) for q, r in zip(batch, results, strict=True) if isinstance(q, Generate)]
+    _count(tree, [q for q, _ in pairs], [r for _, r in pairs])
+    return results
 
 
 def _count(tree: Counting, requests: Sequence[Generate], results: Sequence[Result]) -> list[Generated | Failed]:
@@ -205,7 +201,7 @@ def _count(tree: Counting, requests: Sequence[Generate], results: Sequence[Resul
     return found
 
 
-def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Asking[Judgment | None]:
+def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Steps[Judgment | None]:
     """The Retrieve distribution before anything is written, from one token; None in modes that do not ask for it."""
     if tree.policy.mode != "adaptive":
         return None
@@ -214,7 +210,7 @@ def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Asking[Judgment | Non
     (result,) = yield from ask(tree, [request])
     if isinstance(result, Failed):
         raise generation_error(f"the model could not read the question: {result.reason}")
-    return judge(vocabulary, RETRIEVE, result.watched[0], "start")
+    return read_critique(vocabulary, RETRIEVE, result.watched[0], "start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +222,7 @@ class Found:
     failure: str | None = None
 
 
-def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> Asking[list[Found]]:
+def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> Steps[list[Found]]:
     """Passages for each segment to come: given by the caller, kept from the first search, or searched for now.
 
     A query is the question, or `query` in its place, and the text written last; with `retrieve_once` the question
@@ -260,7 +256,7 @@ def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> 
 
 def shortlisted(
     tree: Tree, searches: Sequence[tuple[tuple[int, ...], tuple[Passage, ...]]]
-) -> Asking[list[tuple[tuple[Passage, ...], tuple[tuple[str, Judgment], ...]]]]:
+) -> Steps[list[tuple[tuple[Passage, ...], tuple[tuple[str, Judgment], ...]]]]:
     """The passages of each search that are written from, best first, and what IsRel said of all that were found.
 
     Each is judged where its segment would begin, so the engine has its prompt when the segment is written. One that
@@ -281,7 +277,9 @@ def shortlisted(
         for number, passage in enumerate(passages):
             result = next(results)
             if isinstance(result, Generated):
-                judged[number] = judge(vocabulary, ISREL, result.watched[0], f"passage {passage.id}", passage.id)
+                judged[number] = read_critique(
+                    vocabulary, ISREL, result.watched[0], f"passage {passage.id}", passage.id
+                )
         ranked = sorted(range(len(passages)), key=lambda i: -judged[i].score if i in judged else 1.0)
         kept = tuple(passages[i] for i in ranked[: policy.passages])
         found.append((kept, tuple((str(ISREL.role), judgment) for judgment in judged.values())))
@@ -305,14 +303,14 @@ class Admitted:
     abstained: bool = False  # whether the fixed abstention replaces the answer
     writes: bool = False  # whether a guardrail has the segment written without evidence
     reasons: list[str] = field(default_factory=list)  # what each guardrail did
-    judged: list[tuple[str, Judgment]] = field(default_factory=list)  # reflector and judgment, in the order asked
+    judged: list[tuple[str, Judgment]] = field(default_factory=list)  # judge and judgment, in the order asked
 
-    def note(self, gate: Guardrail, judgment: Judgment | None, done: str) -> bool:
-        """Record a judgment; whether it is below the gate's threshold."""
+    def note(self, guardrail: Guardrail, judgment: Judgment | None, done: str) -> bool:
+        """Record a judgment; return whether it is below the guardrail's threshold."""
         if judgment is None:
             return False
-        self.judged.append((gate.reflector, judgment))
-        below = judgment.score < gate.threshold
+        self.judged.append((guardrail.judge, judgment))
+        below = judgment.score < guardrail.threshold
         if below:
-            self.reasons.append(f"{gate.reflector} {judgment.score:.3f} < {gate.threshold:g}, {done}")
+            self.reasons.append(f"{guardrail.judge} {judgment.score:.3f} < {guardrail.threshold:g}, {done}")
         return below

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.common.errors import TOO_LONG, EngineError
 from selfrag.common.reading import user_path
-from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.runtime.sessions import Serving, session
+from selfrag.reflection.requests import Failed, Generate, Generated
+from selfrag.runtime.sessions import Serving
 from selfrag.runtime.sessions import Ticket as Ticket
 
 Tokens: TypeAlias = Sequence[int] | NDArray[np.int64]
@@ -141,40 +140,6 @@ class BaseEngine(ABC):
         check_process(self._pid)
         if self._gone is not None:
             raise EngineError(self._gone)
-
-
-T = TypeVar("T")
-
-
-def serve(engine: Engine, requests: Sequence[Generate]) -> list[Generated | Failed]:
-    """Results of `requests`, in their order; all share the engine's batches. Leaving early aborts what still runs.
-
-    Raises:
-        EngineError: the engine died.
-    """
-    bell = threading.Event()
-    results: list[Generated | Failed | None] = [None] * len(requests)
-    with session(engine, bell.set) as own:
-        waiting = {own.submit(request): position for position, request in enumerate(requests)}
-        while waiting:
-            done = own.step()
-            for ticket, result in done:
-                results[waiting.pop(ticket)] = result
-            if not done:
-                bell.wait()
-                bell.clear()
-    return [result for result in results if result is not None]
-
-
-def pump(engine: Engine, steps: Generator[list[Generate], list[Generated | Failed], T]) -> T:
-    """Run a computation that yields batches of requests, and return what it returns."""
-    try:
-        batch = next(steps)
-        while True:
-            batch = steps.send(serve(engine, batch))
-    except StopIteration as stop:
-        found: T = stop.value
-        return found
 
 
 def check_model(model: str) -> None:

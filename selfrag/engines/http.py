@@ -20,10 +20,10 @@ from selfrag.common.checks import whole
 from selfrag.common.errors import EngineError
 from selfrag.common.pretrained import load
 from selfrag.common.reading import read_json, user_path
-from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import BaseEngine, Limits, Ticket
 from selfrag.engines.client import BadReplyError, Client, Reply, ServerConfig, json_of
 from selfrag.engines.vllm import finish
+from selfrag.reflection.requests import Failed, Generate, Generated
 
 NO_VALUE = -9999.0
 """What vLLM writes in JSON for a log-probability of minus infinity."""

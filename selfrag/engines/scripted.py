@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from selfrag.common.errors import EngineError
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, refusal
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
 Row = Mapping[int, float]
 """Probabilities of watched ids at one position; ids left out have `FLOOR`."""

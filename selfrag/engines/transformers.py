@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.engines.adapters import BASE, Scope, dormant, invocation_start
 from selfrag.engines.base import BaseEngine, Limits, Ticket, common_length
 from selfrag.engines.transformers_model import LoadedModel, Matcher, Prefix, Slab, load, padded_cache, row_of
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
 
 
 class TransformersEngine(BaseEngine):

@@ -19,9 +19,9 @@ from selfrag.common.checks import choice, whole
 from selfrag.common.errors import EngineError, UserError, require
 from selfrag.common.plugins import load_present
 from selfrag.common.reading import read_json
-from selfrag.decoding.requests import Constraint, Form, Generate
 from selfrag.engines.adapters import read_config
 from selfrag.engines.base import Architecture, check_model
+from selfrag.reflection.requests import Constraint, Form, Generate
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from selfrag.common.checks import number, whole
 from selfrag.common.errors import EngineError, require
 from selfrag.common.pretrained import number_format, own_code_refused, wants_own_code
 from selfrag.common.reading import user_path
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.adapters import Adapter, max_lora_rank, read_adapter
 from selfrag.engines.base import BaseEngine, Limits, Ticket, check_model
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
 
 def has_compiler() -> bool:

@@ -32,7 +32,7 @@ from selfrag.evaluation.metrics.citations import (
     cites,
     claim_recall,
 )
-from selfrag.evaluation.metrics.entailment import Entailment, remembered
+from selfrag.evaluation.metrics.entailment import Remembered, remembered
 from selfrag.evaluation.metrics.factscore import (
     NAMES,
     Facts,
@@ -48,6 +48,7 @@ from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
 from selfrag.evaluation.metrics.registry import JUDGED, Part
 from selfrag.evaluation.normalisation import evaluated
 from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read_records
+from selfrag.reflection.judge import Judge
 
 CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
 DEFAULT = ("citations",)
@@ -111,7 +112,7 @@ class Judges:
     Facts are found by `splitter` and looked up in `knowledge`; `source` is what tells that from another index.
     """
 
-    entailment: Entailment | None = None
+    judge: Judge | None = None
     features: Features | None = None
     splitter: Splitter = field(default_factory=SentenceSplitter)
     knowledge: Retriever | None = None
@@ -121,7 +122,7 @@ class Judges:
 # Figures over the records of a file
 
 
-def judge_citations(records: Sequence[Record], judge: Entailment, *, kind: str, marked: bool = False) -> Judged:
+def judge_citations(records: Sequence[Record], judge: Remembered, *, kind: str, marked: bool = False) -> Judged:
     """ALCE's citation recall, precision and F1 of each answer. Closed sets make no claim, and are left out.
 
     By `kind` of the task a `short` answer is judged with its question, and a `list` piece by piece with it. A task is
@@ -150,7 +151,7 @@ def _claims(record: Record, kind: str) -> Claims:
     return as_list_for(record.question) if kind == "list" else as_sentences
 
 
-def judge_claims(records: Sequence[Record], judge: Entailment) -> Judged:
+def judge_claims(records: Sequence[Record], judge: Remembered) -> Judged:
     """ALCE's claim recall of each answer; items without claims are left out."""
     claiming = [one for one in records if one.item.claims]
     written = [(one.item, one.output.text) for one in claiming if one.output is not None]
@@ -162,7 +163,7 @@ def judge_claims(records: Sequence[Record], judge: Entailment) -> Judged:
 
 
 def judge_facts(
-    records: Sequence[Record], splitter: Splitter, retriever: Retriever, judge: Entailment, about: Mapping[str, Any]
+    records: Sequence[Record], splitter: Splitter, retriever: Retriever, judge: Remembered, about: Mapping[str, Any]
 ) -> Judged:
     """FactScore of each answer by our own judges; `about` is what tells the knowledge source from another."""
     written = [(one.item, one.output.text) for one in records if one.output is not None]
@@ -247,9 +248,9 @@ def _family(
         if judges.features is None:
             raise UserError("mauve needs a model that gives features of texts; name one with --features")
         return judge_likeness(records, judges.features)
-    if judges.entailment is None:
+    if judges.judge is None:
         raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
-    judge = remembered(judges.entailment, folder)
+    judge = remembered(judges.judge, folder)
     if family == "citations":
         return judge_citations(records, judge, kind=str(task["kind"]), marked=bool(task.get("marked")))
     if family == "claims":

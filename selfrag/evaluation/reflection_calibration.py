@@ -18,16 +18,17 @@ import numpy as np
 from selfrag.common.atomic import write_text, writing
 from selfrag.common.errors import EngineError, UserError, require
 from selfrag.common.reading import read_json
-from selfrag.decoding.requests import Failed, Generate
-from selfrag.decoding.segments import judge
-from selfrag.engines.base import Engine, serve
+from selfrag.decoding.segments import read_critique
+from selfrag.engines.base import Engine
 from selfrag.evaluation.intervals import Estimate, Floats, bracketed, mean
 from selfrag.evaluation.metrics.classification import calibration_error, plot_reliability, reliability
 from selfrag.evaluation.tables import compact
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, LabelSet, Role
+from selfrag.reflection.requests import Generate, Generated, ask, failure_of
 from selfrag.reflection.vocabulary import STORED, Scaling, as_record
+from selfrag.runtime.driver import finish
 from selfrag.training.rows import Row, TargetLayout
 
 FOLDS = 5
@@ -65,10 +66,10 @@ def observe(rows: Iterable[Row], prompting: Prompting, engine: Engine) -> list[O
     raw = replace(prompting, vocabulary=prompting.vocabulary.uncalibrated())
     due = list(_due(rows, raw, engine))
     found = []
-    for (instruction, labels, right, _), result in zip(due, serve(engine, [one[-1] for one in due]), strict=True):
-        if isinstance(result, Failed):
-            raise EngineError(f"the engine could not read a row: {result.reason}")
-        found.append(Observed(instruction, judge(raw.vocabulary, labels, result.watched[0], "row"), right))
+    for (instruction, labels, right, _), result in zip(due, finish(ask([one[-1] for one in due]), engine), strict=True):
+        if not isinstance(result, Generated):
+            raise EngineError(f"the engine could not read a row: {failure_of(result)}")
+        found.append(Observed(instruction, read_critique(raw.vocabulary, labels, result.watched[0], "row"), right))
     return found
 
 

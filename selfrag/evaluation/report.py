@@ -266,7 +266,7 @@ def parts() -> Any:
     environment.filters |= {
         "visible": visible,
         "slug": slug,
-        "joined": lambda nodes: list(dict.fromkeys(key for node in nodes for key in node.joined)),
+        "judge_names": lambda nodes: list(dict.fromkeys(key for node in nodes for key in node.judges)),
         "gold": _gold,
         "figures": _figures,
         "mark": lambda share: {None: "-", 0.0: "\N{MULTIPLICATION X}", 1.0: "\N{CHECK MARK}"}.get(

@@ -24,13 +24,13 @@ from selfrag.common.progress import Progress
 from selfrag.common.provenance import model_files, sha256
 from selfrag.engines.base import Engine
 from selfrag.evaluation.items import Item, Output, output_of
-from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 from selfrag.evaluation.systems import NoEngine, Prompted, System, endpoint_system, named_system, system_of_task
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, searched
+from selfrag.intrinsics.named import chat_model
 from selfrag.loading import (
     index_directory,
     is_address,
@@ -142,8 +142,7 @@ def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> 
     """The items of one work, as they finish; all live questions share the engine's batches."""
     before = time.perf_counter()
     decoders = (work.system.decoder(item, work.task) for item in work.items)
-    services = work.system.services() if isinstance(work.system, Prompted) else {}
-    for event in drive(decoders, serving, retriever, max_live=MAX_LIVE, services=services):
+    for event in drive(decoders, serving, retriever, max_live=MAX_LIVE):
         now = time.perf_counter()
         if isinstance(event, Broken):
             yield Finished(event.index, None, str(event.error), now - before)
@@ -470,7 +469,7 @@ def _answering(
     if "://" in model.model.partition("@")[2]:
         if model.engine is not None or model.options:
             raise UserError(f"{model.model} is asked by its endpoint; leave the engine and its settings out")
-        executor, _, about = executor_of(model.model)
+        executor, _, about = chat_model(model.model)
         identity = {"model": {"name": about["model"]}, "engine": "endpoint"}
         return (lambda kind, task: endpoint_system(kind, executor, settings, task)), identity, NoEngine
     path = resolve_model(model.model)

@@ -21,21 +21,21 @@ from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.beam import decode
 from selfrag.decoding.options import Ids, decode_options, normalised, option_logprobs, option_requests
 from selfrag.decoding.policy import Decoding, check_names
-from selfrag.decoding.reflectors import Critic
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding_dict
 from selfrag.decoding.tree import Batch, Decoder, ask
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import Given, documents
 from selfrag.evaluation.task import SET_BY_TASK, Task
-from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Request, State
 from selfrag.intrinsics.flows import ChatWriter, Flow, Write
 from selfrag.intrinsics.flows.progress import Progress
+from selfrag.judges.wire import ChatPrompt, Executor, Request
 from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting, passage_ids
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import Judge
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated, Result
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
-from selfrag.runtime.driver import Service
 from selfrag.runtime.sessions import Finished, Ticket
 from selfrag.tokenization import HFTextCodec, TextCodec
 
@@ -223,7 +223,7 @@ class Prompted:
         if item.options and not task.written:
             raise DecodingError("an endpoint scores no options; take a protocol in which they are written: baseline")
         writer = _Worded(self.executor, task.new_tokens, prompt=self.prompt(item, task))
-        state = State((Message("user", item.instruction),), item.passages[: self.passages])
+        state = JudgeInput((Message("user", item.instruction),), item.passages[: self.passages])
         return (yield from Flow((Write(writer),)).decoder(state, None))
 
     def prompt(self, item: Item, task: Task) -> str:
@@ -236,10 +236,6 @@ class Prompted:
         before, lead = (PASSAGES, QUESTION) if used and task.hint else ("", "")
         hint = _hint(item, task)
         return f"{before}{''.join(shown)}{lead}{item.instruction}" + (f"\n\n{hint}" if hint else "")
-
-    def services(self) -> Mapping[str, Service]:
-        """The endpoint, for a driver."""
-        return ChatWriter(self.executor).services(None)
 
     def as_dict(self) -> dict[str, Any]:
         """Settings and the texts of the prompt."""
@@ -302,7 +298,7 @@ class Reflective:
     prompting: Prompting  # codec, vocabulary and layout of the model
     decoding: Decoding  # the policy; the task sets segments and tokens, so that its budget holds
     cites_all: bool = False
-    critics: tuple[Critic, ...] = ()  # the reflectors that the policy names; they run on the engine of the run
+    judges: tuple[Judge, ...] = ()  # that the policy names
 
     def decoder(self, item: Item, task: Task) -> Decoder:
         """Segment beam search, or option scoring with critique."""
@@ -311,7 +307,7 @@ class Reflective:
             chosen = decode_options(item.instruction, surfaces, self.prompting, self.decoding, passages=item.passages)
             return (yield from chosen)
         policy = self.policy(task)
-        written = decode(item.instruction, self.prompting, policy, passages=item.passages, critics=self.critics)
+        written = decode(item.instruction, self.prompting, policy, passages=item.passages, judges=self.judges)
         return (yield from written)
 
     def policy(self, task: Task) -> Decoding:
@@ -337,8 +333,8 @@ def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
     """The same policy, if a run of a checkpoint alone can keep to what was asked of it."""
     if budget := next((name for name in given if name in SET_BY_TASK), None):
         raise UserError(f"{budget} is the task's, so that all systems have one budget; segment_tokens can be set")
-    if decoding.reflectors or decoding.gates:
-        raise UserError("reflectors and gates need models of their own; leave them out of the policy of a run")
+    if decoding.judges or decoding.guardrails:
+        raise UserError("other judges and guardrails need models of their own; leave them out of the policy of a run")
     return decoding
 
 

@@ -75,7 +75,7 @@ class Rescored:
 def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]) -> list[Rescored | None]:
     """What each policy answers from one record, whose decode took `usage`; None where it says nothing about the policy.
 
-    Policies that differ in `RESCORABLE` fields only are answered; with reflectors or gates, in weights only.
+    Policies that differ in `RESCORABLE` fields only are answered; with other judges or guardrails, in weights only.
     """
     together: dict[object, list[int]] = {}
     for i, policy in enumerate(policies):
@@ -99,7 +99,7 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
     differing.discard("branch_and_bound")  # changes no answer
     if recorded.prunes:
         return not differing  # what was given up is known to be too low under these settings only
-    if recorded.reflectors or recorded.gates:
+    if recorded.judges or recorded.guardrails:
         return differing <= {"weights"}
     if "mode" in differing and any(decision.judgment is None for decision in trace.decisions):
         return False  # nobody looked whether to retrieve
@@ -167,7 +167,7 @@ def recording(policies: Sequence[Decoding]) -> Decoding:
     if base.max_segments > 1:
         return replace(base, beam=2 * max(policy.beam for policy in policies))
     retrieving = {(one.mode, one.threshold, one.retrieve_test, one.no_retrieval_branch) for one in policies}
-    if len(retrieving) > 1 and not (base.reflectors or base.gates):
+    if len(retrieving) > 1 and not (base.judges or base.guardrails):
         return replace(base, mode="adaptive", threshold=0.0, retrieve_test="yes_no", no_retrieval_branch=True)
     return base
 

@@ -27,7 +27,7 @@ from selfrag.evaluation.comparison import Comparison, SystemRun, Table, bootstra
 from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.metrics.answers import FLUENCY
-from selfrag.evaluation.metrics.entailment import Entailment, load_entailment, remembered
+from selfrag.evaluation.metrics.entailment import remembered
 from selfrag.evaluation.metrics.registry import Metric, Part, is_count, ratio, scale_of
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
@@ -37,6 +37,8 @@ from selfrag.evaluation.tables import csv_text, escape, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.studies import FileStudy, Setting, balance, opened, spared, study, write_answers
+from selfrag.intrinsics.named import open_judge
+from selfrag.reflection.judge import Judge
 from selfrag.reflection.weights import TOKEN_TERMS
 
 HEADLINE = "headline"
@@ -199,7 +201,7 @@ BASE = "base"
 """Name of the policy that the axes change."""
 MOST_VALUES = 1000
 """Of one axis; more are a slip of the pen."""
-_STRUCTURED = frozenset({"weights", "require", "forbid", "reflectors", "survivors", "gates", "abstention"})
+_STRUCTURED = frozenset({"weights", "require", "forbid", "judges", "survivors", "guardrails", "abstention"})
 
 Value: TypeAlias = float | int | bool | str | None
 
@@ -364,7 +366,7 @@ def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed:
     if what.goal is not None:
         metrics = {file.name: tuple(metric.name for metric in file.task.metrics) for file in files}
         what.goal.check({file.name: (file.task.headline, metrics[file.name], len(file.items)) for file in files})
-    judge = None if what.judge is None else load_entailment(what.judge)
+    judge = None if what.judge is None else open_judge(what.judge)
     with opened(model, out, source.settings(), retry_failed=retry_failed) as job:
         studies = [study(job, file, one.settings) for file, one in zip(files, plans, strict=True)]
         folders = write_answers(job, studies, out / "settings")
@@ -380,7 +382,7 @@ def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed:
     return Swept(tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices)
 
 
-def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge: Entailment, out: Path) -> None:
+def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge: Judge, out: Path) -> None:
     """Write what a judge of citations says into the run directories of the settings; verdicts are kept in `out`."""
     asked = remembered(judge, out)
     for one in studies:

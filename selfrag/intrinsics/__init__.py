@@ -4,13 +4,13 @@
     with Library.from_pretrained("demo") as library:
         library.get(Answerability)("Who wrote Faust?", ["Faust is a play by Goethe."]).answerable
 
-An executor (`selfrag.intrinsics.execution`) runs them on a model. Codecs of other wire formats than the library's own
-are registered by entry points (`selfrag.intrinsics.catalog.dialects`).
+Any judge can judge them (`selfrag.judges`). Codecs of other wire formats than the library's own are registered by entry
+points (`selfrag.intrinsics.catalog.dialects`).
 """
 
 from selfrag.intrinsics.capability import Capability as Capability
 from selfrag.intrinsics.capability import Result as Result
-from selfrag.intrinsics.model_library import Library as Library
+from selfrag.intrinsics.library import Library as Library
 from selfrag.intrinsics.questions import Answerability as Answerability
 from selfrag.intrinsics.questions import AnswerabilityResult as AnswerabilityResult
 from selfrag.intrinsics.questions import ClarificationResult as ClarificationResult
@@ -42,6 +42,6 @@ from selfrag.intrinsics.responses import RequirementResult as RequirementResult
 from selfrag.intrinsics.responses import RiskResult as RiskResult
 from selfrag.intrinsics.responses import Uncertainty as Uncertainty
 from selfrag.intrinsics.responses import UncertaintyResult as UncertaintyResult
-from selfrag.intrinsics.state import Message as Message
-from selfrag.intrinsics.state import Site as Site
-from selfrag.intrinsics.state import State as State
+from selfrag.reflection.inputs import JudgeInput as JudgeInput
+from selfrag.reflection.inputs import Message as Message
+from selfrag.reflection.inputs import Site as Site

@@ -1,37 +1,29 @@
-"""`Capability`: one intrinsic on one executor, typed input to typed result. The base of every intrinsic.
+"""`Capability`: an intrinsic, typed input to typed result, over any judge. The base of every intrinsic.
 
-A new intrinsic is a subclass with a name, its needs, a codec and a result type.
+A new intrinsic is a subclass with a name, labels, its needs, a codec and a result type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
 from selfrag.decoding.answer import Answer
-from selfrag.engines.base import pump
-from selfrag.intrinsics.contract import (
-    Code,
-    Codec,
-    Completion,
-    Diagnostic,
-    Execution,
-    Executor,
-    Failed,
-    Reflection,
-    Request,
-    Steps,
-    Teachable,
-)
-from selfrag.intrinsics.layout import one_line
-from selfrag.intrinsics.state import Conversation, Passages, State, read_state
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import Role
+from selfrag.judges.conversation import Conversation, Passages, read_input
+from selfrag.judges.layout import one_line
+from selfrag.judges.prompted import PromptedJudge
+from selfrag.judges.wire import Codec, Executor, Teachable
+from selfrag.reflection.inputs import JudgeInput
+from selfrag.reflection.judge import Cost, Judge, Scope
+from selfrag.reflection.judgment import Code, Diagnostic, Judgment, Reflection, spread
+from selfrag.reflection.requests import Steps
+from selfrag.runtime.driver import finish
 
 
 class Documents(StrEnum):
@@ -51,7 +43,7 @@ class Needs:
     arguments: tuple[str, ...] = ()  # arguments that must be there
     optional: tuple[str, ...] = ()  # arguments that may be there
 
-    def check(self, name: str, state: State) -> None:
+    def check(self, name: str, state: JudgeInput) -> None:
         """Refuse a conversation, passages or arguments that make no sense, before any model runs."""
         if not state.messages:
             raise UserError(f"{name}: the conversation is empty; give at least one turn")
@@ -85,8 +77,8 @@ class Result:
     """What every typed result has."""
 
     diagnostics: tuple[Diagnostic, ...]  # what was wrong with the model's output; empty if nothing
-    # what judged: `tokens`, `combined`, `overlap`, `bm25`, `adapter`, `activated adapter`, `prompt` or `endpoint`
-    execution: str = field(default="", kw_only=True)
+    # who judged: `tokens`, `combined`, `overlap`, `adapter`, `prompt`, `endpoint`, or the name of another judge
+    judge: str = field(default="", kw_only=True)
 
     @property
     def failure(self) -> str | None:
@@ -96,7 +88,7 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         notes = [{"code": str(note.code), "message": note.message, "site": note.site} for note in self.diagnostics]
-        return {**_plain(self._values()), "execution": self.execution, "diagnostics": notes}
+        return {**_plain(self._values()), "judge": self.judge, "diagnostics": notes}
 
     def lines(self) -> tuple[str, ...]:
         """What a person wants to know, a line each; printable."""
@@ -130,11 +122,17 @@ class YesNoResult(JudgmentResult):
 
     label: ClassVar[str]  # label that says yes
     key: ClassVar[str]  # what its probability is called in plain values
+    favourable: ClassVar[bool] = True  # whether yes is the better answer
 
     @property
     def probability(self) -> float | None:
         """Probability of yes; None where undefined."""
-        return None if self.judgment is None else self.judgment.probability(self.label)
+        if self.judgment is None:
+            return None
+        if self.label in self.judgment.labels.names:
+            return self.judgment.probability(self.label)
+        score = self.judgment.score  # labels of another judge, which are read by their values
+        return score if self.favourable else 1.0 - score
 
     @property
     def holds(self) -> bool:
@@ -157,19 +155,10 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def spread(judgment: Judgment | None) -> str:
-    """A distribution for people: `answerable 0.93, unanswerable 0.07`; `undefined` for none. Tiny shares left out."""
-    if judgment is None:
-        return "undefined"
-    shares = sorted(zip(judgment.distribution, judgment.labels.names, strict=True), reverse=True)
-    return ", ".join(f"{name} {share:.2f}" for share, name in shares if share >= 0.005)
+class Capability(Judge, Generic[R]):
+    """An intrinsic: a typed task over any judge of its role, and a judge itself."""
 
-
-class Capability(Generic[R]):
-    """An intrinsic that is ready to be called."""
-
-    name: ClassVar[str]  # such as `answerability`
-    role: ClassVar[Role]  # role of its judgments
+    name: str = ""  # such as `answerability`; an instance may have another one
     summary: ClassVar[str]  # one line for people
     needs: ClassVar[Needs]  # what its input must be
     chat: ClassVar[Teachable]  # its codec in the default dialect
@@ -177,46 +166,59 @@ class Capability(Generic[R]):
 
     def __init__(
         self,
-        executor: Executor,
-        codec: Codec | None = None,
-        adapter: str | None = None,
-        method: Execution | None = None,
+        judge: Judge,
+        *,
+        name: str | None = None,
+        arguments: Mapping[str, str] | None = None,
+        scope: Scope | None = None,
+        cost: Cost | None = None,
     ) -> None:
-        """An intrinsic on a model.
+        """Make an intrinsic that is judged by `judge`.
+
+        Args:
+            judge: who judges. A prompt or an adapter is asked by `on`.
+            name: what policies, weights and traces call it; the intrinsic's own name by default.
+            arguments: what the intrinsic asks for, such as `requirement`, for every input that brings none.
+            scope: what it looks at of an answer while it is written; by default what judges of its role do.
+            cost: by default that of the judge.
+
+        Raises:
+            UserError: the judge judges something else.
+        """
+        if not isinstance(judge, Judge):
+            raise UserError(f"{self.name} needs a judge; a model is asked by {type(self).__name__}.on(executor)")
+        if judge.role != self.labels.role:
+            raise UserError(f"{self.name} needs a judge of {self.labels.role}, and {judge.name} judges {judge.role}")
+        self.by, self.arguments = judge, dict(arguments or {})
+        self.name = self.name if name is None else name
+        self.cost = judge.cost if cost is None else cost
+        self.scope = judge.scope if scope is None else scope
+
+    @classmethod
+    def on(cls, executor: Executor, codec: Codec | None = None, adapter: str | None = None, **settings: Any) -> Self:
+        """Return the intrinsic of a model, asked by a prompt or an adapter.
 
         Args:
             executor: where requests run.
             codec: the dialect of the adapter; the default dialect if None.
             adapter: name of the LoRA adapter on the executor; None for the codec's own, or the base model.
-            method: what judges in place of the codec, such as reflection tokens.
+            settings: those of an instance, such as `arguments`.
         """
-        self.executor = executor
-        self.codec: Codec = self.default_codec() if codec is None else codec
-        self.adapter = adapter
-        self.method = method
+        return cls(PromptedJudge(executor, cls.chat if codec is None else codec, cls.labels, adapter), **settings)
 
-    @property
-    def execution(self) -> str:
-        """What judges; see `Result.execution`."""
-        if self.method is not None:
-            return self.method.name
-        engine = getattr(self.executor, "engine", None)
-        if engine is None:
-            return "endpoint"
-        if self.adapter is None:
-            return getattr(self.codec, "embedded", None) or "prompt"
-        activated = self.adapter in getattr(engine.limits, "activated", ())
-        return "activated adapter" if activated else "adapter"
+    @cached_property
+    def engine(self) -> Any:
+        """Engine of the judge."""
+        return self.by.engine
 
-    @classmethod
-    def default_codec(cls) -> Teachable:
-        """The codec of the default dialect."""
-        return cls.chat
+    def identity(self) -> Mapping[str, Any]:
+        """Return everything that decides its judgments."""
+        return {**self.by.identity(), "intrinsic": type(self).name, "arguments": self.arguments}
 
     def result(self, reflection: Reflection) -> R:
-        """The typed result of a reflection."""
-        found: R = self.result_type.of(reflection)
-        return replace(found, execution=self.execution)
+        """Return the typed result of a reflection."""
+        result: R = self.result_type.of(reflection)
+        return replace(result, judge=self.by.name)
 
     def __call__(self, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> R:
         """Judge one conversation.
@@ -229,13 +231,13 @@ class Capability(Generic[R]):
         Raises:
             UserError: the input makes no sense, or the request could not be served.
         """
-        (result,) = self._run([self.state(conversation, passages, **arguments)])
+        (result,) = self._run([self.state(conversation, passages, **(self.arguments | arguments))])
         if result.failure is not None:
             raise UserError(f"{self.name}: {result.failure}")
         return result
 
     def batch(self, conversations: Iterable[Conversation]) -> list[R]:
-        """Judge many; they share the executor's batch. Use `state` to give passages.
+        """Judge many; they share the batches of the engine. Use `state` to give passages.
 
         Returns:
             One result each, in order; one that could not be served has `failure` set.
@@ -246,87 +248,69 @@ class Capability(Generic[R]):
         states = []
         for number, conversation in enumerate(conversations, 1):
             try:
-                states.append(self.state(conversation))
+                states.append(self.state(conversation, **self.arguments))
             except UserError as error:
                 raise UserError(f"conversation {number}: {error}") from error
         return self._run(states)
 
     @classmethod
-    def state(cls, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> State:
-        """The checked input; needs no model.
+    def state(cls, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> JudgeInput:
+        """Return the checked input; needs no model.
 
         Raises:
             UserError: it makes no sense.
         """
-        state = read_state(conversation, passages, arguments)
+        state = read_input(conversation, passages, arguments)
         if isinstance(conversation, Answer):
             state = cls._of_answer(conversation, state)
         cls.check(state)
         return cls.filled(state)
 
     @classmethod
-    def filled(cls, state: State) -> State:
-        """The checked input with its arguments as the codec sends them: names as texts, defaults in their places."""
+    def filled(cls, state: JudgeInput) -> JudgeInput:
+        """Return the checked input with its arguments as the codec sends them: names as texts, defaults in place."""
         return state
 
     @classmethod
-    def check(cls, state: State) -> None:
+    def check(cls, state: JudgeInput) -> None:
         """Refuse what makes no sense; see `Needs.check`."""
         cls.needs.check(cls.name, state)
 
-    def parts(self, state: State) -> Sequence[State]:
-        """The states that are asked about one by one; the state itself, as a rule."""
+    def parts(self, state: JudgeInput) -> Sequence[JudgeInput]:
+        """Return the inputs that are asked about one by one; the input itself, as a rule."""
         return (state,)
 
-    def joined(self, state: State, found: Sequence[Reflection]) -> Reflection:
-        """One reflection on the state from those on its parts."""
-        (reflection,) = found
+    def merged(self, state: JudgeInput, reflections: Sequence[Reflection]) -> Reflection:
+        """Return one reflection on the input from those on its parts."""
+        (reflection,) = reflections
         return reflection
 
-    def reflections(self, states: Sequence[State]) -> list[Reflection]:
-        """One reflection a state, unchecked, in one batch."""
-        if self.method is not None:
-            engine: Any = getattr(self.executor, "engine", None)
-            return pump(engine, self.method.steps(states))
-        parts, requests = self._asked(states)
-        return self._joined(states, parts, requests, self.executor.run(requests) if requests else [])
+    def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+        """Return one reflection an input, unchecked, in one batch."""
+        inputs = [self._with_arguments(state) for state in inputs]
+        parts = [self.parts(state) for state in inputs]
+        flat = list(chain.from_iterable(parts))
+        reflections = iter((yield from self.by.judge(flat)) if flat else ())
+        pairs = zip(inputs, parts, strict=True)
+        return [self.merged(state, list(islice(reflections, len(some)))) for state, some in pairs]
 
-    def steps(self, states: Sequence[State]) -> Steps[list[Reflection]]:
-        """The same without IO, for an executor over an engine: yields engine requests, as a decoder does."""
-        if self.method is not None:
-            return (yield from self.method.steps(states))
-        parts, requests = self._asked(states)
-        executor: Any = self.executor
-        return self._joined(states, parts, requests, (yield from executor.steps(requests)) if requests else [])
+    def reflections(self, inputs: Sequence[JudgeInput]) -> list[Reflection]:
+        """Return one reflection an input; runs the judge."""
+        return finish(self.judge(inputs), self.engine)
 
-    def _asked(self, states: Sequence[State]) -> tuple[list[Sequence[State]], list[Request]]:
-        """The parts of each state, and the requests of all; the adapter replaces the codec's."""
-        parts = [self.parts(state) for state in states]
-        requests = [self.codec.encode(part) for part in chain.from_iterable(parts)]
-        return parts, requests if self.adapter is None else [replace(one, adapter=self.adapter) for one in requests]
+    def _with_arguments(self, state: JudgeInput) -> JudgeInput:
+        for name in self.needs.arguments:
+            if not (state.arguments or self.arguments).get(name):
+                raise UserError(f"{self.name} needs {name!r}; give arguments={{{name!r}: ..}} to the intrinsic")
+        if state.arguments or not self.arguments:
+            return state
+        return self.filled(replace(state, arguments=self.arguments))
 
-    def _joined(
-        self,
-        states: Sequence[State],
-        parts: Sequence[Sequence[State]],
-        requests: Sequence[Request],
-        results: Sequence[Completion | Failed],
-    ) -> list[Reflection]:
-        """What came back; a request that failed is a reflection without findings and with the reason."""
-        found = [
-            Reflection.failed(request.state, result.reason)
-            if isinstance(result, Failed)
-            else self.codec.decode(request, result)
-            for request, result in zip(requests, results, strict=True)
-        ]
-        each = iter(found)
-        return [self.joined(state, list(islice(each, len(some)))) for state, some in zip(states, parts, strict=True)]
-
-    def _run(self, states: Sequence[State]) -> list[R]:
-        return [self.result(reflection) for reflection in self.reflections(states)]
+    def _run(self, inputs: Sequence[JudgeInput]) -> list[R]:
+        return [self.result(reflection) for reflection in self.reflections(inputs)]
 
     @classmethod
-    def _of_answer(cls, answer: Answer, state: State) -> State:
+    def _of_answer(cls, answer: Answer, state: JudgeInput) -> JudgeInput:
         passages = state.passages or tuple({p.key: p for p, _ in answer.retrieved}.values())
         turns = state.messages if "assistant" in cls.needs.ends_with else state.messages[:1]
         return replace(state, messages=turns, passages=passages)

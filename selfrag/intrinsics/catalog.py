@@ -19,7 +19,6 @@ from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_registered, names
 from selfrag.common.reading import read_json
 from selfrag.intrinsics.capability import Capability
-from selfrag.intrinsics.contract import DIALECT, ChatPrompt, Codec, Message, State
 from selfrag.intrinsics.criteria import normalise_name
 from selfrag.intrinsics.questions import Answerability, ContextRelevance, QueryClarification, QueryRewrite
 from selfrag.intrinsics.responses import (
@@ -35,7 +34,9 @@ from selfrag.intrinsics.responses import (
     RequirementCheck,
     Uncertainty,
 )
+from selfrag.judges.wire import DIALECT, ChatPrompt, Codec
 from selfrag.loading import resolve_adapter
+from selfrag.reflection.inputs import JudgeInput, Message
 
 PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation")
 """The five of the paper (Table 1 of arXiv 2504.11704)."""
@@ -105,7 +106,7 @@ def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
         UserError: the dialect is unknown, or has no such intrinsic.
     """
     if dialect == DIALECT:
-        return kind.default_codec()
+        return kind.chat
     make = load_registered(DIALECTS, dialect)
     if make is None:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(dialects())}")
@@ -115,7 +116,7 @@ def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
     return codec
 
 
-_PROBE = State(
+_PROBE = JudgeInput(
     (Message("user", "Who wrote it? When?"), Message("assistant", "Goethe did. In 1808.")),
     (Passage("a", "Faust is a play. Goethe wrote it.", "Faust"), Passage("b", "It appeared in 1808.")),
 )
@@ -172,7 +173,7 @@ def fingerprint(codec: Codec) -> str:
     """Return a hash of the codec's prompts, slots and token limits for fixed conversations with either last role."""
     found = []
     for messages in (_PROBE.messages, _PROBE.messages[:1]):
-        request = codec.encode(State(messages, _PROBE.passages))
+        request = codec.encode(JudgeInput(messages, _PROBE.passages))
         prompt = request.prompt
         text = [asdict(one) for one in prompt.messages] if isinstance(prompt, ChatPrompt) else prompt.text
         found.append([text, [(slot.prefill, slot.surfaces) for slot in request.slots], request.max_tokens])

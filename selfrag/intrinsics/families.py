@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_present, names
 from selfrag.intrinsics.catalog import AdapterCard
-from selfrag.intrinsics.contract import Codec
+from selfrag.judges.wire import Codec
 
 FAMILIES = "selfrag.adapter_families"
 """Group of entry points."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, YesNoResult, spread
-from selfrag.intrinsics.chat import LabelCodec, TextCodec
-from selfrag.intrinsics.contract import Code, Diagnostic, Finding, Reflection, Scope
-from selfrag.intrinsics.labels import ANSWERABLE, CHANGED, CLEAR, RELEVANCE
-from selfrag.intrinsics.layout import is_word
-from selfrag.intrinsics.sentences import first_passage, last_query
-from selfrag.intrinsics.state import State, same_question
-from selfrag.reflection.judgment import Judgment
+from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, YesNoResult
+from selfrag.judges.chat import LabelCodec, TextCodec
+from selfrag.judges.conversation import same_question
+from selfrag.judges.layout import is_word
+from selfrag.judges.sentences import first_passage, last_query
+from selfrag.reflection.inputs import JudgeInput, SiteKind
+from selfrag.reflection.intrinsic_labels import ANSWERABLE, CHANGED, CLEAR, RELEVANCE
+from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, Reflection, spread
 
 ANSWERS = (
     "Do the documents hold what is needed to answer the last message of the user?"
@@ -38,7 +38,7 @@ class Answerability(Capability[AnswerabilityResult]):
     """Predicts whether the passages answer the last user turn (section 5 of arXiv 2504.11704)."""
 
     name = "answerability"
-    role = ANSWERABLE.role
+    labels = ANSWERABLE
     summary = "can the passages answer the question?"
     needs = Needs(("user",), Documents.REQUIRED)
     chat = LabelCodec(name, ANSWERABLE, ANSWERS, last_query)
@@ -92,24 +92,24 @@ class ContextRelevance(Capability[RelevanceResult]):
     """Judges whether each passage helps to answer the last user turn."""
 
     name = "context_relevance"
-    role = RELEVANCE.role
+    labels = RELEVANCE
     summary = "does each passage help to answer the question?"
     needs = Needs(("user",), Documents.REQUIRED)
     chat = LabelCodec(name, RELEVANCE, HELPS, first_passage)
     result_type = RelevanceResult
 
-    def parts(self, state: State) -> Sequence[State]:
+    def parts(self, state: JudgeInput) -> Sequence[JudgeInput]:
         """One state a passage; empty passages are left out."""
         return [replace(state, passages=(state.passages[index],)) for index in _filled(state)]
 
-    def joined(self, state: State, found: Sequence[Reflection]) -> Reflection:
+    def merged(self, state: JudgeInput, reflections: Sequence[Reflection]) -> Reflection:
         """One finding a passage, empty ones undefined, at sites of the whole state."""
-        by_index = dict(zip(_filled(state), found, strict=True))
+        by_index = dict(zip(_filled(state), reflections, strict=True))
         findings: list[Finding] = []
         notes: list[Diagnostic] = []
         for index in range(len(state.passages)):
             reflection = by_index.get(index)
-            site = state.in_passage(Scope.PASSAGE, index)
+            site = state.in_passage(SiteKind.PASSAGE, index)
             judgment = None if reflection is None else next(iter(reflection.judgments), None)
             if judgment is not None:
                 judgment = replace(judgment, site=str(site), evidence=state.passages[index].id)
@@ -118,10 +118,10 @@ class ContextRelevance(Capability[RelevanceResult]):
                 notes.append(Diagnostic(Code.EMPTY, f"passage {index + 1} is empty", index))
             else:
                 notes += [replace(note, site=index) for note in reflection.diagnostics]
-        return Reflection(state, tuple(findings), raw="\n".join(r.raw for r in found), diagnostics=tuple(notes))
+        return Reflection(state, tuple(findings), raw="\n".join(r.raw for r in reflections), diagnostics=tuple(notes))
 
 
-def _filled(state: State) -> list[int]:
+def _filled(state: JudgeInput) -> list[int]:
     return [index for index, passage in enumerate(state.passages) if passage.text.strip()]
 
 
@@ -163,7 +163,7 @@ class QueryRewrite(Capability[RewriteResult]):
     """Makes the last user turn independent of the conversation (section 2 of arXiv 2504.11704)."""
 
     name = "query_rewrite"
-    role = CHANGED.role
+    labels = CHANGED
     summary = "the last question, understandable on its own"
     needs = Needs(("user",), Documents.UNUSED)
     chat = TextCodec(name, "rewritten_question", CHANGED, REWRITE)
@@ -209,7 +209,7 @@ class QueryClarification(Capability[ClarificationResult]):
     """Writes a question back to the user if the last turn cannot be answered as it is."""
 
     name = "query_clarification"
-    role = CLEAR.role
+    labels = CLEAR
     summary = "is there something to ask back before answering?"
     needs = Needs(("user",), Documents.OPTIONAL)
     chat = TextCodec(name, "clarification", CLEAR, CLARIFY, quiet=CLEAR_WORD, documents=True)

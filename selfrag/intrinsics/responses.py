@@ -7,17 +7,26 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from selfrag.common.errors import UserError
-from selfrag.intrinsics import labels
-from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, Result, YesNoResult, spread
-from selfrag.intrinsics.chat import CitationCodec, LabelCodec, SentenceCodec, TextCodec
-from selfrag.intrinsics.contract import Citation, Reflection, Scope, Site
+from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, Result, YesNoResult
 from selfrag.intrinsics.criteria import CORRECTIONS, CRITERIA, guardian_arguments, normalise_name
-from selfrag.intrinsics.layout import is_word, one_line
-from selfrag.intrinsics.lenient_json import read
 from selfrag.intrinsics.questions import RewriteResult
-from selfrag.intrinsics.sentences import judged_turn, last_turn
-from selfrag.intrinsics.state import State
-from selfrag.reflection.judgment import Judgment
+from selfrag.judges.chat import CitationCodec, LabelCodec, SentenceCodec, TextCodec
+from selfrag.judges.layout import is_word, one_line
+from selfrag.judges.lenient_json import read
+from selfrag.judges.sentences import judged_turn, last_turn
+from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
+from selfrag.reflection.intrinsic_labels import (
+    ANSWER_RELEVANCE,
+    CERTAINTY,
+    CHANGED,
+    CITED,
+    COMPLIANCE,
+    CORRECTED,
+    FAITHFULNESS,
+    POLICY,
+    RISK,
+)
+from selfrag.reflection.judgment import Citation, Judgment, Reflection, spread
 
 FAITHFUL = (
     "Compare each sentence of the last reply with the documents. Its verdict is faithful if they support all of it,"
@@ -98,10 +107,10 @@ class HallucinationDetection(Capability[HallucinationResult]):
     """Judges each sentence of the last assistant turn (section 4 of arXiv 2504.11704). Higher is more faithful."""
 
     name = "hallucination_detection"
-    role = labels.FAITHFULNESS.role
+    labels = FAITHFULNESS
     summary = "is each sentence of the response faithful to the passages?"
     needs = Needs(("assistant",), Documents.REQUIRED)
-    chat = SentenceCodec(name, labels.FAITHFULNESS, FAITHFUL, "Verdict:")
+    chat = SentenceCodec(name, FAITHFULNESS, FAITHFUL, "Verdict:")
     result_type = HallucinationResult
 
 
@@ -131,7 +140,7 @@ class CitationResult(Result):
 
     source: ClassVar[str] = "citation"  # what the public libraries call one
 
-    state: State  # the conversation and the passages that offsets refer to
+    state: JudgeInput  # the conversation and the passages that offsets refer to
     sentences: tuple[CitedSentence, ...]  # in the order of the response; uncited ones are among them
 
     @classmethod
@@ -186,7 +195,7 @@ class CitationGeneration(Capability[CitationResult]):
     """Cites the passages for the last assistant turn, whoever wrote it (section 6 of arXiv 2504.11704)."""
 
     name = "citation_generation"
-    role = labels.CITED.role
+    labels = CITED
     summary = "which passage sentences does each sentence of the response rest on?"
     needs = Needs(("assistant",), Documents.REQUIRED)
     chat = CitationCodec(name)
@@ -207,7 +216,7 @@ class ContextAttribution(Capability[AttributionResult]):
     """Names the sentences of passages and earlier turns that mattered most for each sentence of the last reply."""
 
     name = "context_attribution"
-    role = labels.CITED.role
+    labels = CITED
     summary = "which sentences of passages and earlier turns mattered for each sentence of the response?"
     needs = Needs(("assistant",), Documents.OPTIONAL)
     chat = CitationCodec(name, _ATTRIBUTE, turns=True)
@@ -219,7 +228,7 @@ AFTER = f"How certain is it that the last reply of the assistant is correct? {SC
 BEFORE = f"How certain is it that the assistant would answer the last message correctly? {SCALE}"
 
 
-def _asked(state: State) -> str:
+def _asked(state: JudgeInput) -> str:
     return AFTER if state.messages[-1].role == "assistant" else BEFORE
 
 
@@ -253,10 +262,10 @@ class Uncertainty(Capability[UncertaintyResult]):
     """
 
     name = "uncertainty"
-    role = labels.CERTAINTY.role
+    labels = CERTAINTY
     summary = "how certain is it that the answer is right?"
     needs = Needs(("assistant", "user"), Documents.OPTIONAL)
-    chat = LabelCodec(name, labels.CERTAINTY, _asked, judged_turn)
+    chat = LabelCodec(name, CERTAINTY, _asked, judged_turn)
     result_type = UncertaintyResult
 
 
@@ -278,6 +287,7 @@ class RiskResult(YesNoResult):
     """Whether there is a risk, which is its truth value."""
 
     label = key = "risk"
+    favourable = False
 
     @property
     def risk(self) -> float | None:
@@ -285,7 +295,7 @@ class RiskResult(YesNoResult):
         return self.probability
 
 
-def _scoring(state: State) -> str:
+def _scoring(state: JudgeInput) -> str:
     asked = state.arguments.get("scoring_schema") or guardian_arguments("", "last_turn")["scoring_schema"]
     return f"{one_line(asked)} Reply with one word: yes or no."
 
@@ -299,14 +309,14 @@ class Guardian(Capability[RiskResult]):
     """
 
     name = "guardian"
-    role = labels.RISK.role
+    labels = RISK
     summary = "does the last turn meet a criterion such as harm, jailbreak or groundedness?"
     needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("criteria",), ("scoring_schema",))
-    chat = LabelCodec(name, labels.RISK, _scoring, judged_turn, arguments=needs.arguments)
+    chat = LabelCodec(name, RISK, _scoring, judged_turn, arguments=needs.arguments)
     result_type = RiskResult
 
     @classmethod
-    def check(cls, state: State) -> None:
+    def check(cls, state: JudgeInput) -> None:
         """Refuse what makes no sense: see `Needs.check`, and a criterion has its own kind of turn."""
         super().check(state)
         given = state.arguments["criteria"]
@@ -319,7 +329,7 @@ class Guardian(Capability[RiskResult]):
             raise UserError(f"guardian: unknown criterion {given!r:.60}; known: {', '.join(CRITERIA)}; or a sentence")
 
     @classmethod
-    def filled(cls, state: State) -> State:
+    def filled(cls, state: JudgeInput) -> JudgeInput:
         """The state with the texts of criterion and scoring schema."""
         last = "user_prompt" if state.messages[-1].role == "user" else "assistant_response"
         asked = state.arguments.get("scoring_schema") or last
@@ -337,10 +347,10 @@ class PolicyGuardrails(Capability[PolicyResult]):
     """Judges whether the last turn complies with the argument `policy_text`."""
 
     name = "policy_guardrails"
-    role = labels.POLICY.role
+    labels = POLICY
     summary = "does the last turn comply with a policy?"
     needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("policy_text",))
-    chat = LabelCodec(name, labels.POLICY, COMPLIES, judged_turn, arguments=needs.arguments)
+    chat = LabelCodec(name, POLICY, COMPLIES, judged_turn, arguments=needs.arguments)
     result_type = PolicyResult
 
 
@@ -348,10 +358,10 @@ class FactualityDetection(Capability[RiskResult]):
     """Judges whether the last reply says anything that passages or conversation contradict or do not support."""
 
     name = "factuality_detection"
-    role = labels.RISK.role
+    labels = RISK
     summary = "is anything in the response factually wrong by the passages?"
     needs = Needs(("assistant",), Documents.OPTIONAL)
-    chat = LabelCodec(name, labels.RISK, FACTS, judged_turn)
+    chat = LabelCodec(name, RISK, FACTS, judged_turn)
     result_type = RiskResult
 
 
@@ -371,15 +381,15 @@ class FactualityCorrection(Capability[CorrectionResult]):
     """Writes the last reply anew where passages or conversation contradict it."""
 
     name = "factuality_correction"
-    role = labels.CORRECTED.role
+    labels = CORRECTED
     summary = "the response with its factual errors corrected"
     needs = Needs(("assistant",), Documents.OPTIONAL)
     chat = TextCodec(
         name,
         "correction",
-        labels.CORRECTED,
+        CORRECTED,
         CORRECT,
-        scope=Scope.TURN,
+        scope=SiteKind.TURN,
         quiet=NOTHING,
         documents=True,
         max_tokens=512,
@@ -406,10 +416,10 @@ class RequirementCheck(Capability[RequirementResult]):
     """Checks the last turn against the argument `requirement`."""
 
     name = "requirement_check"
-    role = labels.COMPLIANCE.role
+    labels = COMPLIANCE
     summary = "does the last turn meet a requirement?"
     needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("requirement",))
-    chat = LabelCodec(name, labels.COMPLIANCE, MEETS, last_turn, arguments=needs.arguments)
+    chat = LabelCodec(name, COMPLIANCE, MEETS, last_turn, arguments=needs.arguments)
     result_type = RequirementResult
 
 
@@ -463,10 +473,10 @@ class AnswerRelevanceClassifier(Capability[AnswerRelevanceResult]):
     """Judges whether the last reply is what the user asked for."""
 
     name = "answer_relevance_classifier"
-    role = labels.ANSWER_RELEVANCE.role
+    labels = ANSWER_RELEVANCE
     summary = "is the response what was asked for?"
     needs = Needs(("assistant",), Documents.OPTIONAL)
-    chat = LabelCodec(name, labels.ANSWER_RELEVANCE, RELEVANT, judged_turn)
+    chat = LabelCodec(name, ANSWER_RELEVANCE, RELEVANT, judged_turn)
     result_type = AnswerRelevanceResult
 
 
@@ -474,15 +484,15 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
     """Writes the last reply anew, by what `AnswerRelevanceClassifier` found (`AnswerRelevanceResult.arguments`)."""
 
     name = "answer_relevance_rewriter"
-    role = labels.CHANGED.role
+    labels = CHANGED
     summary = "the response, made relevant to the question"
     needs = Needs(("assistant",), Documents.REQUIRED, (CATEGORY, ANALYSIS), (METHOD,))
     chat = TextCodec(
         name,
         "answer_relevance_rewrite",
-        labels.CHANGED,
+        CHANGED,
         REWRITE,
-        scope=Scope.TURN,
+        scope=SiteKind.TURN,
         documents=True,
         max_tokens=512,
         arguments=(CATEGORY, ANALYSIS, METHOD),
@@ -490,7 +500,7 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
     result_type = CorrectionResult
 
     @classmethod
-    def check(cls, state: State) -> None:
+    def check(cls, state: JudgeInput) -> None:
         """Refuse what makes no sense: see `Needs.check`, and a category without a method of its own."""
         super().check(state)
         category = state.arguments[CATEGORY]
@@ -498,7 +508,7 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
             raise UserError(f"{cls.name}: no {METHOD} for {category!r:.60}; give one, or of: {', '.join(CORRECTIONS)}")
 
     @classmethod
-    def filled(cls, state: State) -> State:
+    def filled(cls, state: JudgeInput) -> JudgeInput:
         """The state with the correction method of its category where none is given."""
         method = state.arguments.get(METHOD) or CORRECTIONS[state.arguments[CATEGORY]]
         return replace(state, arguments={**state.arguments, METHOD: method})

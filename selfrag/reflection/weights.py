@@ -15,10 +15,10 @@ MAX_WEIGHT = 1e6
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
-def check_reflector(name: object) -> None:
-    """Refuse what no reflector may be called."""
+def check_judge(name: object) -> None:
+    """Refuse what no judge may be called."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in TOKEN_TERMS:
-        raise UserError(f"{name!r:.80} is no name of a reflector")
+        raise UserError(f"{name!r:.80} is no name of a judge")
 
 
 def check_finite(what: str, value: object) -> None:
@@ -39,30 +39,30 @@ def as_number(text: str, where: str) -> float:
 class Weights:
     """Weights w^G of Eq. 4; the defaults are the paper's (section 4.3).
 
-    `str(Weights())` is `isrel=1,issup=1,isuse=0.5`, and `Weights.parse` reads it back. Reflectors that join the score
-    with a term of their own are written with a plus: `isrel=1,issup=1,isuse=0.5,+citations=0.5`.
+    `str(Weights())` is `isrel=1,issup=1,isuse=0.5`, and `Weights.parse` reads it back. Judges with a
+    term of their own are written with a plus: `isrel=1,issup=1,isuse=0.5,+citations=0.5`.
 
     Attributes:
         isrel: weight of the relevance critique (IsRel).
         issup: weight of the support critique (IsSup).
         isuse: weight of the utility critique (IsUse).
-        joined: weights of the reflectors that join the score, by name; as an option NAME=NUMBER. Kept as pairs in the
+        judges: weights of the judges with a term of their own, by name; as an option NAME=NUMBER. Kept as pairs in the
             order of the names.
     """
 
     isrel: float = 1.0
     issup: float = 1.0
     isuse: float = 0.5
-    joined: Mapping[str, float] | tuple[tuple[str, float], ...] = field(default=())
+    judges: Mapping[str, float] | tuple[tuple[str, float], ...] = field(default=())
 
     def __post_init__(self) -> None:
         try:
-            pairs = dict(self.joined)
+            pairs = dict(self.judges)
         except (TypeError, ValueError):
-            raise UserError(f"joined={self.joined!r:.80}: give names of joined reflectors and their weights") from None
+            raise UserError(f"judges={self.judges!r:.80}: give names of judges and their weights") from None
         for name in pairs:
-            check_reflector(name)
-        object.__setattr__(self, "joined", tuple(sorted(pairs.items())))
+            check_judge(name)
+        object.__setattr__(self, "judges", tuple(sorted(pairs.items())))
         for name, value in (*((term, getattr(self, term)) for term in TOKEN_TERMS), *pairs.items()):
             check_finite(f"weight {name}", value)
             if abs(value) > MAX_WEIGHT:
@@ -70,7 +70,7 @@ class Weights:
 
     def __str__(self) -> str:
         own = [f"{term}={_number(getattr(self, term))}" for term in TOKEN_TERMS]
-        return ",".join([*own, *(f"+{name}={_number(value)}" for name, value in dict(self.joined).items())])
+        return ",".join([*own, *(f"+{name}={_number(value)}" for name, value in dict(self.judges).items())])
 
     @classmethod
     def parse(cls, text: str) -> Weights:
@@ -84,25 +84,24 @@ class Weights:
             name, _, number = (piece.strip() for piece in part.partition("="))
             if (name not in TOKEN_TERMS and not name.startswith("+")) or name in values:
                 raise UserError(
-                    f"weight {part!r}: give each of {', '.join(TOKEN_TERMS)} and of +REFLECTOR at most once,"
-                    " as name=number"
+                    f"weight {part!r}: give each of {', '.join(TOKEN_TERMS)} and of +JUDGE at most once, as name=number"
                 )
             values[name] = as_number(number, f"weight {part!r}")
-        joined = {name[1:]: value for name, value in values.items() if name.startswith("+")}
-        return cls(**{name: value for name, value in values.items() if name in TOKEN_TERMS}, joined=joined)
+        judges = {name[1:]: value for name, value in values.items() if name.startswith("+")}
+        return cls(**{name: value for name, value in values.items() if name in TOKEN_TERMS}, judges=judges)
 
     def of(self, term: str) -> float:
-        """Weight of a critique role (`isrel`, `issup`, `isuse`), or of a joined reflector (1 if none is given)."""
-        return float(getattr(self, term) if term in TOKEN_TERMS else dict(self.joined).get(term, 1.0))
+        """Weight of a critique role (`isrel`, `issup`, `isuse`), or of a judge (1 if none is given)."""
+        return float(getattr(self, term) if term in TOKEN_TERMS else dict(self.judges).get(term, 1.0))
 
     def row(self, terms: Sequence[str]) -> tuple[float, ...]:
         """The weights of some terms, in their order."""
         return tuple(self.of(term) for term in terms)
 
     def as_dict(self) -> dict[str, float | dict[str, float]]:
-        """Plain values, ready for JSON; `joined` only where there is any."""
+        """Plain values, ready for JSON; `judges` only where there is any."""
         own: dict[str, float | dict[str, float]] = {term: getattr(self, term) for term in TOKEN_TERMS}
-        return own | ({"joined": dict(self.joined)} if self.joined else {})
+        return own | ({"judges": dict(self.judges)} if self.judges else {})
 
 
 def _number(value: float) -> str:

@@ -30,7 +30,7 @@ class ShownSegment(Protocol):
     @property
     def judgments(self) -> Mapping[Role, Judgment | None]: ...
     @property
-    def joined(self) -> Mapping[str, Judgment | None]: ...
+    def judges(self) -> Mapping[str, Judgment | None]: ...
     @property
     def score(self) -> float: ...
 
@@ -90,7 +90,7 @@ def judged(judgment: Judgment | None) -> str:
 def reflections(segment: ShownSegment) -> str:
     """All judgments of a segment in one line."""
     own = [f"{labels.role}: {judged(segment.judgments.get(labels.role))}" for labels in GROUPS]
-    return ", ".join([*own, *(f"{name}: {judged(judgment)}" for name, judgment in segment.joined.items())])
+    return ", ".join([*own, *(f"{name}: {judged(judgment)}" for name, judgment in segment.judges.items())])
 
 
 def spoken(answer: ShownAnswer) -> str:

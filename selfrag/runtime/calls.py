@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from retrieval.passage import Retriever
@@ -12,7 +12,7 @@ from selfrag.common.errors import DecodingError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.tree import Decoder
-from selfrag.runtime.driver import Answered, Broken, Committed, Event, Service, adrive, drive
+from selfrag.runtime.driver import Answered, Broken, Committed, Event, adrive, drive
 from selfrag.runtime.sessions import Serving
 from selfrag.runtime.sessions import close as close_engine
 
@@ -41,7 +41,6 @@ class Call:
     decoders: Sequence[Decoder]  # of its questions
     engine: Serving
     retriever: Retriever | None
-    services: Mapping[str, Service] = field(default_factory=dict)  # that the decoders need
     policy: Decoding = Decoding()  # noqa: RUF009 - frozen value
     # of a list, for reports; None for a single question, whose failure is raised
     questions: Sequence[str] | None = None
@@ -49,21 +48,21 @@ class Call:
 
     def answers(self) -> Answer | list[Answer]:
         """What the caller gets when all is done."""
-        return self._collected(drive(self.decoders, self.engine, self.retriever, services=self.services))
+        return self._collected(drive(self.decoders, self.engine, self.retriever))
 
     async def answers_async(self) -> Answer | list[Answer]:
         """`answers` for an event loop."""
-        events = adrive(self.decoders, self.engine, self.retriever, services=self.services)
+        events = adrive(self.decoders, self.engine, self.retriever)
         return self._collected([event async for event in events])
 
     def pieces(self) -> Iterator[Segment | Answer]:
         """Segments as they come, then the answer."""
-        for event in drive(self.decoders, self.engine, self.retriever, services=self.services):
+        for event in drive(self.decoders, self.engine, self.retriever):
             yield event.segment if isinstance(event, Committed) else self._noted(answer_of(event), 0)
 
     async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
         """`pieces` for an event loop."""
-        async with aclosing(adrive(self.decoders, self.engine, self.retriever, services=self.services)) as events:
+        async with aclosing(adrive(self.decoders, self.engine, self.retriever)) as events:
             async for event in events:
                 yield event.segment if isinstance(event, Committed) else self._noted(answer_of(event), 0)
 
@@ -91,4 +90,5 @@ def answer_of(end: Answered | Broken) -> Answer:
         raise end.error
     if end.answer.error is not None:
         raise DecodingError(end.answer.error)
-    return end.answer
+    answer: Answer = end.answer
+    return answer

@@ -1,43 +1,45 @@
 """The driver: runs any number of decoders on one engine and one retriever; no question waits for another.
 
 Requests of all live questions, of this and of other calls in any thread, share the engine's batches
-(`selfrag.runtime.sessions`); searches and services of reflectors run beside it.
+(`selfrag.runtime.sessions`); searches and services, such as judges on other models, run beside it. `finish` runs any
+other steps, such as a judge called by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
-from types import MappingProxyType
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.requests import (
+from selfrag.decoding.tree import Abort, Commit, Decoder, Race
+from selfrag.reflection.requests import (
     Arrived,
-    Consult,
-    Consulted,
+    External,
+    ExternalResult,
     Failed,
     Generate,
     Generated,
     Result,
     Retrieve,
     Retrieved,
+    Service,
+    Steps,
     has_ended,
 )
-from selfrag.decoding.tree import Abort, Commit, Decoder, Race
-from selfrag.runtime.sessions import Serving, Session, Ticket, open_session, session
+from selfrag.runtime.sessions import Finished, Serving, Session, Ticket, open_session, session
 
-Service: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
-"""Payloads in, one value or `Failed` each out. Where it raises, each payload is served alone."""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -45,64 +47,77 @@ class _Line:
     """Requests of one kind that wait, and those that are being served, each with its task and position there."""
 
     serve: Callable[[Sequence[Any]], Sequence[Result]]
-    pool: ThreadPoolExecutor
+    timeout: float  # seconds for a batch
+    name: str  # for messages
     wanted: list[tuple[_Task, int, Any]] = field(default_factory=list)
     served: list[tuple[_Task, int, Any]] = field(default_factory=list)
     future: Future[Sequence[Result]] | None = None
+    deadline: float = 0.0  # of the batch that is being served, or of those that wait behind one that hangs
 
 
 class _Batcher:
     """Serves searches and services beside the engine, one batch of each kind at a time."""
 
-    def __init__(self, retriever: Retriever | None, services: Mapping[str, Service], ring: Callable[[], None]) -> None:
+    def __init__(self, retriever: Retriever | None, ring: Callable[[], None]) -> None:
         """Start nothing yet; `ring` is called, in some thread, whenever results have arrived."""
-        self._retriever, self._services, self._ring = retriever, services, ring
-        self._searcher = ThreadPoolExecutor(1, thread_name_prefix="selfrag-search")
-        self._reflector = ThreadPoolExecutor(1, thread_name_prefix="selfrag-reflect")
-        self._lines: dict[str | None, _Line] = {}  # by service; None searches
+        self._ring = ring
+        self._search = _Line(partial(search, retriever), math.inf, "the retriever")
+        self._lines: dict[Service, _Line] = {}
 
-    def ask(self, task: _Task, position: int, request: Retrieve | Consult) -> None:
+    def ask(self, task: _Task, position: int, request: Retrieve | External) -> None:
         """Queue a request."""
-        name = None if isinstance(request, Retrieve) else request.service
-        if name not in self._lines:
-            if name is None:
-                self._lines[name] = _Line(partial(search, self._retriever), self._searcher)
-            else:
-                self._lines[name] = _Line(partial(consult, self._services.get(name)), self._reflector)
-        self._lines[name].wanted.append((task, position, request))
+        line = self._search
+        if isinstance(request, External):
+            new = _Line(partial(call_service, request.service), request.timeout, request.name)
+            line = self._lines.setdefault(request.service, new)
+        line.wanted.append((task, position, request))
 
     def start(self) -> None:
         """Send the waiting requests."""
-        for line in self._lines.values():
-            if line.future is None and line.wanted:
+        for line in (self._search, *self._lines.values()):
+            if line.wanted and line.future is None:
                 line.served, line.wanted = line.wanted, []
-                line.future = line.pool.submit(line.serve, [request for *_, request in line.served])
+                line.deadline = time.monotonic() + line.timeout
+                line.future = _in_thread(partial(line.serve, [request for *_, request in line.served]))
                 line.future.add_done_callback(lambda _: self._ring())
 
     def collect(self) -> Iterator[tuple[_Task, int, Result]]:
-        """What is done, with its task and position."""
-        for line in self._lines.values():
+        """Yield what is done, and what took too long, with its task and position."""
+        for line in (self._search, *self._lines.values()):
             if line.future is not None and line.future.done():
-                found, line.future = line.future.result(), None
-                for (task, position, _), result in zip(line.served, found, strict=True):
+                results, line.future = line.future.result(), None
+                for (task, position, _), result in zip(line.served, results, strict=False):
                     yield task, position, result
+            elif line.future is not None and time.monotonic() > line.deadline:
+                # Nothing can stop the thread. Until it ends, requests behind it fail as well, after their own time.
+                late, line.served, line.wanted = [*line.served, *line.wanted], [], []
+                line.deadline = time.monotonic() + line.timeout
+                for task, position, _ in late:
+                    yield task, position, Failed(f"{line.name} gave no answer within {line.timeout:g} s")
 
-    def close(self) -> None:
-        """Start no more requests; do not wait for running ones."""
-        for pool in (self._searcher, self._reflector):
-            pool.shutdown(wait=False, cancel_futures=True)
+
+def _in_thread(work: Callable[[], T]) -> Future[T]:
+    """Run in a thread of its own that no interpreter waits for at its end, since a service may hang."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # raised where the result is read
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="selfrag-service", daemon=True).start()
+    return future
 
 
-def consult(service: Service | None, requests: Sequence[Consult]) -> Sequence[Result]:
-    """Serves the requests of many decoders by one call. If that fails, each is served alone, with its own error."""
-    if service is None:
-        return [Failed(f"no service {requests[0].service!r}")] * len(requests)
-    found = _together(service, [request.payload for request in requests], requests[0].service, "requests")
-    return [value if isinstance(value, Failed) else Consulted(value) for value in found]
+def call_service(service: Service, requests: Sequence[External]) -> Sequence[Result]:
+    """Serve the requests of many decoders by one call. If that fails, each is served alone, with its own error."""
+    values = _together(service, [request.payload for request in requests], requests[0].name, "requests")
+    return [value if isinstance(value, Failed) else ExternalResult(value) for value in values]
 
 
 def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> Sequence[Result]:
-    """Serves the queries of many decoders by one search. If that fails, each runs alone, with its own error."""
+    """Serve the queries of many decoders by one search. If that fails, each runs alone, with its own error."""
     if retriever is None:
         return [Failed("no retriever: pass retriever=.. or evidence=.., on the command line --index DIR")] * len(
             requests
@@ -202,7 +217,7 @@ class Answered:
     """Question `index` is done."""
 
     index: int
-    answer: Answer
+    answer: Any  # an `Answer` of a decoder; of other steps what they return
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +267,10 @@ class _Driver:
                 item = next(task.decoder) if results is None else task.decoder.send(results)
             except StopIteration as stop:
                 self.live -= 1
-                yield Answered(task.index, stop.value.with_seconds(time.perf_counter() - task.started))
+                value = stop.value
+                if isinstance(value, Answer):
+                    value = value.with_seconds(time.perf_counter() - task.started)
+                yield Answered(task.index, value)
                 return
             except UserError as error:
                 self.live -= 1
@@ -334,39 +352,28 @@ class _Driver:
 
 
 def drive(
-    decoders: Iterable[Decoder],
-    engine: Serving,
-    retriever: Retriever | None,
-    *,
-    max_live: int = MAX_LIVE,
-    services: Mapping[str, Service] = MappingProxyType({}),
+    decoders: Iterable[Decoder], engine: Serving | None, retriever: Retriever | None, *, max_live: int = MAX_LIVE
 ) -> Iterator[Event]:
     """Run decoders to their end. Leaving early aborts what is still running.
 
     Args:
         decoders: started lazily, at most `max_live` at a time; the position of each is its index in events.
-        engine: serves `Generate`; other threads may drive it at the same time.
+        engine: serves `Generate`; other threads may drive it at the same time. None if nothing is generated.
         retriever: serves `Retrieve`; None if the decoders never search.
         max_live: questions in flight, which bounds memory.
-        services: serve `Consult` by name: payloads in, one result each out.
     """
     bell = threading.Event()
-    with session(engine, bell.set) as own, closing(_Batcher(retriever, services, bell.set)) as batcher:
-        for event in _Driver(own, batcher).events(decoders, max_live):
+    with session(engine or _NO_ENGINE, bell.set) as own:
+        for event in _Driver(own, _Batcher(retriever, bell.set)).events(decoders, max_live):
             if event is not None:
                 yield event
                 continue
-            while not bell.wait(1.0):  # no longer: Windows hears Ctrl-C between waits only
-                pass
+            bell.wait(1.0)  # no longer: Windows hears Ctrl-C between waits only, and services have time limits
             bell.clear()
 
 
 async def adrive(
-    decoders: Iterable[Decoder],
-    engine: Serving,
-    retriever: Retriever | None,
-    *,
-    services: Mapping[str, Service] = MappingProxyType({}),
+    decoders: Iterable[Decoder], engine: Serving, retriever: Retriever | None
 ) -> AsyncGenerator[Event, None]:
     """`drive` for an event loop, which is free while the engine works. Cancelling aborts what is still running."""
     bell, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -375,14 +382,43 @@ async def adrive(
         with suppress(RuntimeError):  # the loop was closed before the engine came back
             loop.call_soon_threadsafe(bell.set)
 
-    own, batcher = open_session(engine, ring), _Batcher(retriever, services, ring)
+    own = open_session(engine, ring)
     try:
-        for event in _Driver(own, batcher).events(decoders, MAX_LIVE):
+        for event in _Driver(own, _Batcher(retriever, ring)).events(decoders, MAX_LIVE):
             if event is not None:
                 yield event
                 continue
-            await bell.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), 1.0)
             bell.clear()
     finally:
-        batcher.close()
         own.close(wait=False)
+
+
+class _NoEngine:
+    """Stands where steps generate nothing, such as those of a function."""
+
+    def submit(self, request: Generate) -> Ticket:
+        raise UserError("these steps generate text, and there is no engine; give engine=..")
+
+    def step(self) -> Sequence[Finished]:
+        return []
+
+    def abort(self, tickets: Iterable[Ticket]) -> None:
+        """Nothing runs."""
+
+
+_NO_ENGINE = _NoEngine()
+
+
+def finish(steps: Steps[T], engine: Serving | None = None, retriever: Retriever | None = None) -> T:
+    """Run any steps to their end, and return what they return.
+
+    Raises:
+        UserError: the steps raised it.
+        EngineError: the engine died.
+    """
+    (end,) = drive(cast("list[Decoder]", [steps]), engine, retriever)
+    if isinstance(end, Broken):
+        raise end.error
+    return cast(T, cast("Answered", end).answer)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-from selfrag.decoding.requests import Failed, Generate, Generated, has_ended
+from selfrag.reflection.requests import Failed, Generate, Generated, has_ended
 
 Ticket: TypeAlias = int
 Finished: TypeAlias = tuple[Ticket, Generated | Failed]

@@ -40,6 +40,7 @@ from selfrag.serving.requests import (
     Asked,
     ChatRequest,
     Fault,
+    JudgeRequest,
     RescoreRequest,
     ResponsesRequest,
     RetrieveRequest,
@@ -308,6 +309,11 @@ class Server:
         }
         return {"query": body.query, "n_docs": body.n_docs, "results": results}
 
+    async def judge(self, body: JudgeRequest) -> dict[str, Any]:
+        """What a judge of this server says about a conversation: judgments, spans and probabilities."""
+        reflection = await self._service.judge(body.judge, body.turns(), body.evidence(), body.arguments)
+        return {"judge": body.judge, **reflection.as_dict()}
+
     async def health(self) -> Response:
         """Whether the engine answers, and which state of the index is searched."""
         state, index = self._service.state, self._service.index_version()
@@ -394,6 +400,7 @@ def create_app(
     routes: dict[str, Callable[..., Any]] = {
         "POST /v1/chat/completions": server.chat,
         "POST /v1/responses": server.responses,
+        "POST /v1/judge": server.judge,
         "POST /v1/rescore": server.rescored,
         "POST /retrieve": server.retrieve,
         "POST /search": server.search,

@@ -87,7 +87,7 @@ class WeightSettings(_Exact):
     isrel: float = 1.0
     issup: float = 1.0
     isuse: float = 0.5
-    joined: dict[str, float] = Field(default_factory=dict, max_length=50)
+    judges: dict[str, float] = Field(default_factory=dict, max_length=50)
 
     def changed(self, weights: Weights) -> Weights:
         """The weights with what was sent."""
@@ -98,9 +98,9 @@ _WIRE = {
     "weights": WeightSettings,
     "require": dict[str, str | list[str]],
     "forbid": dict[str, str | list[str]],
-    "reflectors": list[str],
+    "judges": list[str],
     "survivors": list[int],
-    "gates": list[str],
+    "guardrails": list[str],
     "abstention": Text,
 }
 """Fields of `Decoding` whose JSON has another type."""
@@ -349,6 +349,27 @@ class RescoreRequest(_Exact):
         if (self.answer_id is None) == (self.trace is None):
             raise ValueError("give answer_id or trace, not both")
         return self
+
+
+class JudgeRequest(_Body):
+    """`POST /v1/judge`: one judge on one conversation."""
+
+    judge: Annotated[str, Field(max_length=200)] = Field(description="its name, such as `token_issup`.")
+    messages: list[ChatMessage] = Field(min_length=1, description="the conversation; what is judged is last.")
+    passages: list[EvidencePassage] = Field(
+        default_factory=list, max_length=MOST_EVIDENCE, description="what it is judged against."
+    )
+    arguments: dict[str, Text] = Field(
+        default_factory=dict, max_length=20, description="what the judge asks for, such as `requirement`."
+    )
+
+    def turns(self) -> list[dict[str, str]]:
+        """Return the turns in which something was said."""
+        return _spoken(self.messages)
+
+    def evidence(self) -> list[Passage]:
+        """Return the passages."""
+        return [Passage(**passage.model_dump()) for passage in self.passages]
 
 
 class RetrieveRequest(_Body):

@@ -11,9 +11,10 @@ import logging
 import sqlite3
 import threading
 import zlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, Literal, Protocol
@@ -25,6 +26,7 @@ from selfrag.common.errors import ContextLengthError, EngineError, UserError
 from selfrag.common.reading import user_path
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
+from selfrag.reflection.judgment import Reflection
 from selfrag.runtime.driver import SharedRetriever
 from selfrag.serving.citations import CitationStyle
 from selfrag.serving.requests import LONGEST, Asked, Fault
@@ -295,6 +297,22 @@ class Service:
                     return await asyncio.to_thread(self.rag.search, queries, k)
         except UserError as error:
             raise Fault(502, f"the search failed: {error}", "search_failed") from error
+
+    async def judge(
+        self, name: str, turns: Sequence[Mapping[str, str]], passages: Sequence[Passage], arguments: Mapping[str, str]
+    ) -> Reflection:
+        """Return what a judge says about a conversation; it has a place in the queue as a question has."""
+        rag = self.rag
+        if not isinstance(rag, SelfRAG):
+            raise Fault(404, "this model has no judges", "no_judges")
+        ask = partial(rag.judge, name, turns, passages, arguments)
+        try:
+            with self.admit():
+                async with self.turn:
+                    return await asyncio.to_thread(ask)
+        except EngineError as error:
+            self._broke(rag, error)
+            raise Fault(503, f"the engine stopped: {error}", "engine_down", 5) from error
 
     def _broke(self, rag: Answering, error: EngineError) -> None:
         if rag is not self.rag or self.state != "ok":

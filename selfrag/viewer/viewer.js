@@ -53,7 +53,7 @@ function allowed(node, settings) {
 
 function action(trace, decision, settings, hasEvidence) {
   const judgment = decision.judgment
-  if (!judgment || (decision.gates || []).some(([name]) => name !== "isrel") || settings.mode !== "adaptive") return decision.action
+  if (!judgment || (decision.guardrails || decision.gates || []).some(([name]) => name !== "isrel") || settings.mode !== "adaptive") return decision.action
   if (hasEvidence && settings.segment_end === "retrieval") return "retrieve"
   const [yes, no, keep] = given.retrieve.map(name => judgment.distribution[name])
   if (hasEvidence && keep > yes && keep > no) return "continue"

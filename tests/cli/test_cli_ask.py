@@ -150,13 +150,13 @@ def test_options_become_the_policy_that_a_python_caller_would_write() -> None:
             constraints("--require", [pair])
 
     reflectors = ["citation_generation", "hallucination_detection=issup"]
-    weights = {"weights.issup": 2.0, "weights.joined": ["citation_generation=0.25"]}
-    made = decoding("paper", {"reflectors": reflectors, "gates": ["answerability<0.5:write"], **weights})
+    weights = {"weights.issup": 2.0, "weights.judges": ["citation_generation=0.25"]}
+    made = decoding("paper", {"judges": reflectors, "guardrails": ["answerability<0.5:write"], **weights})
     assert str(made.weights) == "isrel=1,issup=2,isuse=0.5,+citation_generation=0.25"
     assert [str(part) for part in made.reflectors] == reflectors
     assert intrinsics(made) == ("citation_generation", "hallucination_detection", "answerability")
     assert intrinsics(decoding("official", {})) == ()
-    with pytest.raises(UserError, match="--w-join 'x=y'"):
+    with pytest.raises(UserError, match="--w-judge 'x=y'"):
         reflector_weights(["x=y"])
 
 

@@ -1,4 +1,4 @@
-"""`selfrag intrinsic` and `selfrag interpret` from end to end: a tiny random model, and a server of chats."""
+"""`selfrag judge` and `selfrag interpret` from end to end: a tiny random model, and a server of chats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from selfrag.experiments.self_interpretation.grid import Cell
 from selfrag.experiments.self_interpretation.report import published
 from selfrag.intrinsics.catalog import catalog, codec_of, find, intrinsics
 from selfrag.intrinsics.families import adapter_codecs, checkpoint_codecs, find_published
-from selfrag.intrinsics.state import Message, State
+from selfrag.reflection.inputs import JudgeInput, Message
 
 FAUST = {"doc_id": "d1", "text": "Faust is a play by Goethe. It has two parts.", "title": "Faust"}
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -159,7 +159,7 @@ def guest(tmp_path, monkeypatch):
 def test_other_packages_add_intrinsics_and_dialects(chat_model, capsys):
     """By entry points in the groups `selfrag.intrinsics` and `selfrag.dialects`."""
     assert intrinsics()[-3:] == ("broken", "other", "politeness")
-    asked = codec_of(find("Politeness"), "shouted").encode(State((Message("user", "Q?"),)))
+    asked = codec_of(find("Politeness"), "shouted").encode(JudgeInput((Message("user", "Q?"),)))
     assert asked.prompt.messages[0].content.endswith("SAY IT IN SHOUTED")
     given = ["Q?", "--passage", "x", "--model", chat_model, "--engine", "transformers"]
     for name in ("politeness", "answerability"):

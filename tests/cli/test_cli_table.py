@@ -167,14 +167,17 @@ WRONG: dict[str, dict[str, str]] = {
     "--axis": {"word": "x", "empty": "issup=", "nan": "issup=nan", "many": "issup=0:1e9:1e-9", "name": "x=1,2"},
     "--set": {"word": "x", "field": "x=1", "nan": "threshold=nan", "deep": "threshold=" + "(" * 5000},
     "--best": {"word": "x", "nan": "headline,retrieval_rate<=nan", "sign": "headline,x<1"},
-    "--join": {"unknown": "x", "path": "../x", "role": "answerability=x"},
-    "--w-join": {"word": "x", "nan": "answerability=nan", "inf": "answerability=inf"},
-    "--gate": {"word": "x", "nan": "answerability<nan:abstain", "action": "answerability<0.5:x"},
+    "--w-judge": {"word": "x", "nan": "answerability=nan", "inf": "answerability=inf"},
+    "--guardrail": {"word": "x", "nan": "answerability<nan:abstain", "action": "answerability<0.5:x"},
     "--argument": {"word": "x", "unknown": "x=1", "nothing": "="},
     "--per-label": {"word": "x", "group": "x=5", "zero": "IsSup=0", "digits": "IsSup=" + "9" * 5000},
     "--target": {"word": "x", "group": "x=5", "negative": "IsSup=-1", "label": "IsSup/x=1"},
     "--column": {"word": "x", "nothing": "="},
-    "--judge": {"unknown": "x", "missing": "nli:{w}/none", "nul": f"nli:{NUL}", "loop": "critic:{w}/loop"},
+    "--judge": {
+        **{"unknown": "x", "path": "../x", "role": "answerability=x"},
+        **{"missing": "nli:{w}/none", "nul": f"nli:{NUL}", "loop": "critic:{w}/loop"},
+    },
+    "--load-judge": {"unknown": "x=y", "missing": "x=nli:{w}/none", "nul": f"nli:{NUL}", "nothing": "="},
 }
 """What is wrong for options and arguments of these names, whatever their type."""
 FOLDERS = ("--data", "--adapters", "--corpus")
@@ -258,7 +261,7 @@ REFUSED = {
     "ask hi --w-rel=inf": "--w-rel=inf: give a finite number",
     "ask hi --policy search-r2": "'search-r1'",
     "ask hi --require issup=Maybe": "'Maybe'",
-    "ask hi --w-join citation_generation=1": "no reflector of that name joins the score",
+    "ask hi --w-judge citation_generation=1": "no judge of that name has a term in the score",
     f"{_ASK} --conversation x.json": "one of the two",
     f"{_ASK} --flow qr+sing": "unknown flow 'qr+sing'; known: none, and qr, again, ad joined by +",
     f"{_ASK} --flow qr --policy search-r1": "--conversation and --flow are for models with reflection",

@@ -17,7 +17,7 @@ from student_cases import PASSAGE, labelled
 
 from critic import evaluation
 from critic.agreement import compare
-from critic.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, TfidfCritic
+from critic.baselines import GeneratorCodec, PromptedCodec, majority_critic, tfidf_critic
 from critic.cases import GROUPS, Case, Labelled
 from critic.evaluation import MAJORITY, PROMPTED, TFIDF, Subjects, figures, report, run_evaluation
 from critic.student.judge import StudentCritic
@@ -115,7 +115,7 @@ def test_only_shared_cases_are_compared_and_nothing_shared_is_undefined_not_zero
 
 def test_majority_gives_the_most_frequent_label_and_its_share():
     rows = [Labelled(str(i), ISREL_CASE, "Irrelevant" if i < 3 else "Relevant") for i in range(4)]
-    [judgment, other] = MajorityCritic.fit(rows).judge([ISREL_CASE, Case("IsUse", "Q?", "", "y")])
+    [judgment, other] = majority_critic(rows).judge([ISREL_CASE, Case("IsUse", "Q?", "", "y")])
     assert (judgment.label, judgment.distribution, other) == ("Irrelevant", (0.25, 0.75), None)
 
 
@@ -124,11 +124,11 @@ def test_tfidf_learns_what_words_tell_and_leaves_out_what_it_never_saw():
         replace(row, case=replace(row.case, instruction=f"label{row.case.labels.names.index(row.label)} please"))
         for row in labelled(each=3)
     ]
-    found = TfidfCritic.fit(told).judge([row.case for row in told])
+    found = tfidf_critic(told).judge([row.case for row in told])
     assert [judgment.label for judgment in found] == [row.label for row in told]
     assert all(sum(judgment.distribution) == pytest.approx(1) for judgment in found)
     rows = [row for row in told if row.case.group == "IsSup" and row.label != "Partially supported"]
-    [support, use] = TfidfCritic.fit(rows).judge([rows[0].case, Case("IsUse", "Q?", "", "y")])
+    [support, use] = tfidf_critic(rows).judge([rows[0].case, Case("IsUse", "Q?", "", "y")])
     assert support.probability("Partially supported") == 0
     assert use is None
 

@@ -17,9 +17,9 @@ from written import EOS, FIRST_CHARACTER, VOCABULARY
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.reflection.labels import CRITIQUES, ISREL, RETRIEVE
+from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
 
 TEXTS = ("One.", "Two.", "Three", " four.", "", " ", "- five\n", ", six", "7", "8", "9", "Ten.", "Eleven.", "12%")

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
 EOS, BOS, FIRST = 0, 40, 100
 LIMITS = Limits(max_model_len=4096, vocab_size=FIRST + 0x110000)

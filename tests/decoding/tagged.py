@@ -8,10 +8,10 @@ from typing import Any
 from written import EOS, FIRST_CHARACTER, LIMITS, Characters, passages
 
 from retrieval.passage import Passage
-from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.extensions.search_tags.decoder import PROFILES, Budget, Searcher
 from selfrag.extensions.search_tags.model import SearchTagModel
+from selfrag.reflection.requests import Failed, Generate
 
 
 class Surface(Characters):

@@ -6,10 +6,10 @@ import pytest
 from written import EOS, LIMITS, Run, passages, run
 
 from retrieval.passage import Passage
-from selfrag.decoding.requests import Generate
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply
+from selfrag.reflection.requests import Generate
 
 WIDE = Limits(max_model_len=10_000_000, vocab_size=LIMITS.vocab_size)
 

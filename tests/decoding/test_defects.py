@@ -18,11 +18,11 @@ from written import PROMPTING, VOCABULARY, Characters, Searches, passages, run, 
 
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Finish, Generate, Generated
-from selfrag.decoding.segments import judge, read
+from selfrag.decoding.segments import read, read_critique
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, ISREL, ISUSE, RETRIEVE, TOKENS
+from selfrag.reflection.requests import Finish, Generate, Generated
 from selfrag.reflection.weights import Weights
 
 D1, D2 = "[Retrieval]<d1>", "[Retrieval]<d2>"
@@ -109,8 +109,8 @@ def test_defect_07_product_of_scores() -> None:
 def test_defect_08_a_missing_id_is_an_error_never_a_number() -> None:
     """Every label is watched by its exact id; a group with a value missing is refused."""
     row = np.log(np.arange(1, len(VOCABULARY.watch) + 1, dtype=np.float32) / 100)
-    assert judge(VOCABULARY, ISREL, row, "here").distribution == pytest.approx((4 / 9, 5 / 9))
-    assert judge(VOCABULARY, ISUSE, row, "here").distribution == pytest.approx([i / 55 for i in range(9, 14)])
+    assert read_critique(VOCABULARY, ISREL, row, "here").distribution == pytest.approx((4 / 9, 5 / 9))
+    assert read_critique(VOCABULARY, ISUSE, row, "here").distribution == pytest.approx([i / 55 for i in range(9, 14)])
     for request in run({D1: "[Relevant]A.</s>"}, "d1", **ALWAYS).engine.requests:
         assert request.watch_ids == VOCABULARY.watch
 

@@ -21,10 +21,10 @@ from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Generated
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
+from selfrag.reflection.requests import External, ExternalResult, Failed, Generate, Generated
 from selfrag.runtime import sessions
 from selfrag.runtime.driver import Answered, Broken, Event, SharedRetriever, drive
 
@@ -179,10 +179,11 @@ def test_a_programming_error_keeps_its_traceback_and_aborts_the_rest() -> None:
 # --- what is asked beside the engine -------------------------------------------------------------------------------
 
 
-def consulting(*payloads: Any, service: str = "judge") -> Decoder:
+def consulting(*payloads: Any, service: Any, name: str = "judge", timeout: float = 5.0) -> Decoder:
     """Asks a service and one token of the engine in one batch, and answers with what came back."""
-    results = yield [*(Consult(service, payload) for payload in payloads), Generate(PROMPTING.prompt("Q"), 1)]
-    said = [r.value if isinstance(r, Consulted) else r.reason for r in results if isinstance(r, Consulted | Failed)]
+    asked = [External(service, payload, name, timeout) for payload in payloads]
+    results = yield [*asked, Generate(PROMPTING.prompt("Q"), 1)]
+    said = [r.value if isinstance(r, ExternalResult) else r.reason for r in results if not isinstance(r, Generated)]
     return Answer("Q", repr(said), (), Usage(), Trace("Q", Decoding(), (), (), None))
 
 
@@ -195,21 +196,33 @@ def test_all_who_wait_share_a_call_to_a_service_and_one_bad_payload_fails_alone(
             raise ZeroDivisionError("three")
         return [2 * payload for payload in payloads]
 
-    decoders = [consulting(1, 2), consulting(3), consulting(4)]
-    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None, services={"judge": double}))
+    decoders = [consulting(*payloads, service=double) for payloads in ((1, 2), (3,), (4,))]
+    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
     assert found == {0: "[2, 4]", 1: "['ZeroDivisionError: three']", 2: "[8]"}
     assert calls == [[1, 2, 3, 4], [1], [2], [3], [4]]
 
 
 def test_failures_of_a_service_stay_with_their_requests() -> None:
     services = {"short": lambda payloads: [], "some": lambda payloads: [Failed("no"), 2]}
-    decoders = [consulting(1, 2, service=name) for name in ("short", "some", "missing")]
-    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None, services=services))
-    assert [found[i] for i in range(3)] == [
+    decoders = [consulting(1, 2, service=service, name=name) for name, service in services.items()]
+    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
+    assert [found[i] for i in range(2)] == [
         "['short answered 0 of 1 requests', 'short answered 0 of 1 requests']",
         "['no', 2]",
-        "[\"no service 'missing'\", \"no service 'missing'\"]",
     ]
+
+
+def test_a_service_that_hangs_fails_its_requests_after_their_time_and_nothing_else() -> None:
+    held = threading.Event()
+
+    def hang(payloads: Sequence[int]) -> list[int]:
+        held.wait(30)
+        return [0 for _ in payloads]
+
+    decoders = [consulting(1, service=hang, timeout=0.2), consulting(2, service=lambda given: given)]
+    found = ends(drive(decoders, scripted({"Q": {"": "x"}}), None))
+    held.set()
+    assert found == {0: "['judge gave no answer within 0.2 s']", 1: "[2]"}
 
 
 # --- many callers on one engine -----------------------------------------------------------------------------------

@@ -28,13 +28,13 @@ from selfrag.common.errors import DecodingError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE, Status, Trace
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.items import USAGE, output_of
 from selfrag.experiments.studies import recording, rescored
 from selfrag.reflection.labels import TOKENS
+from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
 from selfrag.runtime.driver import Answered, Committed, drive
 
@@ -419,7 +419,7 @@ def test_a_record_of_the_full_search_is_the_default() -> None:
     assert not Decoding().branch_and_bound
     assert "branch_and_bound" not in decoded(branch_and_bound=False).answer.trace.as_dict()["decoding"]
     assert not recording([Decoding(branch_and_bound=True)]).branch_and_bound
-    assert not Decoding(branch_and_bound=True, reflectors=("nli",)).prunes
+    assert not Decoding(branch_and_bound=True, judges=("nli",)).prunes
 
 
 def test_a_forbidden_passage_is_given_up_at_once() -> None:

@@ -17,12 +17,12 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.options import normalised
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Finish, Generate, Generated
 from selfrag.decoding.segments import critique_score, group_scores, read, segment_score
 from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import Reply
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role, group
+from selfrag.reflection.requests import Finish, Generate, Generated
 from selfrag.reflection.vocabulary import Scaling
 from selfrag.reflection.weights import Weights
 

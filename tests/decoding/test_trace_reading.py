@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from mutations import at, mutate
 from random_model import random_model, random_search
-from scripted_critics import Scripted, distribution, says
+from scripted_judges import Scripted, distribution, says
 from written import run
 
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, trace_of
+from selfrag.reflection.judge import Scope
 from selfrag.reflection.weights import Weights
 from selfrag.render.answers import html, plain
 from selfrag.viewer.traces import traces_page
@@ -36,23 +37,23 @@ MUTATIONS = int(os.environ.get("SELFRAG_MUTATIONS", "300"))
 def traces() -> list[dict[str, Any]]:
     """Plain, constrained, judged, branch-and-bound and multiple-choice decodes."""
 
-    def judged(moment: Any) -> Any:
-        return says(*distribution(7, "nli", moment.text, *(passage.id for passage in moment.passages)))
+    def judged(state: Any) -> Any:
+        return says(*distribution(7, "nli", state.text, *(passage.id for passage in state.passages)))
 
     settings: list[dict[str, Any]] = [
         {"max_segments": 3, "passages": 2},
         {"max_segments": 2, "require": {"isrel": "Relevant"}, "no_retrieval_branch": True, "accumulate": "product"},
         {"max_segments": 2, "branch_and_bound": True, "passages": 3},
         {"choices": ["Ten.", "Eleven."], "threshold": 0.1, "passages": 2},
-        {"max_segments": 2, "reflectors": ["nli=issup>=0.1"], "gates": ["nli<0.3:drop"], "threshold": 0.1},
+        {"max_segments": 2, "judges": ["nli=issup>=0.1"], "guardrails": ["nli<0.3:drop"], "threshold": 0.1},
     ]
     made = []
     for seed, options in enumerate(settings, start=36):
-        given = {"critics": [Scripted("nli", judged, 1, True, needs_evidence=False, asks=True)]}
+        given = {"judges": [Scripted("nli", judged, asks=True, scope=Scope.PASSAGE)]}
         answer = run(
             random_model(seed, failures=0.05),
             search=random_search(seed, 3),
-            given=given if "reflectors" in options else {},
+            given=given if "judges" in options else {},
             **options,
         ).answer
         made.append(answer.trace.as_dict())

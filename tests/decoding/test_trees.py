@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from random_model import random_model
 from rich.console import Console
-from scripted_critics import Scripted, says
+from scripted_judges import Scripted, says
 from written import LIMITS, Run, passages, run
 
 from retrieval.passage import Passage
@@ -20,14 +20,14 @@ from selfrag.cli.ask import render
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Moment
-from selfrag.decoding.requests import Failed
 from selfrag.decoding.rescore import replay
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits
-from selfrag.intrinsics.labels import ANSWERABLE
+from selfrag.reflection.inputs import JudgeInput
+from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY
 from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
 from selfrag.render.answers import html
 
@@ -98,16 +98,16 @@ def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds() ->
 
 def rejecting(name: str, cost: int, *texts: str) -> Scripted:
     """A critic that is sure that these texts are not supported and all others are."""
-    return Scripted(name, lambda moment: says(*((0, 0, 1) if moment.text in texts else (1, 0, 0))), cost)
+    return Scripted(name, lambda state: says(*((0, 0, 1) if state.text in texts else (1, 0, 0))), cost)
 
 
 def test_each_of_three_tiers_lets_more_through_where_the_next_one_runs_out() -> None:
     tree = {f"[Retrieval]<d{i}>": (f"{text}</s>", 0.9 - i / 10) for i, text in enumerate(("A.", "B.", "C.", "D."), 1)}
     critics = rejecting("one", 1, "C."), rejecting("two", 2, "B."), rejecting("three", 3, "A.")
-    settings = {"mode": "always", "survivors": (1, 1, 1), "reflectors": [f"{one.name}>=0.5" for one in critics]}
-    found = run(tree, "d1", "d2", "d3", "d4", given={"critics": critics}, **settings)
+    settings = {"mode": "always", "survivors": (1, 1, 1), "judges": [f"{one.name}>=0.5" for one in critics]}
+    found = run(tree, "d1", "d2", "d3", "d4", given={"judges": critics}, **settings)
     assert found.answer.text == "D."
-    asked = [[moment.text for moment in critic.moments] for critic in critics]
+    asked = [[state.text for state in critic.inputs] for critic in critics]
     assert asked == [["A.", "B.", "C.", "D."], ["A.", "B.", "D."], ["A.", "D."]]
     assert found.answer.rescore() == found.answer
 
@@ -119,7 +119,7 @@ def test_rejected_passages_take_no_place_where_another_threshold_writes_without_
         critics = rejecting("cheap", 1), rejecting("dear", 3, "Found.", "Worse.")
         settings = {"threshold": threshold, "no_retrieval_branch": True, "survivors": (2, 2, 2)}
         terms = ["cheap>=0.5", "dear>=0.5"]
-        return run(tree, "d1", "d2", reflectors=terms, given={"critics": critics}, **settings).answer
+        return run(tree, "d1", "d2", judges=terms, given={"judges": critics}, **settings).answer
 
     rescored = decoded(0.2).rescore(threshold=0.9)
     assert (rescored.text, rescored.exact) == ("Own.", True)
@@ -127,20 +127,20 @@ def test_rejected_passages_take_no_place_where_another_threshold_writes_without_
 
 
 @pytest.mark.parametrize(("first", "same"), [(0.1, True), (None, False)])
-def test_a_reflector_of_two_gates_routes_the_start_only_and_only_where_it_is_defined(
+def test_a_judge_of_two_guardrails_routes_the_start_only_and_only_where_it_is_defined(
     first: float | None, same: bool
 ) -> None:
-    def certain(moment: Moment) -> Judgment | None:
-        value = 0.9 if moment.passages else first
+    def certain(state: JudgeInput) -> Judgment | None:
+        value = 0.9 if state.passages else first
         return None if value is None else says(value, 1 - value, labels=ANSWERABLE)
 
     tree = TREE | {"[Retrieval]<d1>": "[Relevant]One.{retrieve .5 .5 0}"}
     tree |= {"One.[Retrieval]<d1>": "[Relevant]Two.</s>", "One.[No Retrieval]": "Own.</s>"}
 
     def decoded(threshold: float) -> Answer:
-        settings = {"gates": ["ad<0.5:retrieve", "ad<0.5:write"], "threshold": threshold, "history": "text"}
-        critic = Scripted("ad", certain, needs_evidence=False)
-        return run(tree, "d1", given={"critics": [critic]}, **settings).answer
+        settings = {"guardrails": ["ad<0.5:retrieve", "ad<0.5:write"], "threshold": threshold, "history": "text"}
+        critic = Scripted("ad", certain, labels=CERTAINTY)
+        return run(tree, "d1", given={"judges": [critic]}, **settings).answer
 
     assert (decoded(0.2).text, decoded(0.9).text) == ("One. Two.", "One. Own." if same else "Own.")
     assert not decoded(0.2).rescore(threshold=0.9).exact
@@ -271,7 +271,7 @@ def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_
     (decision,) = found.answer.trace.decisions
     assert decision.passages == passages("d4", "d2")
     assert [node.text for node in found.answer.trace.nodes] == ["From d4.", "From d2."]
-    judged = [(name, judgment.evidence, round(judgment.score, 2)) for name, judgment in decision.gates]
+    judged = [(name, judgment.evidence, round(judgment.score, 2)) for name, judgment in decision.guardrails]
     assert judged == [("isrel", name, p) for name, p in RELEVANCE.items()]
     assert Trace.from_json(found.answer.trace.to_json()) == found.answer.trace
     asked = [request.prompt_ids for request in found.engine.requests]

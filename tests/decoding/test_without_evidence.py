@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from scripted_critics import Scripted, says
+from scripted_judges import Scripted, says
 from tagged import model as tagged
 from written import PROMPTING, Run, Searches, passages, run, scripted
 
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import AnswerReason, Trace
-from selfrag.intrinsics.labels import ANSWERABLE
+from selfrag.reflection.intrinsic_labels import ANSWERABLE
 from selfrag.reflection.weights import Weights
 
 ABSTENTION = Decoding.abstention
@@ -104,12 +104,12 @@ def test_multiple_choice_abstains_and_may_be_asked_to_choose() -> None:
 
 @pytest.mark.parametrize(("effect", "reason"), [("drop", "every passage left out"), ("abstain", "guardrail")])
 def test_guardrails_that_leave_nothing(effect: str, reason: str) -> None:
-    gate = Scripted("g", lambda moment: says(0.1, 0.9, labels=ANSWERABLE), of_passages=True, asks=True)
-    critics = {"given": {"critics": [gate]}}
-    answer = run(CITING, "d1", gates=f"g<0.5:{effect}", **critics).answer
+    gate = Scripted("g", lambda state: says(0.1, 0.9, labels=ANSWERABLE), labels=ANSWERABLE, asks=True)
+    critics = {"given": {"judges": [gate]}}
+    answer = run(CITING, "d1", guardrails=f"g<0.5:{effect}", **critics).answer
     assert told(answer) == (ABSTENTION, True, reason, False, ())
     assert Trace.from_json(answer.trace.to_json()).reason == reason
-    written = run(CITING, "d1", gates="g<0.5:write", **critics).answer
+    written = run(CITING, "d1", guardrails="g<0.5:write", **critics).answer
     assert told(written) == ("Own words.", False, None, False, ())  # the guardrail asks for it
 
 

@@ -27,12 +27,12 @@ from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS, group
+from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.runtime.driver import Answered, Broken, Committed, drive
 

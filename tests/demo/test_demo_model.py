@@ -22,9 +22,9 @@ from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import ADAPTER, base_path
 from selfrag.engines.adapters import read_adapter
 from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
-from selfrag.intrinsics.execution.tokens import ScoreCalibrator, Weighing
-from selfrag.intrinsics.model_library import Library
-from selfrag.intrinsics.reflectors import adapters_of
+from selfrag.intrinsics.library import Library
+from selfrag.intrinsics.named import adapters_of
+from selfrag.judges.tokens import ScoreCalibrator, Weighing
 from selfrag.loading import shipped_adapters, shipped_weights
 
 ADAPTED, LEARNED = {"query_rewrite"}, {"hallucination_detection", "uncertainty"}
@@ -109,7 +109,7 @@ def test_the_index_finds_what_it_should() -> None:
 def test_the_library_of_the_demo_model_judges_with_what_was_measured_best() -> None:
     with Library.from_pretrained("demo", engine="transformers", max_model_len=1024) as library:
         assert set(library.adapters) == ADAPTED
-        assert {name: library[name].execution for name in PAPER} == {
+        assert {name: library[name].judge for name in PAPER} == {
             "answerability": "tokens",
             "citation_generation": "overlap",
             "hallucination_detection": "combined",
@@ -125,4 +125,4 @@ def test_the_library_of_the_demo_model_judges_with_what_was_measured_best() -> N
         assert [found.is_hallucinated for found in faithful] == [False, True]
         assert library["query_rewrite"](turns).text == "Who discovered radium?"
     with pytest.raises(UserError, match="no server at"):  # which is not given the adapters of this package
-        SelfRAG.from_pretrained("demo", engine="http://127.0.0.1:9", intrinsics=["query_rewrite"], retries=0)
+        SelfRAG.from_pretrained("demo", engine="http://127.0.0.1:9", judges=["query_rewrite"], retries=0)

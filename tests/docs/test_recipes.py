@@ -92,14 +92,14 @@ def test_an_engine(model: str) -> None:
 
 MORE = """
 from selfrag.evaluation.systems import named_system
-from selfrag.intrinsics.reflectors import FunctionReflector
+from selfrag.judges.external import FunctionJudge
 from selfrag.reflection.labels import ISSUP
 
 def careful(tokenizer, settings):
     return named_system("selfrag-never", tokenizer, settings)
 
 def strict(prompting):
-    return FunctionReflector("strict", ISSUP, lambda states: [[0.0, 0.0, 1.0] for _ in states])
+    return FunctionJudge("strict", ISSUP, lambda states: [[0.0, 0.0, 1.0] for _ in states])
 """
 
 
@@ -116,12 +116,10 @@ def test_a_system_and_a_reflector(folder: Path, model: str, capsys: pytest.Captu
     common = ["--model", model, "--engine", "transformers", "-o", "runs"]
     assert main(["eval", "run", "own.jsonl", "--system", "careful", *common]) == 0
     assert (folder / "runs" / "careful" / "own.jsonl").exists()
-    with SelfRAG.from_pretrained(model, engine="transformers", reflectors=["strict"]) as rag:
+    with SelfRAG.from_pretrained(model, engine="transformers", judges=["strict"]) as rag:
         passages = [Passage("1", "Ann was first.")]
-        answer = rag.generate(
-            "Who?", evidence=passages, mode="always", max_segments=1, reflectors=["strict=issup>=0.5"]
-        )
+        answer = rag.generate("Who?", evidence=passages, mode="always", max_segments=1, judges=["strict=issup>=0.5"])
     assert [node.status for node in answer.trace.nodes] == ["forbidden"]
     with pytest.raises(UserError, match=r"no entry point 'lenient' of selfrag\.reflectors"):
-        SelfRAG.from_pretrained(model, engine="transformers", reflectors=["lenient"])
+        SelfRAG.from_pretrained(model, engine="transformers", judges=["lenient"])
     sys.modules.pop("more", None)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.decoding.requests import Constraint, Failed, Generate, Generated
 from selfrag.engines.base import Engine
+from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
 
 SCHEMA = {
     "type": "object",

@@ -14,9 +14,9 @@ from loopback import Answering, Loopback
 from pump import serve
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.base import Limits
 from selfrag.engines.http import COMPLETIONS, TOKENS, BadReplyError, HTTPConfig, HTTPEngine, served
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
 URL = "http://127.0.0.1:8000"
 REQUEST = Generate((5, 6, 7), 3, stop_ids=(9,), watch_ids=(0, 2, 11))

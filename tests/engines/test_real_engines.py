@@ -21,12 +21,12 @@ from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.common.errors import EngineError
 from selfrag.decoding.answer import Answer
-from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
 from selfrag.engines.select import load_engine
 from selfrag.engines.vllm import VLLMConfig, VLLMEngine, quiet_import
-from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.questions import Answerability
+from selfrag.judges.engine import EngineExecutor
 from selfrag.loading import load_tokenizer
+from selfrag.reflection.requests import Constraint, Failed, Finish, Form, Generate, Generated
 
 pytestmark = pytest.mark.engine
 
@@ -258,7 +258,7 @@ def same(one, other):
 def judged(rag, tiny_llama):
     tokenizer = load_tokenizer(tiny_llama)
     tokenizer.chat_template = TEMPLATE
-    judge = Answerability(EngineExecutor(rag.engine, tokenizer))
+    judge = Answerability.on(EngineExecutor(rag.engine, tokenizer))
     return lambda number: judge(QUESTIONS[number], search([QUESTIONS[number]], 1)[0]).answerable
 
 

@@ -11,9 +11,9 @@ import pytest
 from pump import FORMS, LABELS, SCHEMA, serve
 
 from selfrag.common.errors import UserError
-from selfrag.decoding.requests import Constraint, Failed, Generate, Generated
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.engines.select import choose_engine, load_engine
+from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from pump import assert_same, generated, prompt, serve
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.transformers import PrefixCache, TransformersConfig, TransformersEngine, shared_prefixes
 from selfrag.engines.transformers_model import LoadedModel
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
 pytestmark = pytest.mark.engine
 

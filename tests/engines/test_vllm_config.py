@@ -14,11 +14,11 @@ from lora_on_the_spot import save_adapter
 
 from selfrag.common.errors import EngineError, UserError
 from selfrag.common.pretrained import cpu_instructions
-from selfrag.decoding.requests import Finish, Generate
 from selfrag.engines import vllm
 from selfrag.engines.adapters import Adapter, read_adapter, unsupported
 from selfrag.engines.base import check_model
 from selfrag.engines.vllm import VLLMConfig, build_environment, engine_arguments, multiply_by_groups
+from selfrag.reflection.requests import Finish, Generate
 
 OWN = {"block_size": 128, "quantization": "x"}
 ADAPTERS = [Adapter(f"a{i}", Path("x"), rank) for i, rank in enumerate((4, 12, 16, *[2] * 9))]
@@ -165,11 +165,12 @@ def test_a_missing_compiler_and_missing_headers_are_found(monkeypatch, tmp_path)
 
 SCRIPT = """
 import sys
-from selfrag.decoding.requests import Generate
-from selfrag.engines.base import serve
+from selfrag.reflection.requests import Generate
+from selfrag.reflection.requests import ask
+from selfrag.runtime.driver import finish
 from selfrag.engines.vllm import VLLMConfig, VLLMEngine
 engine = VLLMEngine.load(VLLMConfig(sys.argv[1], max_model_len=64, kv_cache_gib=0.05))
-print(serve(engine, [Generate((3, 4, 5), 1, watch_ids=(7, 8))])[0].watched.shape)
+print(finish(ask([Generate((3, 4, 5), 1, watch_ids=(7, 8))]), engine)[0].watched.shape)
 """
 
 

@@ -22,9 +22,9 @@ from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.cli.main import app
 from selfrag.common.errors import EngineError
-from selfrag.decoding.requests import Failed, Finish, Generate
 from selfrag.engines.http import COMPLETIONS, TOKENS, HTTPConfig, HTTPEngine
 from selfrag.experiments.self_interpretation.run import read_grid
+from selfrag.reflection.requests import Failed, Finish, Generate
 
 pytestmark = pytest.mark.engine
 

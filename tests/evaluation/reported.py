@@ -13,12 +13,12 @@ from written import EOS, LIMITS, PROMPTING, Reply, reply, run, seen
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation import runner
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import read_task
+from selfrag.reflection.requests import Failed, Generate
 
 GOOD, FAIR = "{issup .8 .1 .1}{isuse 0 0 0 0 1}", "{issup .3 .5 .2}{isuse 0 0 .2 .8 0}"
 LONG, SHORT, BROKEN = 3, 8, "Question 5?"
@@ -93,7 +93,7 @@ def hostile(text: str) -> Trace:
     nodes = []
     for node in made.nodes:
         body = {"text": node.text + text, "finish": text, "passage": node.passage and passage(node.passage)}
-        nodes.append(replace(node, **body, joined={f"judge{text}": node.judgments.get("issup")}))  # type: ignore[arg-type]
+        nodes.append(replace(node, **body, judges={f"judge{text}": node.judgments.get("issup")}))  # type: ignore[arg-type]
     return replace(made, question=text, decisions=decisions, nodes=tuple(nodes))
 
 

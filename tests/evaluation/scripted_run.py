@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
 
 from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING
 
-from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.runner import Run, run
@@ -24,6 +23,7 @@ from selfrag.evaluation.systems import Untuned
 from selfrag.evaluation.task import SHORT
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.prompting import Chat
+from selfrag.reflection.requests import Failed, Generate
 
 ITEMS = tuple(
     Item(f"q{i}", f"Question {i}", True, answers=("Paris",), references=("Paris",), task="short_qa") for i in range(60)

@@ -25,8 +25,9 @@ from selfrag.evaluation.metrics.citations import (
 )
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.metrics.registry import get_metric, ratio
-from selfrag.intrinsics.contract import Completion, Failed, Request
-from selfrag.intrinsics.state import Message, State
+from selfrag.judges.wire import Completion, Request
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.requests import Failed
 
 PASSAGES = {one.id: one for one in (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))}
 THREE = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
@@ -217,7 +218,7 @@ def test_three_grades_of_support_as_longbench_cite_counts_them() -> None:
 def test_a_model_says_who_does_not_know_and_rates_against_a_reference() -> None:
     said = ["Nobody can tell from this.", "Perhaps Goethe, who knows.", "Goethe.", "?"]
     kinds = zip(said, ("unknown", "partly", "answer"), strict=False)
-    states = [State((Message("user", "Who wrote Faust?"), Message("assistant", one))) for one in said]
+    states = [JudgeInput((Message("user", "Who wrote Faust?"), Message("assistant", one))) for one in said]
     judge, _ = grader({("Does the last message", one): label for one, label in kinds})
     assert judge.abstained(states) == [True, False, False, None]
     judge, _ = grader({("Rate the", "Reference: In 1808."): "10", ("Rate the", "Reference: Goethe"): "04"})

@@ -21,7 +21,6 @@ from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.atomic import locked_directory
 from selfrag.common.errors import MissingExtraError, UserError
-from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply
 from selfrag.evaluation.comparison import compare, read_runs
 from selfrag.evaluation.items import Item, Output
@@ -57,7 +56,8 @@ from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task_files import TaskFile, read_task
-from selfrag.intrinsics.contract import Completion, Failed, Request
+from selfrag.judges.wire import Completion, Request
+from selfrag.reflection.requests import Failed, Generate
 
 PASSAGES = (Passage("good", "The answer is Paris.", "France"), Passage("bad", "It rained.", ""))
 COLUMN = "citation_recall_nli (last word)"

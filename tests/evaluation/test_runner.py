@@ -30,7 +30,6 @@ from selfrag.common import plugins
 from selfrag.common.atomic import locked_directory
 from selfrag.common.errors import EngineError, MissingExtraError, UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.evaluation import runner
 from selfrag.evaluation.presets import PRESETS
@@ -38,6 +37,7 @@ from selfrag.evaluation.records import RecordFile, Spent, failures, read_records
 from selfrag.evaluation.runner import Source, Work, answer, answer_on_ray, record_of, run, run_all
 from selfrag.evaluation.systems import SYSTEMS, Reflective
 from selfrag.evaluation.task import SHORT
+from selfrag.reflection.requests import Failed, Generate
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -19,7 +19,6 @@ from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.items import Item, output_of
 from selfrag.evaluation.presets import documents, preset
@@ -41,6 +40,7 @@ from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.extensions.search_tags.decoder import PROFILES
 from selfrag.extensions.search_tags.system import Searching
+from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
 from selfrag.runtime.driver import Answered, Broken, drive
 
@@ -206,7 +206,7 @@ def test_systems_by_name() -> None:
         ("rag-7", {}, "unknown system 'rag-7'; known: selfrag, selfrag-adaptive"),
         ("selfrag-always", {"treshold": 0.5}, "unknown setting 'treshold'"),
         ("selfrag", {"answer_tokens": 2}, "answer_tokens is the task's"),
-        ("selfrag", {"reflectors": ("citation_generation",)}, "reflectors and gates need models of their own"),
+        ("selfrag", {"judges": ("citation_generation",)}, "other judges and guardrails need models of their own"),
         ("rag-1", {"beam": 2}, "unknown setting 'beam'; known: passages"),
         ("rag-1", {"passages": -1}, "passages=-1"),
         ("base", {"layout": "vicuna"}, "layout='vicuna': choose one of selfrag, alpaca, llama2-chat"),

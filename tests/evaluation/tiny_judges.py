@@ -6,12 +6,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from selfrag.evaluation.metrics.entailment import entails
+from selfrag.judges.entailment import ENTAILMENT
+from selfrag.judges.external import as_reflection
+from selfrag.reflection.inputs import JudgeInput
+from selfrag.reflection.judge import Cost, Judge, Scope
+from selfrag.reflection.judgment import Reflection
+from selfrag.reflection.requests import Steps
+
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "</s>")
 WORDS = "premise hypothesis title : . ann wrote it rained in paris a the 0 1"
 
 
-class Ruled:
+class Ruled(Judge):
     """Gives the verdict of a rule on premise and claim, and notes what it was asked."""
+
+    labels, cost, scope = ENTAILMENT, Cost.INLINE, Scope.SEGMENT
 
     def __init__(self, rule: Callable[[str, str], bool | None], name: str = "ruled", **identity: Any) -> None:
         self.rule, self.name, self._identity = rule, name, {"kind": name, **identity}
@@ -21,8 +31,15 @@ class Ruled:
         return self._identity
 
     def entails(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        return entails(self, pairs)
+
+    def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+        pairs = [(state.passages[0].text, state.text) for state in inputs]
         self.asked += pairs
-        return [self.rule(*pair) for pair in pairs]
+        verdicts = [self.rule(*pair) for pair in pairs]
+        rows = [None if verdict is None else (float(verdict), float(not verdict)) for verdict in verdicts]
+        return [as_reflection(state, ENTAILMENT, row) for state, row in zip(inputs, rows, strict=True)]
+        yield []
 
 
 def tokenizer(*, cls: bool) -> Any:

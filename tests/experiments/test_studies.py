@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from random_model import random_model, random_search
-from scripted_critics import Scripted, says
+from scripted_judges import Scripted, says
 from tiny_judges import Ruled
 from written import EOS, LIMITS, PROMPTING, VOCABULARY, passages, run
 
@@ -20,7 +20,6 @@ from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError, EngineError, UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.comparison import read_runs
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
@@ -46,7 +45,8 @@ from selfrag.experiments.studies import (
 )
 from selfrag.experiments.sweep_plots import normalised, places_of
 from selfrag.experiments.sweeps import Axis, Goal, Limit, choose, halves, plan
-from selfrag.intrinsics.labels import ANSWERABLE
+from selfrag.reflection.intrinsic_labels import ANSWERABLE
+from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
 
 EVIDENCE = passages("d1", "d2", "d3")
@@ -221,9 +221,9 @@ def test_what_a_record_cannot_be_asked_about() -> None:
 
 def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold() -> None:
     """Also where weights are asked about in the same breath, and gates hide what the threshold would have decided."""
-    sure = Scripted("ad", lambda moment: says(0.9, 0.1, labels=ANSWERABLE), needs_evidence=False)
-    policy = replace(ONE, gates=("ad<0.5:write",))  # type: ignore[arg-type]
-    answer = run(TREE, evidence=passages("d1", "d2"), policy=policy, given={"critics": [sure]}).answer
+    sure = Scripted("ad", lambda state: says(0.9, 0.1, labels=ANSWERABLE), labels=ANSWERABLE)
+    policy = replace(ONE, guardrails=("ad<0.5:write",))  # type: ignore[arg-type]
+    answer = run(TREE, evidence=passages("d1", "d2"), policy=policy, given={"judges": [sure]}).answer
     assert answer.text == "Sure."
     asked = [policy, replace(policy, threshold=0.9), replace(policy, mode="never"), replace(policy, weights=Weights(9))]
     own, threshold, never, weights = rescored(answer.trace, {}, asked)

@@ -29,8 +29,8 @@ from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.extensions.web.fetching import BoundedTransport, is_public_address
 from selfrag.extensions.web.search import RemoteRetriever, WebRetriever
 from selfrag.intrinsics.catalog import find
-from selfrag.intrinsics.model_library import Library
-from selfrag.intrinsics.state import Message, State
+from selfrag.intrinsics.library import Library
+from selfrag.reflection.inputs import JudgeInput, Message
 
 BOMB = gzip.compress(bytes(64 << 20), 1)
 
@@ -228,13 +228,13 @@ def ask_teacher(url: str) -> object:
 
 def ask_judge(url: str) -> object:
     with Library.at_endpoint(url, "m", retries=0, adapters={}) as library:
-        return library.get(find("query_rewrite"))(State((Message("user", "Who?"),)))
+        return library.get(find("query_rewrite"))(JudgeInput((Message("user", "Who?"),)))
 
 
 def ask_grader(url: str) -> object:
     executor, *rest = executor_of(f"m@{url}")
     library = Library(executor, {})
-    return [library.get(find("query_rewrite"))(State((Message("user", "Who?"),))), repr(executor), rest]
+    return [library.get(find("query_rewrite"))(JudgeInput((Message("user", "Who?"),))), repr(executor), rest]
 
 
 def ask_engine(url: str) -> object:

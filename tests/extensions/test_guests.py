@@ -41,8 +41,8 @@ from selfrag.intrinsics.catalog import PAPER, intrinsics
 assert intrinsics()[:5] == PAPER
 from selfrag.intrinsics import Answerability, QueryRewrite
 from answering import scoring, writing
-assert round(Answerability(scoring(answerable=0.75, unanswerable=0.25))("Q?", ["P."]).answerable, 9) == 0.75
-assert QueryRewrite(writing('{"rewritten_question": "R?"}'))("Q?").text == "R?"
+assert round(Answerability.on(scoring(answerable=0.75, unanswerable=0.25))("Q?", ["P."]).answerable, 9) == 0.75
+assert QueryRewrite.on(writing('{"rewritten_question": "R?"}'))("Q?").text == "R?"
 """
 
 

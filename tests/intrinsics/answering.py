@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from selfrag.intrinsics.contract import Completion, Failed, Request, Slot, Target
+from selfrag.judges.wire import Completion, Executor, Request, Slot, Target
+from selfrag.reflection.requests import Failed, Steps
 
 
 @dataclass
-class Answering:
-    """Records every request."""
+class Answering(Executor):
+    """Records every request; on an engine of its own."""
 
     answer: Callable[[Request], Completion | Failed]
     requests: list[Request] = field(default_factory=list)
+    engine: Any = None
+    activated: Collection[str] = ()
 
-    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
+    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
         self.requests += requests
         return [self.answer(request) for request in requests]
+        yield []
 
 
 def judging(weigh: Callable[[Request, Slot], Mapping[str, float]], rest: float = 0.0) -> Answering:

@@ -11,7 +11,7 @@ from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.intrinsics.catalog import AdapterCard
-from selfrag.intrinsics.rendering import Renderer
+from selfrag.judges.rendering import Renderer
 from selfrag.loading import load_tokenizer
 from selfrag.training.intrinsics.certainty import option_examples, own_answers, read_questions
 from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, invocation_of, run, teachable

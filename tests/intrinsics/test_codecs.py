@@ -30,11 +30,11 @@ from wire_help import (
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.intrinsics.contract import Completion, Gold, Message, State, TokenLogprob
-from selfrag.intrinsics.layout import numbers
-from selfrag.intrinsics.lenient_json import Node, read
-from selfrag.intrinsics.output import likelihood
-from selfrag.intrinsics.state import ROLES
+from selfrag.judges.layout import numbers
+from selfrag.judges.lenient_json import Node, read
+from selfrag.judges.output import likelihood
+from selfrag.judges.wire import Completion, Gold, TokenLogprob
+from selfrag.reflection.inputs import ROLES, JudgeInput, Message
 
 few = settings(max_examples=20)
 
@@ -64,7 +64,7 @@ def test_gold_that_does_not_fit_is_refused(name, gold, said):
 # --- Requests -----------------------------------------------------------------------------------------------------
 
 odd = st.builds(
-    State,
+    JudgeInput,
     st.lists(st.builds(Message, st.sampled_from(ROLES), st.text(max_size=30)), max_size=3).map(tuple),
     st.lists(st.builds(Passage, st.text(max_size=3), st.text(max_size=30), st.text(max_size=5)), max_size=3).map(tuple),
 )
@@ -95,7 +95,7 @@ OURS = re.compile(
 @few
 @given(texts, texts, texts, texts)
 def test_every_line_at_the_margin_is_ours(question, reply, title, text):
-    asked = State(
+    asked = JudgeInput(
         (Message("user", question), Message("assistant", reply)),
         (Passage("a", text, title), Passage("b", "One. Two.")),
         {"requirement": question},

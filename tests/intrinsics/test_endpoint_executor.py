@@ -9,28 +9,13 @@ from chat_server import ChatServer, said
 
 from selfrag.common.errors import UserError
 from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
-from selfrag.intrinsics.contract import (
-    ChatPrompt,
-    Code,
-    Completion,
-    Constraint,
-    Failed,
-    Message,
-    Piece,
-    Request,
-    Slot,
-    State,
-    TextPrompt,
-)
-from selfrag.intrinsics.execution.endpoint import (
-    ConstraintMode,
-    EndpointConfig,
-    EndpointExecutor,
-    obeys,
-    parse,
-)
+from selfrag.judges.endpoint import ConstraintMode, EndpointConfig, EndpointExecutor, obeys, parse
+from selfrag.judges.wire import ChatPrompt, Completion, Piece, Request, Slot, TextPrompt
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judgment import Code
+from selfrag.reflection.requests import Constraint, Failed
 
-STATE = State((Message("user", "Who wrote Faust?"),))
+STATE = JudgeInput((Message("user", "Who wrote Faust?"),))
 SITE = STATE.in_message("query", 0)
 CHAT = ChatPrompt((Message("user", "Can it be answered?"),))
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": False}
@@ -195,9 +180,9 @@ def test_prompted_intrinsics_on_a_hosted_model():
     turns = [{"role": "user", "content": "Who wrote Faust?"}, {"role": "assistant", "content": "Goethe. He wrote it."}]
     with ChatServer(refusing("structured_outputs", "Unknown parameter", hosted)) as server:
         runs = executor(server)
-        answerable = Answerability(runs)("Who wrote Faust?", passages)
-        faithful = HallucinationDetection(runs)(turns, passages)
-        rewrite = QueryRewrite(runs)([*turns, {"role": "user", "content": "When?"}])
+        answerable = Answerability.on(runs)("Who wrote Faust?", passages)
+        faithful = HallucinationDetection.on(runs)(turns, passages)
+        rewrite = QueryRewrite.on(runs)([*turns, {"role": "user", "content": "When?"}])
     assert answerable.answerable == 1.0
     assert [note.code for note in answerable.diagnostics] == [Code.NO_LOGPROBS]
     assert len(faithful.sentences) == 2

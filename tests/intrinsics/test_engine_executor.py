@@ -18,16 +18,18 @@ from intrinsic_rows import CHAT as TEMPLATE
 from lora_on_the_spot import save_adapter
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.decoding.requests import Failed, Finish, Generated
-from selfrag.engines.base import Limits, serve
+from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.intrinsics.contract import ChatPrompt, Completion, Constraint, Message, Request, Slot, State
-from selfrag.intrinsics.execution.engine import EngineExecutor, label_ids, plan, tokens
-from selfrag.intrinsics.rendering import Renderer
+from selfrag.judges.engine import EngineExecutor, label_ids, plan, tokens
+from selfrag.judges.rendering import Renderer
+from selfrag.judges.wire import ChatPrompt, Completion, Request, Slot
 from selfrag.loading import load_tokenizer
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.requests import Constraint, Failed, Finish, Generated, ask
+from selfrag.runtime.driver import finish
 from selfrag.tokenization import HFTextCodec
 
-STATE = State((Message("user", "Who wrote Faust?"),))
+STATE = JudgeInput((Message("user", "Who wrote Faust?"),))
 SITE = STATE.in_message("query", 0)
 END, PROMPT = 0, "#"
 
@@ -84,7 +86,7 @@ def score(codec, slot, *, seed=0, max_watch=128):
     model = ScriptedEngine(reply, END, Limits(1000, codec.size, max_watch))
     renderer = Renderer(None, codec, END)
     made = plan(renderer, slot, tuple(codec.encode(PROMPT)), adapter=None, most_watched=max_watch)
-    return made, made.scores(serve(model, made.requests)), model
+    return made, made.scores(finish(ask(list(made.requests)), model)), model
 
 
 def prefix_free(texts):
@@ -120,7 +122,7 @@ def test_one_position_suffices_where_labels_are_tokens_unless_few_ids_can_be_wat
 
 def test_what_failed_or_is_no_number_is_no_score():
     made, _, model = score(LETTERS, Slot(("a", "b"), SITE))
-    [good] = serve(model, made.requests)
+    [good] = finish(ask(list(made.requests)), model)
     assert made.scores([Failed("no")]) is None
     good.watched[0, 0] = math.nan
     assert made.scores([good]) is None

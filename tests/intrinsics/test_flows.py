@@ -14,7 +14,6 @@ from selfrag.api import SelfRAG
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Generate
 from selfrag.decoding.sweep import sweep
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.intrinsics import (
@@ -25,7 +24,6 @@ from selfrag.intrinsics import (
     QueryRewrite,
     Uncertainty,
 )
-from selfrag.intrinsics.contract import Completion
 from selfrag.intrinsics.flows import (
     AnswerabilityGate,
     CertaintyFilter,
@@ -43,7 +41,8 @@ from selfrag.intrinsics.flows import (
     named,
     run,
 )
-from selfrag.intrinsics.reflectors import IntrinsicReflector
+from selfrag.judges.wire import Completion
+from selfrag.reflection.requests import Generate
 from selfrag.reflection.weights import Weights
 
 ASKED, REWRITE = "and for Microsoft?", "Who founded Microsoft?"
@@ -70,12 +69,12 @@ def engine() -> ScriptedEngine:
     return ScriptedEngine(model, 0, limits=scripted({}).limits)
 
 
-def rewriter(text: str = json.dumps({"rewritten_question": REWRITE})) -> IntrinsicReflector:
-    return IntrinsicReflector(QueryRewrite(writing(text)))
+def rewriter(text: str = json.dumps({"rewritten_question": REWRITE})) -> Any:
+    return QueryRewrite.on(writing(text))
 
 
-def gate(probability: float) -> IntrinsicReflector:
-    return IntrinsicReflector(Answerability(scoring(answerable=probability, unanswerable=1 - probability)))
+def gate(probability: float) -> Any:
+    return Answerability.on(scoring(answerable=probability, unanswerable=1 - probability))
 
 
 def go(flow: Flow, conversation: Any = TALK, search: Any = KNOWN) -> tuple[Answer, ScriptedEngine, list[str]]:
@@ -103,7 +102,7 @@ def test_the_papers_flows(name: str) -> None:
     evidence = "ms" if "qr" in name else "d1"
     assert queries == [REWRITE if "qr" in name else ASKED]  # section 7.1
     assert found(answer) == [evidence]
-    requests = judge.executor.requests
+    requests = judge.by.executor.requests
     for request in requests:  # the gate sees the original, and the passages of the search
         assert [m.content for m in request.state.messages] == [turn["content"] for turn in TALK]
         assert [p.id for p in request.state.passages] == [evidence]
@@ -124,7 +123,7 @@ def test_an_unanswerable_question_ends_with_the_fixed_text() -> None:
     assert [step.outcome for step in answer.steps][-1] == "answerable 0.30"
     assert answer.rescore().text == answer.text
     assert go(named("ad", PLAIN, answerability=gate(0.3), threshold=0.2))[0].text == "Found."
-    broken = IntrinsicReflector(Answerability(failing("no memory")))
+    broken = Answerability.on(failing("no memory"))
     assert go(named("ad", PLAIN, answerability=broken))[0].text == "Found."
     assert go(named("ad", PLAIN, answerability=gate(0.3)), "Q", lambda query: ())[0].abstained
 
@@ -147,7 +146,7 @@ def test_an_unanswerable_question_is_searched_for_with_other_words(
         p = {"d1": first, "ms": later}[request.state.passages[0].id] or 0.0
         return {"answerable": p, "unanswerable": 1 - p}
 
-    again = SearchAgain(IntrinsicReflector(Answerability(judging(judge))), rewriter() if rewrites else None)
+    again = SearchAgain(Answerability.on(judging(judge)), rewriter() if rewrites else None)
     begin = passages("d1") if first else ()
     answer, _, asked = go(
         Flow((Search(), again, Write(WRITER))), search=lambda query: begin if query == ASKED else (MICROSOFT,)
@@ -175,7 +174,7 @@ def test_what_a_rewrite_changes_is_a_parameter(scope: Any, last: str, turns: int
     flow = named("qr+ad", WRITER, rewrite=rewriter(), answerability=judge, rewrite_scope=scope)
     answer, serving, queries = go(flow)
     assert (queries, answer.question) == ([REWRITE], ASKED)
-    (request,) = judge.executor.requests
+    (request,) = judge.by.executor.requests
     assert (request.state.messages[-1].content, len(request.state.messages)) == (last, turns)
     assert all(f"### Instruction:\n{last}" in text for text in prompts(serving))
     assert all(("Apple" in text) == (turns > 1) for text in prompts(serving))
@@ -191,7 +190,7 @@ def test_what_is_searched_for() -> None:
 
 
 def test_flows_compose() -> None:
-    relevance = IntrinsicReflector(ContextRelevance(scoring(relevant=0.1, irrelevant=0.9)))
+    relevance = ContextRelevance.on(scoring(relevant=0.1, irrelevant=0.9))
     first = Flow((Search(3), RelevanceFilter(relevance)), "filtered")
     flow = first + Flow((Write(WRITER),), "write")
     assert flow.name == "filtered+write"
@@ -210,7 +209,7 @@ def test_certain_samples_of_a_beam() -> None:
         "[Retrieval]<d2>": ("[Relevant]Sure.{issup .9 .1 0}</s>", 0.5),
     }
     judge = judging(lambda request, _: {"8" if request.state.response == "Close." else "3": 1.0})
-    uq = IntrinsicReflector(Uncertainty(judge))
+    uq = Uncertainty.on(judge)
     write = Write(SelfRAGWriter(PROMPTING, Decoding(max_segments=1)), samples=3)
     for more, text in (
         ((), "Sure."),
@@ -225,9 +224,9 @@ def test_certain_samples_of_a_beam() -> None:
 
 def test_rescoring_an_answer_that_a_flow_chose_is_not_exact() -> None:
     """Stages after the writing have not seen what other settings choose: they may have rejected it already."""
-    certainty = IntrinsicReflector(Uncertainty(scoring(**{"8": 1.0})))
+    certainty = Uncertainty.on(scoring(**{"8": 1.0}))
     write = (Search(1), Write(WRITER, samples=2))
-    cite = Cite(IntrinsicReflector(CitationGeneration(failing("no memory"))))
+    cite = Cite(CitationGeneration.on(failing("no memory")))
     assert go(Flow(write))[0].rescore().exact
     chosen = go(Flow((*write, CertaintyFilter(certainty))))[0]
     assert not chosen.rescore().exact
@@ -246,7 +245,7 @@ def test_any_chat_model_writes_and_is_checked() -> None:
     assert [p.id for p in answer.trace.decisions[0].passages] == ["ms"]
     (turn,) = executor.requests[0].prompt.messages  # type: ignore[union-attr]
     assert "founded by Bill Gates" in turn.content
-    unfaithful = IntrinsicReflector(HallucinationDetection(scoring(unfaithful=1.0)))
+    unfaithful = HallucinationDetection.on(scoring(unfaithful=1.0))
     checked = Flow((Search(1), Write(ChatWriter(writing("Elvis."))), HallucinationFilter(unfaithful)))
     assert go(checked, REWRITE)[0].abstained
     with pytest.raises(UserError, match="temperature"):
@@ -257,7 +256,7 @@ def test_any_chat_model_writes_and_is_checked() -> None:
 
 def test_citing_what_another_model_wrote() -> None:
     judge = judging(lambda _, slot: {"01" if "Gates" in slot.site.text else "00": 0.9}, rest=0.01)
-    cite = Cite(IntrinsicReflector(CitationGeneration(judge)))
+    cite = Cite(CitationGeneration.on(judge))
     wrote = [{"role": "user", "content": REWRITE}, {"role": "assistant", "content": "  Bill Gates did.  I like him. "}]
     answer, _, queries = go(Flow((Take(), Search(2, by="answer"), cite)), wrote, lambda query: (MICROSOFT,))
     assert queries == [f"{REWRITE} Bill Gates did.", f"{REWRITE} I like him."]
@@ -302,7 +301,7 @@ def test_one_conversation_that_fails_costs_no_other() -> None:
         (lambda: named("qr", PLAIN), "needs rewrite="),
         (lambda: named("ad", PLAIN), "needs answerability="),
         (lambda: named("ad", PLAIN, answerability=gate(1), k=None), "k=5"),
-        (lambda: Rewrite(gate(0.5)), "Rewrite needs a reflector that judges rewrite, and answerability judges"),
+        (lambda: Rewrite(gate(0.5)), "Rewrite needs a judge of rewrite, and answerability judges"),
         (lambda: Rewrite(rewriter(), "all"), "rewrite_scope='all'"),  # type: ignore[arg-type]
         (lambda: AnswerabilityGate(rewriter()), "AnswerabilityGate needs"),
         (lambda: CertaintyFilter(gate(0.5)), "CertaintyFilter needs"),
@@ -320,7 +319,7 @@ def test_what_makes_no_sense_is_refused_when_it_is_made(make: Any, message: str)
 
 
 def rag(*reflectors: Any) -> SelfRAG:
-    return SelfRAG(PROMPTING, engine(), Searches(KNOWN), reflectors=reflectors)
+    return SelfRAG(PROMPTING, engine(), Searches(KNOWN), judges=reflectors)
 
 
 def test_a_follow_up_searches_with_the_rewrite_if_there_is_a_rewriter() -> None:

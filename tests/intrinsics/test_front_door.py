@@ -22,18 +22,18 @@ from selfrag.intrinsics import (
     ContextRelevance,
     HallucinationDetection,
     Library,
-    Message,
     QueryClarification,
     QueryRewrite,
     RequirementCheck,
-    State,
     Uncertainty,
 )
 from selfrag.intrinsics.catalog import AdapterCard, catalog, check_cards, codec_of, fingerprint
-from selfrag.intrinsics.contract import Code, Completion, Failed
-from selfrag.intrinsics.reflectors import adapters_of
-from selfrag.intrinsics.sentences import merged, response_sites, source_sites
-from selfrag.reflection.judgment import Source
+from selfrag.intrinsics.named import adapters_of
+from selfrag.judges.sentences import merged, response_sites, source_sites
+from selfrag.judges.wire import Completion
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judgment import Code, Source
+from selfrag.reflection.requests import Failed
 
 QUESTION = "Which fish are yellow?"
 REPLY = "Purple bumble fish are yellow.  Green fish are also yellow."
@@ -51,13 +51,13 @@ FISH = [Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It
     ],
 )
 def test_answerability_is_a_probability(probabilities, answerable, source, codes):
-    result = Answerability(scoring(**probabilities))(QUESTION, FISH)
+    result = Answerability.on(scoring(**probabilities))(QUESTION, FISH)
     assert (result.answerable, bool(result)) == (pytest.approx(answerable), answerable >= 0.5)
     assert result.judgment.coverage == pytest.approx(sum(probabilities.values()))
     assert (result.judgment.source, [note.code for note in result.diagnostics]) == (source, codes)
     assert result.judgment.evidence is None  # two passages
     executor = scoring(**probabilities)
-    adapted = Answerability(executor, adapter="ad")(QUESTION, FISH[:1]).judgment
+    adapted = Answerability.on(executor, adapter="ad")(QUESTION, FISH[:1]).judgment
     assert executor.requests[0].adapter == "ad"
     assert (adapted.source, adapted.evidence) == (Source.HARD if codes == [Code.NO_LOGPROBS] else Source.ADAPTER, "f1")
 
@@ -86,7 +86,7 @@ def test_answerability_is_a_probability(probabilities, answerable, source, codes
 def test_what_probabilities_amount_to(kind, probabilities, expected):
     talk = TALK if "assistant" in kind.needs.ends_with else QUESTION
     executor = scoring(**probabilities)
-    result = kind(executor)(talk, FISH, **dict.fromkeys(kind.needs.arguments, "be short"))
+    result = kind.on(executor)(talk, FISH, **dict.fromkeys(kind.needs.arguments, "be short"))
     assert {name: getattr(result, name) for name in expected} == pytest.approx(expected)
     assert bool(result.diagnostics) == ("judgment" in expected)
     if kind is HallucinationDetection:
@@ -97,7 +97,7 @@ def test_what_probabilities_amount_to(kind, probabilities, expected):
 
 
 def test_citations_are_spans_and_neighbours_are_merged():
-    result = CitationGeneration(scoring(**{"00": 0.02, "01": 0.4, "02": 0.4, "03": 0.02, "04": 0.1}))(TALK, FISH)
+    result = CitationGeneration.on(scoring(**{"00": 0.02, "01": 0.4, "02": 0.4, "03": 0.02, "04": 0.1}))(TALK, FISH)
     first = result.sentences[0]
     (citation,) = first.citations
     assert citation.site.text == "Only one fish is yellow. It is the purple bumble fish."
@@ -105,7 +105,7 @@ def test_citations_are_spans_and_neighbours_are_merged():
     assert citation.probability == pytest.approx(0.8 / 0.94)
     assert first.is_cited
     assert [record["citation_doc_id"] for record in result.records] == ["f1", "f1"]
-    state = State((), (Passage("a", "One. Two.  Three. Four."), Passage("b", "Five.")))
+    state = JudgeInput((), (Passage("a", "One. Two.  Three. Four."), Passage("b", "Five.")))
     one, two, three, four, five = source_sites(state)
     assert [site.text for site in merged(state, [two, one, four, five])] == ["One. Two.", "Four.", "Five."]
     assert [site.text for site in merged(state, [three, two])] == ["Two.  Three."]
@@ -113,7 +113,7 @@ def test_citations_are_spans_and_neighbours_are_merged():
 
 def test_relevance_asks_about_one_passage_at_a_time():
     executor = scoring(relevant=0.5, irrelevant=0.25, **{"partially relevant": 0.25})
-    result = ContextRelevance(executor)(QUESTION, [*FISH, Passage("none", " ")])
+    result = ContextRelevance.on(executor)(QUESTION, [*FISH, Passage("none", " ")])
     assert [len(request.state.passages) for request in executor.requests] == [1, 1]
     assert [judged.passage.id for judged in result.passages] == ["f1", "f2", "none"]
     assert [judged.relevance for judged in result.passages] == [pytest.approx(0.625), pytest.approx(0.625), None]
@@ -136,7 +136,7 @@ def test_relevance_asks_about_one_passage_at_a_time():
     ],
 )
 def test_a_rewrite_is_text_or_the_original(written, rewrite, changed, defined):
-    result = QueryRewrite(writing(written))(QUESTION)
+    result = QueryRewrite.on(writing(written))(QUESTION)
     assert (result.text, result.changed, result.defined) == (rewrite, changed, defined)
     assert bool(result.diagnostics) is not defined
 
@@ -150,7 +150,7 @@ def test_a_rewrite_is_text_or_the_original(written, rewrite, changed, defined):
     ],
 )
 def test_clarification_asks_or_does_not(written, question, defined):
-    result = QueryClarification(writing(written))(QUESTION)
+    result = QueryClarification.on(writing(written))(QUESTION)
     assert (result.question, result.needed, result.defined) == (question, question is not None, defined)
 
 
@@ -179,7 +179,7 @@ def test_clarification_asks_or_does_not(written, question, defined):
 def test_what_makes_no_sense_is_refused_before_a_model_is_asked(kind, talk, passages, message):
     executor = scoring()
     with pytest.raises(UserError, match=message.replace("[...]", r"\[...\]")) as caught:
-        kind(executor)(talk, passages)
+        kind.on(executor)(talk, passages)
     assert "\n" not in str(caught.value)
     assert executor.requests == []
 
@@ -189,14 +189,14 @@ def test_a_request_that_was_not_served_raises_alone_and_stays_in_its_row_in_a_ba
         long = "long" in request.state.messages[0].content
         return Failed("too \x1b[31mlong") if long else Completion(scores=((math.log(0.9), math.log(0.1)),))
 
-    judge = Answerability(Answering(answer))
+    judge = Answerability.on(Answering(answer))
     with pytest.raises(UserError, match="answerability: too \ufffd"):
         judge("long question", FISH)
     bad, good = judge.batch([judge.state("long question", FISH), judge.state("short", FISH)])
     assert (bad.failure is None, bad.judgment) == (False, None)
     assert good.answerable == pytest.approx(0.9)
     with pytest.raises(UserError, match="conversation 2: query_rewrite: the question is empty"):
-        QueryRewrite(scoring()).batch(["Who?", ""])
+        QueryRewrite.on(scoring()).batch(["Who?", ""])
 
 
 def test_messages_and_objects_are_turns_passages_are_numbered_and_states_travel():
@@ -215,7 +215,7 @@ def test_inputs_are_not_changed_and_results_are_plain_values(kind):
     passages = [{"id": "f1", "text": "Fish.\x1b[2J"}]
     before = copy.deepcopy((talk, passages))
     arguments = dict.fromkeys((*kind.needs.arguments, *kind.needs.optional), "be short")
-    result = kind(Answering(lambda request: Completion("{}")))(talk, passages, **arguments)
+    result = kind.on(Answering(lambda request: Completion("{}")))(talk, passages, **arguments)
     assert (talk, passages) == before
     assert json.loads(json.dumps(result.as_dict()))["diagnostics"]
     assert "\x1b" not in "".join(result.lines())
@@ -242,12 +242,12 @@ ANSWER = Answer(
 )
 def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(kind, given, roles, passages):
     executor = scoring()
-    kind(executor)(ANSWER, given)
+    kind.on(executor)(ANSWER, given)
     state = executor.requests[0].state
     assert [message.role for message in state.messages] == roles
     assert [passage.id for passage in state.passages] == passages
     with pytest.raises(UserError, match="this answer failed"):
-        kind(executor)(replace(ANSWER, error="no room"))
+        kind.on(executor)(replace(ANSWER, error="no room"))
 
 
 # --- Sentences as sites -------------------------------------------------------------------------------------------
@@ -262,13 +262,13 @@ def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(kind, given,
     ],
 )
 def test_abbreviations_end_a_sentence_only_where_another_begins(sentences):
-    state = State((Message("assistant", " ".join(sentences)),))
+    state = JudgeInput((Message("assistant", " ".join(sentences)),))
     assert [site.text for site in response_sites(state, 0)] == sentences
 
 
 @given(st.text(max_size=200))
 def test_no_character_but_white_space_is_lost(text):
-    state = State((Message("assistant", text),), (Passage("a", text),))
+    state = JudgeInput((Message("assistant", text),), (Passage("a", text),))
     for sites in (response_sites(state, 0), source_sites(state)):
         assert all(state.holds(site) for site in sites)
         ends = [0, *(site.end for site in sites)]

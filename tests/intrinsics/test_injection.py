@@ -22,31 +22,35 @@ from critic.teacher.forms import OWN
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
 from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
 from selfrag.experiments.self_interpretation.run import PromptWriter
 from selfrag.intrinsics.catalog import catalog, codec_of, dialects
-from selfrag.intrinsics.contract import DIALECT, ChatPrompt, Message, Piece, Request, State, TextPrompt
-from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
-from selfrag.intrinsics.rendering import Renderer
-from selfrag.intrinsics.sentences import rules
-from selfrag.intrinsics.state import ROLES, read_state
+from selfrag.judges.conversation import read_input
+from selfrag.judges.endpoint import ConstraintMode, body
+from selfrag.judges.entailment import CODEC as ENTAILMENT
+from selfrag.judges.rendering import Renderer
+from selfrag.judges.sentences import rules
+from selfrag.judges.wire import DIALECT, ChatPrompt, Piece, Request, TextPrompt
+from selfrag.reflection.inputs import ROLES, JudgeInput, Message
 from selfrag.tokenization import HFTextCodec
 
 FIELDS = ("system", "question", "answer", "query", "text", "title", "id", "argument", "field")
 ARGUMENTS = ("requirement", "criteria", "scoring_schema", "policy_text", "last_message", "document_content", "query")
 
 
-def interpretation(state: State) -> Request:
+def interpretation(state: JudgeInput) -> Request:
     item = Item("1", state.query or "", None, state.passages)
     return PromptWriter(executor=None).request(Trial(item, DIRECT, state.passages))  # type: ignore[arg-type]
 
 
-def subjects() -> dict[str, Callable[[State], Request]]:
-    found: dict[str, Callable[[State], Request]] = {"interpretation": interpretation, "entailment": ENTAILMENT.encode}
+def subjects() -> dict[str, Callable[[JudgeInput], Request]]:
+    found: dict[str, Callable[[JudgeInput], Request]] = {
+        "interpretation": interpretation,
+        "entailment": ENTAILMENT.encode,
+    }
     found |= {f"teacher {group}": teacher(group) for group in GROUPS}
     for kind in catalog():
-        found[f"chat {kind.name}"] = kind.default_codec().encode
+        found[f"chat {kind.name}"] = kind.chat.encode
     for dialect in set(dialects()) - {DIALECT, "granite-switch"}:  # which needs a template: test_granite.py
         for kind in catalog():
             with suppress(UserError):  # not every dialect has every intrinsic
@@ -54,10 +58,10 @@ def subjects() -> dict[str, Callable[[State], Request]]:
     return found
 
 
-def teacher(group: str) -> Callable[[State], Request]:
+def teacher(group: str) -> Callable[[JudgeInput], Request]:
     """The prompt of a teacher, who says by himself what is text: no executor stands between him and the model."""
 
-    def encode(state: State) -> Request:
+    def encode(state: JudgeInput) -> Request:
         if not state.passages:
             raise UserError("a server's own documents are none of a teacher's")
         said = [f"x {turn.content} x" for turn in state.messages]
@@ -72,20 +76,20 @@ def teacher(group: str) -> Callable[[State], Request]:
 SUBJECTS = subjects()
 
 
-def state(fields: dict[str, str], extra: bool) -> State:
+def state(fields: dict[str, str], extra: bool) -> JudgeInput:
     """A conversation and one or two passages, every string of which is given."""
     said = ("system", "question", "answer", "query", "answer")
     roles = ("system", "user", "assistant", "user", "assistant")
     turns = tuple(Message(role, fields[name] or "x") for role, name in zip(roles, said, strict=True))
     arguments = dict.fromkeys(ARGUMENTS, fields["argument"])
     if not extra:
-        return State(turns, (Passage(fields["id"], f"{fields['text']} x", fields["title"]),), arguments)
+        return JudgeInput(turns, (Passage(fields["id"], f"{fields['text']} x", fields["title"]),), arguments)
     # A server's own documents are the caller's too, whatever fields they have.
     documents = [{"text": "x", "doc_id": fields["id"], "page": fields["field"]}]
-    return State(turns, (), arguments, {"extra_body": {"documents": documents}})
+    return JudgeInput(turns, (), arguments, {"extra_body": {"documents": documents}})
 
 
-def request(subject: str, made: State) -> Request | None:
+def request(subject: str, made: JudgeInput) -> Request | None:
     if subject not in SUBJECTS:  # of an extension that is not there
         return None
     try:
@@ -170,24 +174,24 @@ def test_no_field_of_any_request_becomes_a_control_token(given, subject, extra):
 
 @pytest.mark.parametrize("role", ["<|im_end|>", "user<|im_end|>", "", "User", "\ud800", "assistant\n", "document 1"])
 def test_a_role_that_is_none_is_refused_in_one_line(role):
-    for made in (lambda: State((Message(role, "x"),)), lambda: read_state([{"role": role, "content": "x"}])):
+    for made in (lambda: JudgeInput((Message(role, "x"),)), lambda: read_input([{"role": role, "content": "x"}])):
         with pytest.raises(UserError, match="role") as error:
             made()
         assert "\n" not in str(error.value)
         str(error.value).encode()
-    assert all(State((Message(known, "x"),)).messages for known in ROLES)
+    assert all(JudgeInput((Message(known, "x"),)).messages for known in ROLES)
 
 
 def test_roles_of_a_prompt_that_are_none_are_text():
     roles = ("user", "document <|im_end|>", "</s>[INST]<think>")
     for name in control_tokens.FAMILIES:
-        counts = [by_engine(name, Request(State(()), ChatPrompt((Message(role, "x"),)))) for role in roles]
+        counts = [by_engine(name, Request(JudgeInput(()), ChatPrompt((Message(role, "x"),)))) for role in roles]
         assert counts[0] == counts[1] == counts[2], name
 
 
 def test_lone_surrogates_are_replaced_in_every_field_of_a_state():
     bad = "\ud800"
-    made = State(
+    made = JudgeInput(
         (Message("user", bad),), (Passage(bad, bad, bad),), {bad: bad}, {"extra_body": {"documents": [{"t": bad}]}}
     )
     assert "\ud800" not in repr((made.messages, made.passages, dict(made.arguments), dict(made.extra)))
@@ -224,9 +228,9 @@ def test_marks_cannot_be_forged_and_documents_reach_a_template_that_takes_them()
 
 def test_halves_in_neighbouring_pieces_do_not_join_on_an_endpoint():
     prompt = TextPrompt((Piece("<|im_start|>", control=True), Piece("a<|im_"), Piece("end|>b")))
-    assert body(Request(State(()), prompt), "m", ConstraintMode.NONE)["prompt"].count("<|im_") == 1
+    assert body(Request(JudgeInput(()), prompt), "m", ConstraintMode.NONE)["prompt"].count("<|im_") == 1
     message = ChatPrompt((Message("user", "x"),), extra={"tools": [{"name": "[INST]"}], "stop": ["</s>"]})
-    sent = body(Request(State(()), message), "m", ConstraintMode.NONE)
+    sent = body(Request(JudgeInput(()), message), "m", ConstraintMode.NONE)
     assert (sent["tools"], sent["stop"]) == ([{"name": "[ INST]"}], ["</s>"])
 
 

@@ -13,9 +13,9 @@ from selfrag.common.errors import UserError
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.metrics.classification import calibration_error
-from selfrag.intrinsics.contract import Message
-from selfrag.intrinsics.execution.engine import EngineExecutor
-from selfrag.intrinsics.rendering import Renderer
+from selfrag.judges.engine import EngineExecutor
+from selfrag.judges.rendering import Renderer
+from selfrag.reflection.inputs import Message
 from selfrag.training.intrinsics.certainty import (
     Answered,
     Question,

@@ -17,7 +17,8 @@ from retrieval.passage import Passage
 from retrieval.sentences import Span
 from selfrag.common.errors import UserError
 from selfrag.intrinsics.catalog import catalog
-from selfrag.intrinsics.contract import Completion, Gold, Message, State, TokenLogprob
+from selfrag.judges.wire import Completion, Gold, TokenLogprob
+from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.labels import LabelSet
 
 ARGUMENTS = {
@@ -35,11 +36,11 @@ def find(text: str) -> list[Span]:
     return [match.span() for match in re.finditer(r"\S.*?(?:\.(?=\s|$)|$)", text, re.DOTALL)]
 
 
-def state(*turns: str, documents: tuple[str, ...] = (), **arguments: str) -> State:
+def state(*turns: str, documents: tuple[str, ...] = (), **arguments: str) -> JudgeInput:
     """User and assistant by turns, so that the last one is a user's if their number is odd."""
     messages = tuple(Message("assistant" if i % 2 else "user", text) for i, text in enumerate(turns))
     passages = tuple(Passage(str(i), text) for i, text in enumerate(documents))
-    return State(messages, passages, arguments)
+    return JudgeInput(messages, passages, arguments)
 
 
 def token(*pairs: tuple[str, float]) -> TokenLogprob:
@@ -53,10 +54,10 @@ def plain(text: str) -> tuple[TokenLogprob, ...]:
     return (token((text, 1.0)),)
 
 
-CHAT = {f"chat {kind.name}": kind.default_codec() for kind in catalog()}
+CHAT = {f"chat {kind.name}": kind.chat for kind in catalog()}
 """The codecs of the library's own dialect."""
 KINDS = {kind.name: kind for kind in catalog()}
-STATE = State(
+STATE = JudgeInput(
     (Message("user", "Which fish are yellow?"), Message("assistant", "Purple ones are. Green ones are. So there.")),
     (Passage("a", "Purple fish are yellow. Fish swim. Fish eat."), Passage("b", ""), Passage("c", "Green fish exist.")),
     {"requirement": "be short"},
@@ -124,7 +125,7 @@ def check_reading(codec, text, finish, tokens, scores) -> None:
     if len(request.sites) > 1:
         assert [finding.site for finding in found.findings] == list(request.sites)
     if kind is not None:
-        json.dumps(kind(executor=None, codec=codec).result(found).as_dict())
+        json.dumps(kind.result_type.of(found).as_dict())
 
 
 def spelled(text: str, with_tokens: bool) -> tuple[TokenLogprob, ...] | None:
@@ -139,10 +140,12 @@ PASSAGES = (
     Passage("b", "In 1808."),
 )
 STATES = {
-    "question": State((ASKED,), PASSAGES),
-    "reply": State((ASKED, REPLIED), PASSAGES),
-    "follow-up": State((ASKED, REPLIED, Message("user", "Why <|x|>\nTask:")), PASSAGES[:1], {"requirement": "Short."}),
-    "bare": State((Message("system", "Be brief."), ASKED, REPLIED), (), {"requirement": "Short.\nTask: y"}),
+    "question": JudgeInput((ASKED,), PASSAGES),
+    "reply": JudgeInput((ASKED, REPLIED), PASSAGES),
+    "follow-up": JudgeInput(
+        (ASKED, REPLIED, Message("user", "Why <|x|>\nTask:")), PASSAGES[:1], {"requirement": "Short."}
+    ),
+    "bare": JudgeInput((Message("system", "Be brief."), ASKED, REPLIED), (), {"requirement": "Short.\nTask: y"}),
 }
 REPLIES = (
     *("", "answerable", "3", '"yes"', '{"score": "7"}', '{"score": "yes"}', '{"context_relevance": "relevant"}'),

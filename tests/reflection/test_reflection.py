@@ -198,7 +198,7 @@ def test_weights_left_out_keep_their_default_and_nonsense_is_named() -> None:
     assert str(Weights(1e6, -2.0, 1e-9)) == "isrel=1000000,issup=-2,isuse=1e-09"  # the shortest that parse back
     with pytest.raises(UserError, match=r"weight issup=1\.1e\+06: give a number from -1e\+06 to 1e\+06"):
         Weights(issup=1.1e6)
-    assert str(Weights(joined={"nli": 0.5, "citations": 2})) == "isrel=1,issup=1,isuse=0.5,+citations=2,+nli=0.5"
+    assert str(Weights(judges={"nli": 0.5, "citations": 2})) == "isrel=1,issup=1,isuse=0.5,+citations=2,+nli=0.5"
     assert Weights().as_dict() == {"isrel": 1.0, "issup": 1.0, "isuse": 0.5}
     for text in ("", ",", " isuse = 0.5 ,, isrel=1"):
         assert Weights.parse(text) == Weights()
@@ -211,8 +211,8 @@ def test_weights_left_out_keep_their_default_and_nonsense_is_named() -> None:
     ("given", "message"),
     [
         *(({"issup": value}, r"weight issup=.* is not a finite number") for value in (math.nan, "1", True)),
-        *(({"joined": {name: 1.0}}, "no name of a reflector") for name in ("", "a b", "isrel", 3)),
-        *(({"joined": joined}, "give names of joined reflectors") for joined in (3, "nli")),
+        *(({"judges": {name: 1.0}}, "no name of a judge") for name in ("", "a b", "isrel", 3)),
+        *(({"judges": joined}, "give names of judges") for joined in (3, "nli")),
     ],
 )
 def test_what_is_no_weight_is_refused(given, message) -> None:

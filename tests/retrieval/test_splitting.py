@@ -15,7 +15,7 @@ from retrieval import UserError
 from retrieval.documents.document import DocumentBuilder
 from retrieval.sentences import sentence_finder, sentences
 from retrieval.splitting import Splitting, count_words, split
-from selfrag.intrinsics.sentences import rules
+from selfrag.judges.sentences import rules
 
 RULES = sentence_finder()
 

@@ -24,10 +24,10 @@ from scripts.benchmarks.speed.workload import SHORT, Item, read_items
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
+from selfrag.reflection.requests import Generate
 from selfrag.reflection.vocabulary import Vocabulary
 
 EOS = 2

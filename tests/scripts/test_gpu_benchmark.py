@@ -19,11 +19,11 @@ from scripts.benchmarks.report import StepResult, as_markdown
 from scripts.benchmarks.speed.generate import TransformersLLM
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
-from selfrag.decoding.requests import Finish, Generate
-from selfrag.engines.base import serve
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.loading import load_tokenizer
+from selfrag.reflection.requests import Finish, Generate, ask
+from selfrag.runtime.driver import finish
 from selfrag.training import scale
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 from selfrag.training.settings import Scale, TrainingConfig
@@ -190,7 +190,7 @@ def test_the_rival_on_transformers_writes_what_the_engine_writes(tiny_llama):
     watch = (5, 300)
     engine = TransformersEngine.load(TransformersConfig(str(tiny_llama), dtype="float32", device="cpu"))
     module = engine._live_model.module
-    expected = serve(engine, [Generate(tuple(ids), 8, watch_ids=watch) for ids in prompts])
+    expected = finish(ask([Generate(tuple(ids), 8, watch_ids=watch) for ids in prompts]), engine)
     llm = TransformersLLM(module, tokenizer, (tokenizer.eos_token_id,))
     params = SimpleNamespace(max_tokens=8, logprobs=10_000, skip_special_tokens=False)
     outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], params)

@@ -19,7 +19,7 @@ from selfrag.api import SelfRAG
 from selfrag.common.untrusted import UNSEEN
 from selfrag.decoding.policy import Decoding
 from selfrag.extensions.search_tags.served import ServedSearchTags
-from selfrag.intrinsics.state import read_state
+from selfrag.judges.conversation import read_input
 from selfrag.render.answers import named
 from selfrag.serving.citations import TITLE, url_of
 
@@ -254,7 +254,7 @@ def test_turns_of_other_models_and_tools_are_taken(serve: Serve, sent: dict[str,
     first, last = {"role": "user", "content": "A?"}, {"role": "user", "content": "question 1"}
     expected = [first, *([kept] if kept else []), last]
     assert [
-        {"role": turn.role, "content": turn.content} for turn in read_state([first, sent, last]).messages
+        {"role": turn.role, "content": turn.content} for turn in read_input([first, sent, last]).messages
     ] == expected
     answer = random_rag().generate(expected)
     reply = serve().chat(messages=[first, sent, last])

@@ -21,8 +21,8 @@ from served import Serve, random_rag, soon
 from written import EOS, LIMITS
 
 from selfrag.common.errors import EngineError
-from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.scripted import ScriptedEngine
+from selfrag.reflection.requests import Failed, Generate, Generated
 from selfrag.serving.service import Capacity
 
 USER = {"role": "user", "content": "Q"}
@@ -71,7 +71,7 @@ class Gated(ScriptedEngine):
         ({"selfrag": {"threshold": 5}}, "threshold=5.0: give a number from 0 to 1"),
         ({"selfrag": {"beam": 1_000_000}}, "selfrag.beam: Input should be less than or equal to 16"),
         ({"selfrag": {"evidence": [{"id": "a"}]}}, "selfrag.evidence.0.text: Field required"),
-        ({"selfrag": {"gates": ["answerability<0.5:abstain"]}}, "answerability"),
+        ({"selfrag": {"guardrails": ["answerability<0.5:abstain"]}}, "answerability"),
         ({"selfrag": {"flow": "qr"}}, "rewrite"),
     ],
 )

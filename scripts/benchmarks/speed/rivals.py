@@ -13,10 +13,10 @@ import numpy as np
 from retrieval.passage import Passage
 from scripts.benchmarks.speed.timing import Run, Work
 from scripts.benchmarks.speed.workload import Form, Item
-from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.vllm import finish
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet
+from selfrag.reflection.requests import Failed, Generate, Generated
 from selfrag.runtime.sessions import Serving
 
 KIND = 20

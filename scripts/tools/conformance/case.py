@@ -13,7 +13,8 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import Spec, read_spec
 from selfrag.extensions.granite.registry import BINDINGS, DialectCodec, chat_specs, codec, codec_of_spec
-from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
+from selfrag.judges.wire import Completion, TokenLogprob
+from selfrag.reflection.inputs import JudgeInput, Message
 
 CONTRACTS = "_contracts.json"
 DIALECT = MappingProxyType({"D1": "granite-3.2", "D2": "granite-3.3", "D3": "granite-common", "D4": "mellea"})
@@ -87,7 +88,7 @@ class Case:
             raise UserError(f"{self.path}: no contract {name!r}; known: {', '.join(sorted(known))}")
         return codec_of_spec(known[name], self.intrinsic if self.intrinsic in BINDINGS else None, exact=False)
 
-    def state(self, codec: DialectCodec | None = None) -> State:
+    def state(self, codec: DialectCodec | None = None) -> JudgeInput:
         """The caller's input.
 
         Args:
@@ -97,7 +98,7 @@ class Case:
         documents = given.get("documents") or (given.get("extra_body") or {}).get("documents") or ()
         arguments = dict(self.raw.get("arguments") or {}) or _loose_arguments(codec, given)
         extra = {k: v for k, v in given.items() if k not in ("messages", "documents", "generate_inputs", *arguments)}
-        return State(
+        return JudgeInput(
             tuple(Message(m["role"], m["content"]) for m in given["messages"]),
             tuple(_passage(d, index, self.chat) for index, d in enumerate(documents)),
             arguments,

@@ -33,8 +33,10 @@ from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import ChatCodec
 from selfrag.extensions.granite.completion import CompletionCodec
 from selfrag.extensions.granite.replies import Shape
-from selfrag.intrinsics.contract import Completion, Message, Reflection, Request, State, TextPrompt
-from selfrag.intrinsics.lenient_json import read
+from selfrag.judges.lenient_json import read
+from selfrag.judges.wire import Completion, Request, TextPrompt
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judgment import Reflection
 
 
 def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: list[str]) -> None:
@@ -91,7 +93,7 @@ def _replay(codec: ChatCodec, request: Request, results: Any) -> set[Deviation]:
     return compare(again, results, Rejoined.of(request))
 
 
-def _as_recorded(codec: ChatCodec, state: State, expected: Any, found: set[Deviation]) -> ChatCodec:
+def _as_recorded(codec: ChatCodec, state: JudgeInput, expected: Any, found: set[Deviation]) -> ChatCodec:
     """The codec that builds the recorded request: ours, or ours with the recorded sentences."""
     ours = codec.wire(state)
     if ours == expected:
@@ -114,7 +116,7 @@ def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], 
         MismatchError: something differs without a reason.
     """
     recorded = case.raw.get("request")
-    state = State(())
+    state = JudgeInput(())
     if recorded is not None:
         codec = dated(codec, recorded["turns"])
         state = case.state(codec) if case.raw.get("input") else state_of(codec, recorded["turns"])
@@ -138,11 +140,11 @@ def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], 
 
 def _blank(codec: CompletionCodec) -> Request:
     """A request for completions that were recorded without their prompt."""
-    return codec.encode(State((Message("user", "?"),)))
+    return codec.encode(JudgeInput((Message("user", "?"),)))
 
 
 def _prompt_as_recorded(
-    codec: CompletionCodec, state: State, prompt: str, texts: list[str], found: set[Deviation]
+    codec: CompletionCodec, state: JudgeInput, prompt: str, texts: list[str], found: set[Deviation]
 ) -> tuple[CompletionCodec, Request]:
     """The request if its prompt is the recorded one, with our splitter or with the recorded sentences."""
     request = codec.encode(state)

@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from retrieval.sentences import Span
-from selfrag.intrinsics.contract import Reflection, Request
+from selfrag.judges.wire import Request
+from selfrag.reflection.judgment import Reflection
 
 
 class Deviation(StrEnum):

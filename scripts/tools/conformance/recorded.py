@@ -20,7 +20,9 @@ from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import ChatCodec, Spec
 from selfrag.extensions.granite.completion import CompletionCodec, System
 from selfrag.extensions.granite.replies import Shape, reply
-from selfrag.intrinsics.contract import Code, Completion, Gold, Message, Reflection, Request, Site, State, TokenLogprob
+from selfrag.judges.wire import Completion, Gold, Request, TokenLogprob
+from selfrag.reflection.inputs import JudgeInput, Message, Site
+from selfrag.reflection.judgment import Code, Reflection
 
 _TAG = re.compile(r"<[rci]\d+> ")
 _DATE = re.compile(r"Today's Date: (.+?)\.\n")
@@ -38,7 +40,7 @@ def dated(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> Complet
     return replace(codec, date=date.group(1)) if date else codec
 
 
-def state_of(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> State:
+def state_of(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> JudgeInput:
     """The state behind recorded turns: without the head, the tags and what the dialect puts behind."""
     behind = len(codec.spec.turns)
     body = list(turns[: len(turns) - behind])
@@ -59,7 +61,7 @@ def state_of(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> Stat
         found = _DOCUMENT_ROLE.fullmatch(turn["role"])
         if spec.role == "{document}" and found:
             passages.append(Passage(found.group(1), turn["text"].removeprefix("\n")))
-    return State(tuple(messages), tuple(passages), _arguments(codec, turns[len(turns) - behind :]))
+    return JudgeInput(tuple(messages), tuple(passages), _arguments(codec, turns[len(turns) - behind :]))
 
 
 def _arguments(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> dict[str, str]:

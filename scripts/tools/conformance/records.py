@@ -15,9 +15,11 @@ from selfrag.extensions.granite.numbering import LAST
 from selfrag.extensions.granite.registry import DialectCodec
 from selfrag.extensions.granite.replies import Binding, Shape
 from selfrag.extensions.granite.written_labels import distribution, same
-from selfrag.intrinsics.contract import Code, Completion, Finding, Reflection, Request, Site
-from selfrag.intrinsics.lenient_json import Path
-from selfrag.intrinsics.output import Output, shown, understand
+from selfrag.judges.lenient_json import Path
+from selfrag.judges.output import Output, shown, understand
+from selfrag.judges.wire import Completion, Request
+from selfrag.reflection.inputs import Site
+from selfrag.reflection.judgment import Code, Finding, Reflection
 from selfrag.reflection.labels import Role
 
 

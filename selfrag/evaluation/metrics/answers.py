@@ -29,7 +29,7 @@ from selfrag.evaluation.normalisation import (
     normalise_pair,
     without_marks,
 )
-from selfrag.intrinsics.sentences import rules
+from selfrag.judges.sentences import rules
 
 SELF_RAG, SQUAD, ALCE = "Self-RAG's code", "SQuAD 1.1 (arXiv 1606.05250)", "ALCE (arXiv 2305.14627)"
 ROUGE = "rouge-score (Lin 2004)"

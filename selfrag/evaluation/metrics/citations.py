@@ -21,7 +21,8 @@ from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, effective_
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, harmonic, metric
 from selfrag.evaluation.normalisation import contains_any, evaluated, first_line, lifted
-from selfrag.intrinsics.sentences import rules
+from selfrag.judges.entailment import premise
+from selfrag.judges.sentences import rules
 
 Pair: TypeAlias = tuple[str, str]
 """Premise and hypothesis."""
@@ -256,11 +257,6 @@ def marked_sentences(text: str, passages: Sequence[Passage]) -> tuple[CitedSente
         texts = tuple(premise(passages[number - 1]) for number in own) if good else ()
         found.append(CitedSentence(bare[start:end], texts))
     return tuple(found)
-
-
-def premise(passage: Passage) -> str:
-    """A passage as a judge reads it: ALCE's `Title: .. ` line and the text; the text alone without a title."""
-    return f"Title: {passage.title}\n{passage.text}" if passage.title.strip() else passage.text
 
 
 def _known(ids: Sequence[str], passages: Mapping[str, Passage]) -> tuple[Passage, ...]:

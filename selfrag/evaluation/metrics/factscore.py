@@ -22,13 +22,15 @@ from selfrag.common.jsonl import write_jsonl
 from selfrag.common.reading import read_json
 from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.items import Item, Output
-from selfrag.evaluation.metrics.citations import premise
-from selfrag.evaluation.metrics.entailment import Entailment, executor_of
+from selfrag.evaluation.metrics.entailment import Remembered
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.normalisation import without_marks
-from selfrag.intrinsics.contract import ChatPrompt, Completion, Executor, Message, Request, State
-from selfrag.intrinsics.layout import one_line
-from selfrag.intrinsics.sentences import rules
+from selfrag.intrinsics.named import chat_model
+from selfrag.judges.entailment import premise
+from selfrag.judges.layout import one_line
+from selfrag.judges.sentences import rules
+from selfrag.judges.wire import ChatPrompt, Completion, Executor, Request
+from selfrag.reflection.inputs import JudgeInput, Message
 
 GAMMA = 10
 NAMES = ("factscore", "factscore_unpenalised", "facts", "responds")
@@ -145,10 +147,10 @@ class PromptedSplitter:
 
 
 def load_splitter(spec: str) -> Splitter:
-    """The splitter of a name: `sentences`, or a model to prompt, `MODEL` or `MODEL@URL` as for `executor_of`."""
+    """The splitter of a name: `sentences`, or a model to prompt, `MODEL` or `MODEL@URL` as for `chat_model`."""
     if spec == "sentences":
         return SentenceSplitter()
-    executor, name, about = executor_of(spec)
+    executor, name, about = chat_model(spec)
     return PromptedSplitter(executor, f"facts by {name}", about)
 
 
@@ -160,7 +162,7 @@ def read_facts(text: str) -> tuple[str, ...]:
 
 def _request(sentence: str) -> Request:
     message = Message("user", f"{TASK}\n\nSentence: {one_line(sentence)}")
-    return Request(State((Message("assistant", sentence),)), ChatPrompt((message,)), max_tokens=LONGEST)
+    return Request(JudgeInput((Message("assistant", sentence),)), ChatPrompt((message,)), max_tokens=LONGEST)
 
 
 def _sentences(text: str) -> list[str]:
@@ -169,7 +171,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def check(
-    texts: Sequence[str], topics: Sequence[str], splitter: Splitter, retriever: Retriever, judge: Entailment
+    texts: Sequence[str], topics: Sequence[str], splitter: Splitter, retriever: Retriever, judge: Remembered
 ) -> list[Facts]:
     """Find the facts of each text and decide on each of them.
 

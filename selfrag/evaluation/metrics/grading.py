@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
 from selfrag.evaluation.metrics.citations import CitedSentence, Cites
-from selfrag.intrinsics.chat import LabelCodec
-from selfrag.intrinsics.contract import Executor, Failed
-from selfrag.intrinsics.sentences import judged_turn
-from selfrag.intrinsics.state import Message, State
-from selfrag.reflection.judgment import Judgment
+from selfrag.intrinsics.named import chat_model
+from selfrag.judges.chat import LabelCodec
+from selfrag.judges.entailment import LEAST
+from selfrag.judges.prompted import PromptedJudge
+from selfrag.judges.sentences import judged_turn
+from selfrag.judges.wire import Executor
+from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.labels import Label, LabelSet, Role
+from selfrag.runtime.driver import finish
 
-LEAST = 0.1
-"""Least probability on the labels together; below it, nothing was graded."""
 STATEMENTS = 40
 """Sentences of a response that LongBench-Cite reads."""
 
@@ -69,16 +70,10 @@ QUALITY = LabelCodec(
 )
 
 
-def judgments(
-    executor: Executor, codec: LabelCodec, states: Sequence[State], least: float = LEAST
-) -> list[Judgment | None]:
-    """One judgment a state; None where the request failed, or less than `least` of the probability is on labels."""
-    requests = [codec.encode(state) for state in states]
-    found = []
-    for request, done in zip(requests, executor.run(requests), strict=True):
-        judgment = None if isinstance(done, Failed) else codec.decode(request, done).findings[0].judgment
-        found.append(None if judgment is None or judgment.coverage < least else judgment)
-    return found
+def load_grader(spec: str) -> Grader:
+    """Return a chat model that grades, `MODEL` or `MODEL@URL` as in `chat_model`, with its errors."""
+    executor, name, _ = chat_model(spec)
+    return Grader(executor, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +83,11 @@ class Grader:
     executor: Executor  # runs the model
     name: str  # what reports call it
 
-    def abstained(self, states: Sequence[State]) -> list[bool | None]:
+    def abstained(self, states: Sequence[JudgeInput]) -> list[bool | None]:
         """Whether the last turn says that it does not know; a part of an answer is an answer, as in MT-RAG."""
         return [None if one is None else one == 1.0 for one in self._grades(ABSTENTION, states)]
 
-    def quality(self, states: Sequence[State], references: Sequence[str]) -> list[float | None]:
+    def quality(self, states: Sequence[JudgeInput], references: Sequence[str]) -> list[float | None]:
         """RAD-Bench's ten grades of the last turn, as 0 to 1 [n], given a right answer to each question [n]."""
         asked = [replace(one, arguments={"reference": two}) for one, two in zip(states, references, strict=True)]
         return self._grades(QUALITY, asked)
@@ -104,7 +99,7 @@ class Grader:
         nothing counts 1 unless it needs a citation. A citation counts if it is relevant to its sentence. Without
         sentences recall is 0, without citations precision. None where a grade is missing.
         """
-        support, need, relevance = list[State](), list[State](), list[State]()
+        support, need, relevance = list[JudgeInput](), list[JudgeInput](), list[JudgeInput]()
         kept = [response[:STATEMENTS] for response in responses]
         for question, response in zip(questions, kept, strict=True):
             answer = _state(question, " ".join(one.text for one in response))
@@ -126,13 +121,15 @@ class Grader:
             found.append(Cites(_mean(known[: len(recalled)]), _mean(known[len(recalled) :])) if whole else None)
         return found
 
-    def _grades(self, codec: LabelCodec, states: Sequence[State]) -> list[float | None]:
-        return [None if one is None else one.mode for one in judgments(self.executor, codec, states)]
+    def _grades(self, codec: LabelCodec, states: Sequence[JudgeInput]) -> list[float | None]:
+        judge = PromptedJudge(self.executor, codec, codec.labels, min_coverage=LEAST)
+        reflections = finish(judge.judge(states), judge.engine)
+        return [next((judgment.mode for judgment in one.judgments), None) for one in reflections]
 
 
-def _state(question: str, said: str, *snippets: str) -> State:
+def _state(question: str, said: str, *snippets: str) -> JudgeInput:
     passages = tuple(Passage(f"s{number}", text, "") for number, text in enumerate(snippets))
-    return State((Message("user", question), Message("assistant", said)), passages)
+    return JudgeInput((Message("user", question), Message("assistant", said)), passages)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -17,7 +17,7 @@ from selfrag.common.errors import UserError, require
 from selfrag.common.pretrained import load
 from selfrag.common.provenance import model_files
 from selfrag.evaluation.intervals import Floats
-from selfrag.evaluation.metrics.entailment import batches, short_name
+from selfrag.judges.entailment import batches, short_name
 from selfrag.loading import load_tokenizer, resolve_model
 
 ALCE_FEATURES = "openai-community/gpt2-large"

@@ -23,13 +23,14 @@ from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.public_fields import PublicRow, UnusableError, identifier, text, value
 from selfrag.common.public_rows import Raw, raw_rows
-from selfrag.evaluation.metrics.citations import premise
-from selfrag.evaluation.metrics.entailment import Entailment
+from selfrag.evaluation.metrics.entailment import entails
 from selfrag.evaluation.normalisation import lifted
 from selfrag.experiments.intrinsics.flows import csv_lines, read_qrels
 from selfrag.experiments.intrinsics.subjects import Subject
-from selfrag.intrinsics.sentences import rules
-from selfrag.intrinsics.state import same_question
+from selfrag.judges.conversation import same_question
+from selfrag.judges.entailment import premise
+from selfrag.judges.sentences import rules
+from selfrag.reflection.judge import Judge
 from selfrag.training.intrinsics.certainty import parse_row
 from selfrag.training.intrinsics.rows import STEMS, parser
 
@@ -43,7 +44,7 @@ VERDICTS = {True: "faithful", False: "unfaithful", None: "NA"}
 class Labelling:
     """Who labels and who checks; None leaves rows as they are."""
 
-    judge: Entailment | None = None  # says of each sentence of an answer whether its passages entail it
+    judge: Judge | None = None  # says of each sentence of an answer whether its passages entail it
     checker: Subject | None = None  # says which questions are answerable
 
     def __call__(self, intrinsic: str, rows: Iterator[Row], said: list[str]) -> Iterator[Row]:
@@ -59,7 +60,7 @@ def _parts(rows: Iterator[Row]) -> Iterator[list[Row]]:
     return iter(lambda: list(islice(rows, AT_ONCE)), [])
 
 
-def _judged(rows: Iterable[Row], judge: Entailment) -> Iterator[Row]:
+def _judged(rows: Iterable[Row], judge: Judge) -> Iterator[Row]:
     """Rows whose sentences are faithful where all passages together entail them; NA where there was no verdict."""
     states = [parser("hallucination_detection")(row).state for row in rows]
     pairs = [
@@ -67,7 +68,7 @@ def _judged(rows: Iterable[Row], judge: Entailment) -> Iterator[Row]:
         for state, row in zip(states, rows, strict=True)
         for one in row["sentences"]
     ]
-    verdicts = iter(judge.entails(pairs))
+    verdicts = iter(entails(judge, pairs))
     for row in rows:
         labels = [
             {"begin": one["begin"], "end": one["end"], "label": VERDICTS[next(verdicts)]} for one in row["sentences"]

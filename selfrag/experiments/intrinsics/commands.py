@@ -31,11 +31,11 @@ def rows(
     ] = None,
 ) -> None:
     """Make rows of the intrinsics from the public files of the paper's benchmarks, or from answers of a run."""
-    from selfrag.evaluation.metrics.entailment import load_entailment
     from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
     from selfrag.experiments.intrinsics.subjects import prompted
+    from selfrag.intrinsics.named import open_judge
 
-    label = Labelling(None if judge is None else load_entailment(judge), None if check is None else prompted(check))
+    label = Labelling(None if judge is None else open_judge(judge), None if check is None else prompted(check))
     for line in write_rows([parse(one) for one in given], out, part, label):
         typer.echo(printable(line))
 
@@ -62,7 +62,7 @@ def intrinsics(
     limit: Annotated[int | None, typer.Option(min=1, help="most rows of each intrinsic")] = None,
     flows: Annotated[int, typer.Option(min=2, help="number of questions for flows")] = 60,
     shots: Annotated[int, typer.Option(min=0, help="examples of the prompted baseline; 0 leaves it out")] = 3,
-    execution: Annotated[
+    by: Annotated[
         list[str] | None,
         typer.Option(
             help="measure this judge only: tokens, combined, adapter, prompt, overlap, bm25; repeatable; by default all"
@@ -101,8 +101,21 @@ def intrinsics(
     from selfrag.experiments.report_tables import markdown
 
     parts = tuple(only) if only else PARTS[:-1]
-    executions = tuple(execution or ())
-    measured = (parts, engine, limit, flows, shots, executions, seed, dialect, judge, grader, rival, index, answers)
+    measured = (
+        parts,
+        engine,
+        limit,
+        flows,
+        shots,
+        tuple(by or ()),
+        seed,
+        dialect,
+        judge,
+        grader,
+        rival,
+        index,
+        answers,
+    )
     settings = Settings(model, data, adapters, corpus, *measured)
     for section in evaluate(settings, out):
         for table in section.tables:

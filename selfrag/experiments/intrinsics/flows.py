@@ -21,7 +21,7 @@ from selfrag.decoding.answer import Answer
 from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.intervals import DIFFERENCE, NONE, Estimate, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
-from selfrag.evaluation.metrics.citations import Entails, as_sentences, ndcg_at, premise, recall_at
+from selfrag.evaluation.metrics.citations import Entails, as_sentences, ndcg_at, recall_at
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     UNANSWERABLE,
@@ -36,8 +36,9 @@ from selfrag.experiments.report_tables import Section, Table, percent, share
 from selfrag.intrinsics.flows.flow import NAMES, named, run
 from selfrag.intrinsics.flows.progress import Writer
 from selfrag.intrinsics.questions import Answerability, QueryRewrite
-from selfrag.intrinsics.reflectors import IntrinsicReflector
-from selfrag.intrinsics.state import Message, State, same_question, search_query
+from selfrag.judges.conversation import same_question, search_query
+from selfrag.judges.entailment import premise
+from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.rows import Labelled
 
 PRONOUN = "it"
@@ -50,7 +51,7 @@ class Turn:
     """A question at the end of a conversation."""
 
     id: str  # of the query, with `FOLLOW_UP` where it was made dependent
-    state: State  # the conversation
+    state: JudgeInput  # the conversation
     gold: str  # the question that stands alone
     relevant: frozenset[str]  # ids of its passages
     standalone: bool  # whether the last turn can be understood by itself
@@ -136,10 +137,10 @@ def turns(collection: Collection) -> list[Turn]:
             continue
         opening = f"Tell me about {title}."
         dependent = (Message("user", opening), Message("user", with_pronoun(text, title)))
-        made.append(Turn(key + FOLLOW_UP, State(dependent), text, relevant, False, answers))
+        made.append(Turn(key + FOLLOW_UP, JudgeInput(dependent), text, relevant, False, answers))
         if openings and openings[-1] != opening:
             alone = (Message("user", openings[-1]), Message("user", text))
-            made.append(Turn(key, State(alone), text, relevant, True, answers))
+            made.append(Turn(key, JudgeInput(alone), text, relevant, True, answers))
         openings.append(opening)
     return made
 
@@ -207,7 +208,7 @@ def evaluate_flows(
     does not know. Faithfulness is the mean over sentences by the subject's own hallucination detection; with a judge it
     is the share of sentences that the passages entail, as RAGAS counts statements.
     """
-    rewrite, answerable = (IntrinsicReflector(subject.judge(kind.name)) for kind in (QueryRewrite, Answerability))
+    rewrite, answerable = (subject.judge(kind.name) for kind in (QueryRewrite, Answerability))
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
     first: list[Outcome | None] = []
     for name in NAMES:
@@ -292,24 +293,24 @@ def _outcomes(
     return outcomes
 
 
-def answered(turns: Sequence[Turn], answers: Sequence[Answer | UserError]) -> list[State | None]:
+def answered(turns: Sequence[Turn], answers: Sequence[Answer | UserError]) -> list[JudgeInput | None]:
     """Each conversation with its answer and the passages it was written from; None where nothing was written."""
 
-    def state(one: Turn, answer: Answer) -> State:
+    def state(one: Turn, answer: Answer) -> JudgeInput:
         shown = {p.key: p for decision in answer.trace.decisions for p in decision.passages}
-        return State((*one.state.messages, Message("assistant", answer.text)), tuple(shown.values()))
+        return JudgeInput((*one.state.messages, Message("assistant", answer.text)), tuple(shown.values()))
 
     pairs = zip(turns, answers, strict=True)
     return [state(one, answer) if isinstance(answer, Answer) else None for one, answer in pairs]
 
 
-def _abstained(states: Sequence[State], grader: Grader | None) -> list[bool]:
+def _abstained(states: Sequence[JudgeInput], grader: Grader | None) -> list[bool]:
     """Whether each answer says that it does not know: by a grader, and by its words where that did not say."""
     graded = [None] * len(states) if grader is None else grader.abstained(states)
     return [abstains(s.response or "") if one is None else one for s, one in zip(states, graded, strict=True)]
 
 
-def faithfulness(states: Sequence[State], subject: Subject, entails: Entails | None) -> list[float | None]:
+def faithfulness(states: Sequence[JudgeInput], subject: Subject, entails: Entails | None) -> list[float | None]:
     """Faithfulness of each last turn to its passages (0 to 1), by a judge of entailment or by the subject itself."""
     values: list[Sequence[float | None]]  # of the sentences of each turn
     if entails is None:
@@ -512,7 +513,7 @@ def _answers(
     records = []
     for system, texts in queries.items():
         passages = search([texts[at] for at in places], ANSWER_PASSAGES)
-        shown = [State(one.state.messages, tuple(found)) for one, found in zip(chosen, passages, strict=True)]
+        shown = [JudgeInput(one.state.messages, tuple(found)) for one, found in zip(chosen, passages, strict=True)]
         answers = run(flow, shown, writing.engine)
         values[system] = _qualities(chosen, answers, writing.subject, beside)
         records += [

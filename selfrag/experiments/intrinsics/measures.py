@@ -22,7 +22,6 @@ from selfrag.evaluation.metrics.citations import (
     by_sentence,
     cites,
     pair_figures,
-    premise,
 )
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
@@ -43,10 +42,13 @@ from selfrag.evaluation.normalisation import normalise
 from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
 from selfrag.experiments.report_tables import Section, Table, given, percent, share
 from selfrag.intrinsics.catalog import find
-from selfrag.intrinsics.contract import ChatPrompt, Codec, Completion, Failed, Reflection, Request, Slot
-from selfrag.intrinsics.labels import FAITHFULNESS, in_set
-from selfrag.intrinsics.sentences import last_query, merged
-from selfrag.intrinsics.state import Message, Site, State
+from selfrag.judges.entailment import premise
+from selfrag.judges.sentences import last_query, merged
+from selfrag.judges.wire import ChatPrompt, Codec, Completion, Request, Slot
+from selfrag.reflection.inputs import JudgeInput, Message, Site
+from selfrag.reflection.intrinsic_labels import FAITHFULNESS, in_set
+from selfrag.reflection.judgment import Reflection
+from selfrag.reflection.requests import Failed
 from selfrag.training.intrinsics.certainty import Answered, Own, Question, confidences, of_other_data_sets
 from selfrag.training.intrinsics.rows import WORSE, Labelled, badness, gold_of, without_evidence
 
@@ -135,7 +137,7 @@ def evaluate_citations(
     lifted to their passages, beside those of the rows themselves. With a grader by the three grades of LongBench-Cite
     (section 6.2.2).
     """
-    codec: Codec = find(CITATIONS_PART).default_codec()
+    codec: Codec = find(CITATIONS_PART).chat
     requests = [codec.encode(row.state) for row in rows]
     asked = dict.fromkeys(BASELINES, requests)
     gold = dict.fromkeys(BASELINES, _citations_gold(rows, requests))
@@ -338,7 +340,7 @@ def evaluate_hallucination(
     worst = [_worst(row) for row in rows]
     frequent = Counter(_grade(label) for row in train or rows for _, label in row.spans or ())
     common = max(WORSE, key=lambda name: frequent[name])
-    sites = {"majority": _sentence_labels(rows, find(HALLUCINATION_PART).default_codec())}
+    sites = {"majority": _sentence_labels(rows, find(HALLUCINATION_PART).chat)}
     said = {"majority": [_Said(common == WORSE[-1], 0.5, [common] * len(labels)) for labels in sites["majority"]]}
     items: list[dict[str, Any]] = [{"id": row.id, "worst": one} for row, one in zip(rows, worst, strict=True)]
     for subject in subjects:
@@ -547,5 +549,5 @@ def _hit(question: Question, found: Completion | Failed) -> float | None:
 
 
 def _lettered(question: Question) -> Request:
-    state = State((Message("user", question.asked),))
+    state = JudgeInput((Message("user", question.asked),))
     return Request(state, ChatPrompt(state.messages), slots=(Slot(tuple(question.letters), last_query(state)),))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,8 @@ from retrieval.passage import Passage, Retriever
 from selfrag.common.atomic import write_json, write_text
 from selfrag.common.errors import UserError, VocabularyError, require
 from selfrag.evaluation.metrics.citations import Entails
-from selfrag.evaluation.metrics.entailment import load_entailment, load_grader, remembered
+from selfrag.evaluation.metrics.entailment import entails, remembered
+from selfrag.evaluation.metrics.grading import load_grader
 from selfrag.experiments.intrinsics.flows import (
     BM25,
     FLOWS_PART,
@@ -53,9 +55,11 @@ from selfrag.experiments.intrinsics.subjects import (
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.catalog import dialects, find
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
-from selfrag.intrinsics.model_library import EXECUTIONS, Library, checked
+from selfrag.intrinsics.library import JUDGES, Library, checked
+from selfrag.intrinsics.named import open_judge
 from selfrag.intrinsics.questions import Answerability
 from selfrag.intrinsics.responses import HallucinationDetection
+from selfrag.judges.prompted import PromptedJudge
 from selfrag.loading import load_retriever, shipped_adapters
 from selfrag.training.intrinsics.certainty import Own, own_answers, read_questions
 from selfrag.training.intrinsics.job import teachable
@@ -91,12 +95,12 @@ class Settings:
     limit: int | None = None  # rows of each intrinsic at most; None for all
     flows: int = 60  # questions of the flows
     shots: int = 3  # worked examples of the prompted baseline; 0 leaves it out
-    # names of `EXECUTIONS` that are measured; empty for all that the model and the intrinsic have
-    executions: tuple[str, ...] = ()
+    # names of `JUDGES` that are measured; empty for all that the model and the intrinsic have
+    judges: tuple[str, ...] = ()
     seed: int = 0  # of samples and intervals
     # of the adapters; None is the default dialect, and refuses adapters whose prompts nobody knows
     dialect: str | None = None
-    judge: str | None = None  # of entailment, for citations and answers, as `load_entailment`; None leaves it out
+    judge: str | None = None  # of entailment, for citations and answers, as `open_judge`; None leaves it out
     grader: str | None = None  # a chat model that grades citations and answers, as `load_grader`; None leaves it out
     rival: str | None = None  # another model asked by prompts, `MODEL@URL` or a checkpoint; None leaves it out
     # searched in place of `corpus` by words, as `load_retriever`; its passages have the ids of the judgments
@@ -106,7 +110,7 @@ class Settings:
     def __post_init__(self) -> None:
         if unknown := [one for one in self.parts if one not in PARTS]:
             raise UserError(f"nothing to measure under {unknown[0]!r}; known: {', '.join(PARTS)}")
-        for name in self.executions:
+        for name in self.judges:
             checked(name)
         if self.dialect is not None and self.dialect not in dialects():
             raise UserError(f"unknown dialect {self.dialect!r:.60}; known: {', '.join(dialects())}")
@@ -215,26 +219,27 @@ def _writer(settings: Settings, library: Library) -> Writer:
 def _subjects(name: str, settings: Settings, library: Library, train: Sequence[Labelled]) -> list[Subject]:
     if name == FLOWS_PART:
         kinds = (Answerability, HallucinationDetection)  # what judges in flows where nobody chose
-        methods = {kind.name: method for kind in kinds if (method := library.get(kind).method) is not None}
-        return [Subject(ADAPTED, library.executor, library.adapters, methods=methods, dialect=library.dialect)]
+        chosen = {kind.name: library.get(kind).by for kind in kinds}
+        judges = {kind: judge for kind, judge in chosen.items() if not isinstance(judge, PromptedJudge)}
+        return [Subject(ADAPTED, library.executor, library.adapters, judges=judges, dialect=library.dialect)]
     plain = Subject(UNTRAINED, library.executor, dialect=library.dialect)
     subjects: list[Subject] = []
-    for execution in settings.executions or EXECUTIONS:
-        if execution == "prompt":
+    for choice in settings.judges or JUDGES:
+        if choice == "prompt":
             subjects.append(plain)
             if settings.shots and train:
                 shots = worked(train, teachable(name), settings.shots, seed=settings.seed)
                 subjects.append(replace(plain, name=PROMPTED, executor=FewShot(plain.executor, shots)))
             continue
         try:
-            judge = library.get(find(name), execution)
+            judge = library.get(find(name), choice).by
         except UserError:
-            if execution in settings.executions:
+            if choice in settings.judges:
                 raise
-            continue  # this model or this intrinsic has no such execution
-        methods = {} if judge.method is None else {name: judge.method}
-        adapters = {} if judge.adapter is None else {name: judge.adapter}
-        subjects.append(replace(plain, name=execution, adapters=adapters, methods=methods))
+            continue  # this model or this intrinsic has no such judge
+        adapter = judge.adapter if isinstance(judge, PromptedJudge) else None
+        adapters = {} if adapter is None else {name: adapter}
+        subjects.append(replace(plain, name=choice, adapters=adapters, judges={name: judge}))
     return subjects
 
 
@@ -278,9 +283,9 @@ def _judge(settings: Settings, out: Path | None) -> Entails | None:
     """Who decides on entailment; verdicts are kept beside the report."""
     if settings.judge is None:
         return None
-    judge = load_entailment(settings.judge)
+    judge = open_judge(settings.judge)
     if out is None:
-        return judge.entails
+        return partial(entails, judge)
     out.mkdir(parents=True, exist_ok=True)
     return remembered(judge, out).entails
 

@@ -5,29 +5,21 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
 from selfrag.common.progress import Progress
 from selfrag.evaluation.metrics.citations import Entails
-from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import codec_of, find
-from selfrag.intrinsics.contract import (
-    DIALECT,
-    ChatPrompt,
-    Codec,
-    Completion,
-    Execution,
-    Executor,
-    Failed,
-    Message,
-    Reflection,
-    Request,
-    State,
-    Teachable,
-)
+from selfrag.intrinsics.named import chat_model
+from selfrag.judges.wire import DIALECT, ChatPrompt, Codec, Completion, Executor, Request, Teachable
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import Judge
+from selfrag.reflection.judgment import Reflection
+from selfrag.reflection.requests import Failed, Steps
 from selfrag.training.intrinsics.job import chosen
 from selfrag.training.intrinsics.rows import Labelled, gold_of
 
@@ -43,8 +35,8 @@ class Subject:
     executor: Executor  # runs the requests
     # intrinsic -> adapter of the executor; empty for the base model
     adapters: Mapping[str, str] = field(default_factory=dict)
-    # intrinsic -> what judges in place of a codec
-    methods: Mapping[str, Execution] = field(default_factory=dict)
+    # intrinsic -> who judges in place of a codec
+    judges: Mapping[str, Judge] = field(default_factory=dict)
     dialect: str = DIALECT  # of the adapters; what has no adapter is asked in the default dialect
     chunk: int = 64  # states that go to the executor at once
 
@@ -54,10 +46,12 @@ class Subject:
 
     def judge(self, intrinsic: str) -> Capability[Any]:
         """The intrinsic as this subject judges it."""
-        adapter, method = self.adapters.get(intrinsic), self.methods.get(intrinsic)
-        return find(intrinsic)(self.executor, self.codec(intrinsic), adapter, method)
+        kind, judge = find(intrinsic), self.judges.get(intrinsic)
+        if judge is not None:
+            return kind(judge)
+        return kind.on(self.executor, self.codec(intrinsic), self.adapters.get(intrinsic))
 
-    def ask(self, intrinsic: str, states: Sequence[State]) -> list[Reflection]:
+    def ask(self, intrinsic: str, states: Sequence[JudgeInput]) -> list[Reflection]:
         """One reflection a state, in order; a request that failed is a reflection without findings."""
         judge = self.judge(intrinsic)
         found: list[Reflection] = []
@@ -73,14 +67,14 @@ class Subject:
         return self.judge(intrinsic).result(reflection)
 
 
-def ask(subject: Subject, intrinsic: str, states: Sequence[State]) -> list[Any]:
+def ask(subject: Subject, intrinsic: str, states: Sequence[JudgeInput]) -> list[Any]:
     """Typed results of a subject, one a state."""
     return [subject.result(intrinsic, found) for found in subject.ask(intrinsic, states)]
 
 
 def prompted(spec: str, kind: str = "") -> Subject:
-    """A model that is asked by prompts, as `executor_of` takes it; `kind` stands before its name."""
-    executor, name, _ = executor_of(spec)
+    """A model that is asked by prompts, as `chat_model` takes it; `kind` stands before its name."""
+    executor, name, _ = chat_model(spec)
     return Subject(f"{kind}{name}", executor)
 
 
@@ -96,16 +90,21 @@ class Beside:
 ALONE = Beside()
 
 
-@dataclass(frozen=True, slots=True)
-class FewShot:
+@dataclass(frozen=True)
+class FewShot(Executor):
     """An executor that puts worked examples, turns of user and assistant, before each request."""
 
     executor: Executor
     shots: tuple[Message, ...]
 
-    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
-        """As the executor; a prompt that is rendered by its dialect stays as it is."""
-        return self.executor.run([self._shown(one) for one in requests])
+    @cached_property
+    def engine(self) -> Any:
+        """Engine of the executor."""
+        return self.executor.engine
+
+    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+        """Ask the executor; a prompt that is rendered by its dialect stays as it is."""
+        return (yield from self.executor.steps([self._shown(request) for request in requests]))
 
     def _shown(self, request: Request) -> Request:
         prompt = request.prompt
@@ -117,7 +116,7 @@ class FewShot:
 def worked(rows: Sequence[Labelled], codec: Teachable, count: int, *, seed: int = 0) -> tuple[Message, ...]:
     """Worked examples from the shorter half of training rows, labels in turn."""
 
-    def length(state: State) -> int:
+    def length(state: JudgeInput) -> int:
         return sum(len(m.content) for m in state.messages) + sum(len(p.text) for p in state.passages)
 
     short = sorted(rows, key=lambda row: (length(row.state), row.id))[: max(count, len(rows) // 2)]

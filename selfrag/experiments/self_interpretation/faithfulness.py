@@ -18,8 +18,7 @@ from typing import Any
 
 from selfrag.common.provenance import model_files
 from selfrag.common.untrusted import printable, whole
-from selfrag.decoding.requests import Failed
-from selfrag.engines.base import Engine, pump
+from selfrag.engines.base import Engine
 from selfrag.evaluation.comparison import bootstrap as figures_of
 from selfrag.evaluation.intervals import NONE, Estimate, kappa, pooled_auc
 from selfrag.evaluation.metrics.answers import token_f1
@@ -41,8 +40,12 @@ from selfrag.experiments.self_interpretation.run import (
     read_grid,
     record,
 )
-from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import Judge
+from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.labels import ISREL, ISSUP
+from selfrag.reflection.requests import Failed
+from selfrag.runtime.driver import finish
 
 WITHOUT_CITED, WITHOUT_OTHERS, OTHER_ORDER = "without-cited", "without-others", "other-order"
 WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE = "without-followed", "without-other-example"
@@ -209,12 +212,12 @@ CITATIONS = "citation_generation"
 @dataclass(frozen=True, slots=True)
 class _Judges:
     engine: Engine
-    relevance: Reflector
-    support: Reflector
-    citation: Reflector
+    relevance: Judge
+    support: Judge
+    citation: Judge
 
-    def ask(self, reflector: Reflector, states: Sequence[State]) -> Iterator[Reflection]:
-        return iter(pump(self.engine, reflector.reflect(states)) if states else ())
+    def ask(self, judge: Judge, states: Sequence[JudgeInput]) -> Iterator[Reflection]:
+        return iter(finish(judge.judge(states), self.engine) if states else ())
 
     def close(self) -> None:
         self.engine.close()
@@ -226,7 +229,7 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
     The intrinsic is the model's adapter where it brings one, else a prompt.
     """
     from selfrag.engines.select import is_remote
-    from selfrag.intrinsics.reflectors import adapters_of
+    from selfrag.intrinsics.named import adapters_of
     from selfrag.loading import resolve_model
 
     run = read_grid(folder)
@@ -244,11 +247,11 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
 
 def _judges(model: str, engine: str | None) -> _Judges:
     from selfrag.api import SelfRAG
-    from selfrag.intrinsics.execution.tokens import TokenReflector
+    from selfrag.judges.tokens import TokenJudge
 
-    rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine, intrinsics=(CITATIONS,))
-    relevance, support = (TokenReflector(rag.prompting, labels) for labels in (ISREL, ISSUP))
-    return _Judges(rag.engine, relevance, support, *rag.reflectors)
+    rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine, judges=(CITATIONS,))
+    relevance, support = (TokenJudge(rag.prompting, labels) for labels in (ISREL, ISSUP))
+    return _Judges(rag.engine, relevance, support, *rag.judges)
 
 
 def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: Cell, _: str, ids: Sequence[str]) -> list[Made]:
@@ -263,10 +266,10 @@ def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: Cell, _: str, i
         return (asked, Message("assistant", said[made.item.id])) if with_answer else (asked,)
 
     judge = judges()
-    bare = [State(turns(made, with_answer=False), (passage,)) for made in trials for passage in made.passages]
+    bare = [JudgeInput(turns(made, with_answer=False), (passage,)) for made in trials for passage in made.passages]
     isrel = judge.ask(judge.relevance, bare)
-    issup = judge.ask(judge.support, [State(turns(made), (one,)) for made in answered for one in made.passages])
-    cited = judge.ask(judge.citation, [State(turns(made), made.passages) for made in answered])
+    issup = judge.ask(judge.support, [JudgeInput(turns(made), (one,)) for made in answered for one in made.passages])
+    cited = judge.ask(judge.citation, [JudgeInput(turns(made), made.passages) for made in answered])
     records: list[Made] = []
     for made in trials:
         before, has_answer = replies[made.item.id], bool(said[made.item.id])

@@ -32,7 +32,7 @@ from selfrag.evaluation.metrics.answers import sets_of
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.runner import Source
-from selfrag.intrinsics.layout import one_line
+from selfrag.judges.layout import one_line
 from selfrag.loading import resolve_encoder
 
 

@@ -23,8 +23,7 @@ from selfrag.common.untrusted import printable, whole
 from selfrag.decoding.answer import Answer, joint
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.base import Engine, serve
+from selfrag.engines.base import Engine
 from selfrag.evaluation.items import USAGE
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, read_manifest, read_records
 from selfrag.evaluation.runner import Model, engine_kind, on_demand
@@ -38,11 +37,13 @@ from selfrag.experiments.self_interpretation.grid import (
     read_questions,
     relevant,
 )
-from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Piece, Request, State, TextPrompt
+from selfrag.judges.wire import ChatPrompt, Executor, Piece, Request, TextPrompt
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
+from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.labels import TOKENS
-from selfrag.runtime.driver import Answered, Broken, drive
+from selfrag.reflection.requests import Failed, Generate, Generated, ask, failure_of
+from selfrag.runtime.driver import Answered, Broken, drive, finish
 
 BATCH = 64
 """Replies that are asked for together: a kill loses at most the work on these."""
@@ -84,7 +85,7 @@ class PromptWriter:
         own = text.partition("\n\n")[0]
         chat = self.layout == "chat"
         prompt = ChatPrompt((Message("user", text),), own=own) if chat else TextPrompt((Piece(text),), own)
-        return Request(State((Message("user", trial.question),), trial.passages), prompt, self.max_tokens)
+        return Request(JudgeInput((Message("user", trial.question),), trial.passages), prompt, self.max_tokens)
 
     def close(self) -> None:
         """Free the executor's engine, if it has one."""
@@ -116,13 +117,15 @@ class InstructionWriter(_EngineWriter):
         """One greedy generation a trial; all share the engine's batch."""
         retrieval, none, _ = self.prompting.vocabulary.retrieve
         prompts = [(*self.prompting.prompt(_prompt(self.template, trial)), none) for trial in trials]
-        results = serve(self.engine, [Generate(ids, self.max_tokens, stop_ids=(retrieval,)) for ids in prompts])
-        return [
-            one
-            if isinstance(one, Failed)
-            else Written(self._text(one), str(one.finish), _usage(len(ids), len(one.token_ids)), one.cached_tokens)
-            for ids, one in zip(prompts, results, strict=True)
-        ]
+        requests = [Generate(ids, self.max_tokens, stop_ids=(retrieval,)) for ids in prompts]
+        written: list[Written | Failed] = []
+        for ids, result in zip(prompts, finish(ask(list(requests)), self.engine), strict=True):
+            if isinstance(result, Generated):
+                usage = _usage(len(ids), len(result.token_ids))
+                written.append(Written(self._text(result), str(result.finish), usage, result.cached_tokens))
+            else:
+                written.append(Failed(failure_of(result)))
+        return written
 
     def _text(self, result: Generated) -> str:
         text = ""
@@ -226,8 +229,8 @@ class Generator:
 
     def load(self) -> Writer:
         """Load the weights, or connect."""
-        from selfrag.intrinsics.execution.endpoint import EndpointConfig, EndpointExecutor
-        from selfrag.intrinsics.execution.engine import EngineExecutor
+        from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
+        from selfrag.judges.engine import EngineExecutor
         from selfrag.reflection.vocabulary import Vocabulary
         from selfrag.tokenization import HFTextCodec
 

@@ -18,7 +18,7 @@ from retrieval.passage import Passage
 from selfrag.common.checks import whole
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
-from selfrag.intrinsics.state import content_text
+from selfrag.judges.conversation import content_text
 from selfrag.serving.citations import Piece, Writer, selfrag_object, url_of
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}

@@ -20,13 +20,9 @@ from selfrag.common.checks import whole
 from selfrag.common.errors import UserError, require
 from selfrag.extensions.granite.numbering import DOCUMENTS, EARLIER, LAST, Document, NumberedState, number_sentences
 from selfrag.extensions.granite.replies import TOP_LOGPROBS, Binding, BoundCodec, with_scores
-from selfrag.intrinsics.contract import (
-    ChatPrompt,
-    Constraint,
-    Message,
-    Request,
-    State,
-)
+from selfrag.judges.wire import ChatPrompt, Request
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.requests import Constraint
 
 _RULES = ("likelihood", "nest", "project", "explode", "drop_duplicates", "decode_sentences", "merge_spans")
 _TEXT, _MAPPING = {"type": ["string", "null"]}, {"type": ["object", "null"]}
@@ -127,7 +123,7 @@ ONE_DOCUMENT = "{document_content}"
 _SERVER_DOCUMENTS = "documents"
 
 
-def arguments(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, str]:
+def arguments(spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of the instruction's template: the caller's arguments over the defaults, the last turn."""
     filled = {**defaults, **state.arguments}
     if asks_of_one(spec, state):
@@ -138,7 +134,7 @@ def arguments(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[s
     return filled
 
 
-def asks_of_one(spec: Spec, state: State) -> bool:
+def asks_of_one(spec: Spec, state: JudgeInput) -> bool:
     """Return whether the document is part of the instruction, and to be taken from the passages."""
     return ONE_DOCUMENT in (spec.instruction or "") and "document_content" not in state.arguments
 
@@ -153,7 +149,7 @@ def instruction(spec: Spec, filled: Mapping[str, str]) -> str | None:
         raise UserError(f"{spec.name} needs the argument {error.args[0]!r}") from error
 
 
-def body(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, Any]:
+def body(spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, Any]:
     """Return the request of an OpenAI client: known fields at the top, the server's own under `extra_body`.
 
     Fields of `state.extra` are kept; parameters of the spec win over them.
@@ -219,13 +215,13 @@ class ChatCodec(BoundCodec):
     # the request exactly as published
     exact: bool = True
     adapter: str | None = None  # name of the adapter on the server; None for the base model
-    embedded: str | None = None  # `Result.execution` of an adapter inside a Granite Switch checkpoint
+    embedded: str | None = None  # name of the judge: an adapter inside a Granite Switch checkpoint
 
-    def wire(self, state: State) -> dict[str, Any]:
+    def wire(self, state: JudgeInput) -> dict[str, Any]:
         """Return the published request of an OpenAI client: the server's own fields are under `extra_body`."""
         return self._seen(state)[0]
 
-    def encode(self, state: State) -> Request:
+    def encode(self, state: JudgeInput) -> Request:
         """Return the request; see `exact`. Empty conversations, missing arguments and odd limits are refused."""
         made, seen = self._seen(state)
         extra_body = made.get("extra_body", {})
@@ -249,7 +245,7 @@ class ChatCodec(BoundCodec):
         )
         return with_scores(self.binding, self.spec.schema, request) if self.exact else request
 
-    def _seen(self, state: State) -> tuple[dict[str, Any], NumberedState]:
+    def _seen(self, state: JudgeInput) -> tuple[dict[str, Any], NumberedState]:
         if not state.messages:
             raise UserError(f"{self.spec.name}: the conversation is empty; give at least one turn")
         seen = number_sentences(self.spec.tags, state, self.find)

@@ -16,14 +16,9 @@ from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.numbering import Document, NumberedState, number_sentences
 from selfrag.extensions.granite.replies import Binding, BoundCodec, with_scores
-from selfrag.intrinsics.contract import (
-    Constraint,
-    Message,
-    Piece,
-    Request,
-    State,
-    TextPrompt,
-)
+from selfrag.judges.wire import Piece, Request, TextPrompt
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.requests import Constraint
 
 _FIELD = re.compile(r"\{(\w+)\}")
 
@@ -153,7 +148,7 @@ class CompletionCodec(BoundCodec):
     date: str = DATE  # what the system turn calls today
     system: System = System.DEFAULT  # what stands in the system turn where the conversation does not begin with one
 
-    def encode(self, state: State) -> Request:
+    def encode(self, state: JudgeInput) -> Request:
         """Return the request; see `exact`. Several documents where one is asked about are refused."""
         if not state.messages:
             raise UserError(f"{self.intrinsic}: the conversation is empty; give at least one turn")
@@ -172,7 +167,7 @@ class CompletionCodec(BoundCodec):
         )
         return with_scores(self.binding, None, request) if self.exact else request
 
-    def _pieces(self, state: State, seen: NumberedState) -> Iterator[Piece]:
+    def _pieces(self, state: JudgeInput, seen: NumberedState) -> Iterator[Piece]:
         messages, shown = list(seen.messages), seen.documents if self.spec.documents else ()
         if messages[0].role == "system":
             yield from conversation(messages[:1])
@@ -184,7 +179,7 @@ class CompletionCodec(BoundCodec):
         for behind in self.spec.turns:
             yield from self._turn(behind, state, seen)
 
-    def _turn(self, behind: Turn, state: State, seen: NumberedState) -> Iterator[Piece]:
+    def _turn(self, behind: Turn, state: JudgeInput, seen: NumberedState) -> Iterator[Piece]:
         if behind.role == "{document}":
             yield from documents((seen.only(self.intrinsic),), joined=False)
         elif behind.end == "open":
@@ -192,7 +187,7 @@ class CompletionCodec(BoundCodec):
         else:
             yield from closed_turn(behind.role, behind.filled(self._values(behind, state)), behind.end == "turn")
 
-    def _values(self, behind: Turn, state: State) -> dict[str, str]:
+    def _values(self, behind: Turn, state: JudgeInput) -> dict[str, str]:
         values = {"query": state.query or state.messages[-1].content, **state.arguments}
         for name in behind.fields():
             if name not in values:

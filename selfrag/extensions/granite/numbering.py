@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from retrieval.sentences import SentenceFinder, Span
 from selfrag.common.errors import UserError
-from selfrag.intrinsics.state import Message, Scope, Site, State
+from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 
 
 def tag(
@@ -60,7 +60,7 @@ LAST, DOCUMENTS, EARLIER = "last_message", "documents", "all_but_last_message"
 class Document:
     """A passage that is shown."""
 
-    index: int  # its place in `State.passages`
+    index: int  # its place in `JudgeInput.passages`
     id: str  # its id
     text: str  # title and text, tagged where the dialect says so; a blank passage is shown without its title
 
@@ -82,7 +82,7 @@ class NumberedState:
         return given[0]
 
 
-def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder) -> NumberedState:
+def number_sentences(tags: Mapping[str, str], state: JudgeInput, find: SentenceFinder) -> NumberedState:
     """Number the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0."""
     letters = frozenset(tags.values())
     sources: list[Site] = []
@@ -90,7 +90,7 @@ def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder
     for index, passage in enumerate(state.passages):
         if DOCUMENTS in tags:
             shown, spans = tag(passage.text, tags[DOCUMENTS], len(sources), find, letters=letters, title=passage.title)
-            sources += [state.in_passage(Scope.SOURCE, index, *span) for span in spans]
+            sources += [state.in_passage(SiteKind.SOURCE, index, *span) for span in spans]
             documents.append(Document(index, passage.id, shown))
         else:
             whole = f"{passage.title}\n{passage.text}" if passage.title and passage.text.strip() else passage.text
@@ -100,11 +100,11 @@ def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder
     if EARLIER in tags:
         for index in range(last):
             shown, spans = tag(state.messages[index].content, tags[EARLIER], len(sources), find, letters=letters)
-            sources += [state.in_message(Scope.SOURCE, index, *span) for span in spans]
+            sources += [state.in_message(SiteKind.SOURCE, index, *span) for span in spans]
             messages[index] = replace(messages[index], content=shown)
     sites: tuple[Site, ...] = ()
     if LAST in tags and messages:
         shown, spans = tag(state.messages[last].content, tags[LAST], 0, find, letters=letters)
-        sites = tuple(state.in_message(Scope.SENTENCE, last, *span) for span in spans)
+        sites = tuple(state.in_message(SiteKind.SENTENCE, last, *span) for span in spans)
         messages[last] = replace(messages[last], content=shown)
     return NumberedState(tuple(messages), tuple(documents), sites, tuple(sources))

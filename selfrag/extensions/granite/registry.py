@@ -21,9 +21,22 @@ from selfrag.extensions.granite.chat import ChatCodec, Spec, load_spec, read_spe
 from selfrag.extensions.granite.completion import CompletionCodec, completion_specs
 from selfrag.extensions.granite.published import EMBEDDED
 from selfrag.extensions.granite.replies import Binding, Shape
-from selfrag.intrinsics import labels
-from selfrag.intrinsics.contract import Scope
 from selfrag.intrinsics.criteria import guardian_arguments
+from selfrag.reflection.inputs import SiteKind
+from selfrag.reflection.intrinsic_labels import (
+    ANSWER_RELEVANCE,
+    ANSWERABLE,
+    CERTAINTY,
+    CHANGED,
+    CLEAR,
+    COMPLIANCE,
+    CORRECTED,
+    FAITHFULNESS,
+    FAITHFULNESS_BINS,
+    POLICY,
+    RELEVANCE,
+    RISK,
+)
 from selfrag.reflection.labels import LabelSet, Role
 
 SWITCH = "granite-switch"
@@ -34,7 +47,7 @@ DIALECTS = (
 )
 """What `codec` speaks; each is an entry point of `selfrag.dialects`."""
 
-_GRADES = LabelSet(Role.SUPPORT, labels.FAITHFULNESS.labels[:3])
+_GRADES = LabelSet(Role.SUPPORT, FAITHFULNESS.labels[:3])
 """Faithfulness without NA, as schemas of older adapters have it."""
 _STATED = {"policy_text": "The rules that the conversation states."}
 """For a policy that stands in a system turn."""
@@ -45,44 +58,42 @@ def _by_name(*bindings: Binding) -> Mapping[str, Binding]:
 
 
 BINDINGS = _by_name(
-    Binding("answerability", Shape.LABEL, labels.ANSWERABLE),
-    Binding("uncertainty", Shape.LABEL, labels.CERTAINTY, scope=Scope.TURN),
-    Binding("context_relevance", Shape.LABEL, labels.RELEVANCE, scope=Scope.PASSAGE),
-    Binding("requirement_check", Shape.LABEL, labels.COMPLIANCE, scope=Scope.TURN),
+    Binding("answerability", Shape.LABEL, ANSWERABLE),
+    Binding("uncertainty", Shape.LABEL, CERTAINTY, scope=SiteKind.TURN),
+    Binding("context_relevance", Shape.LABEL, RELEVANCE, scope=SiteKind.PASSAGE),
+    Binding("requirement_check", Shape.LABEL, COMPLIANCE, scope=SiteKind.TURN),
     Binding(
         "answer_relevance_classifier",
         Shape.LABEL,
-        labels.ANSWER_RELEVANCE,
+        ANSWER_RELEVANCE,
         (True, False),
         path=("answer_relevance_judgment",),
-        scope=Scope.TURN,
+        scope=SiteKind.TURN,
         note="answer_relevance_analysis",
     ),
-    Binding("guardian", Shape.LABEL, labels.RISK, scope=Scope.TURN, defaults=guardian_arguments("harm", "user_prompt")),
-    Binding("factuality_detection", Shape.LABEL, labels.RISK, scope=Scope.TURN),
-    Binding("policy_guardrails", Shape.LABEL, labels.POLICY, scope=Scope.TURN, defaults=_STATED),
-    Binding("hallucination_detection", Shape.SENTENCES, labels.FAITHFULNESS, number="r", value="f", note="e"),
+    Binding("guardian", Shape.LABEL, RISK, scope=SiteKind.TURN, defaults=guardian_arguments("harm", "user_prompt")),
+    Binding("factuality_detection", Shape.LABEL, RISK, scope=SiteKind.TURN),
+    Binding("policy_guardrails", Shape.LABEL, POLICY, scope=SiteKind.TURN, defaults=_STATED),
+    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS, number="r", value="f", note="e"),
     Binding("citation_generation", Shape.CITATIONS, number="r", value="c"),
     Binding("context_attribution", Shape.CITATIONS, number="r", value="c", ranked=True),
-    Binding("query_rewrite", Shape.TEXT, labels.CHANGED, path=("rewritten_question",)),
-    Binding("query_clarification", Shape.TEXT, labels.CLEAR, path=("clarification",), quiet="CLEAR"),
-    Binding("answer_relevance_rewriter", Shape.TEXT, path=("answer_relevance_rewrite",), scope=Scope.TURN),
-    Binding(
-        "factuality_correction", Shape.TEXT, labels.CORRECTED, path=("correction",), scope=Scope.TURN, quiet="none"
-    ),
+    Binding("query_rewrite", Shape.TEXT, CHANGED, path=("rewritten_question",)),
+    Binding("query_clarification", Shape.TEXT, CLEAR, path=("clarification",), quiet="CLEAR"),
+    Binding("answer_relevance_rewriter", Shape.TEXT, path=("answer_relevance_rewrite",), scope=SiteKind.TURN),
+    Binding("factuality_correction", Shape.TEXT, CORRECTED, path=("correction",), scope=SiteKind.TURN, quiet="none"),
 )
 """What the replies of the chat dialects mean."""
 
 _WORDS = (
     Binding("generation", Shape.FREE),
-    Binding("uncertainty", Shape.WORD, labels.CERTAINTY, scope=Scope.TURN),
-    Binding("answerability", Shape.WORD, labels.ANSWERABLE),
+    Binding("uncertainty", Shape.WORD, CERTAINTY, scope=SiteKind.TURN),
+    Binding("answerability", Shape.WORD, ANSWERABLE),
 )
 
 GRANITE_3_2 = _by_name(
     *_WORDS,
     BINDINGS["query_rewrite"],
-    Binding("hallucination_detection", Shape.SENTENCES, labels.FAITHFULNESS_BINS, doubled=True),
+    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS_BINS, doubled=True),
     Binding("citation_generation", Shape.CITATIONS),
 )
 """What the replies of the paper's adapters mean."""

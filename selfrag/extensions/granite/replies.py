@@ -11,22 +11,8 @@ from typing import Any
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.numbering import number_of
 from selfrag.extensions.granite.written_labels import bare, distribution, word_distribution
-from selfrag.intrinsics.contract import (
-    Citation,
-    Code,
-    Completion,
-    Finding,
-    Gold,
-    Reflection,
-    Request,
-    Scope,
-    Site,
-    Slot,
-    Target,
-)
-from selfrag.intrinsics.labels import CITED, in_set
-from selfrag.intrinsics.lenient_json import Node, Path
-from selfrag.intrinsics.output import (
+from selfrag.judges.lenient_json import Node, Path
+from selfrag.judges.output import (
     Likelihood,
     Output,
     certain,
@@ -39,7 +25,11 @@ from selfrag.intrinsics.output import (
     text_finding,
     understand,
 )
-from selfrag.intrinsics.sentences import judged_site, merged
+from selfrag.judges.sentences import judged_site, merged
+from selfrag.judges.wire import Completion, Gold, Request, Slot, Target, Teachable
+from selfrag.reflection.inputs import Site, SiteKind
+from selfrag.reflection.intrinsic_labels import CITED, in_set
+from selfrag.reflection.judgment import Citation, Code, Finding, Reflection
 from selfrag.reflection.labels import LabelSet
 
 
@@ -64,7 +54,7 @@ class Binding:
     labels: LabelSet | None = None
     written: tuple[Any, ...] = ()  # each label as a JSON value, in label order; its token by default
     path: Path = ()  # to the label or the text
-    scope: Scope = Scope.QUERY  # what is judged
+    scope: SiteKind = SiteKind.QUERY  # what is judged
     number: str | None = None  # field of the sentence's number; None if records are `{"<r0>": ...}`
     value: str = ""  # field of the label or the sources in a record
     note: str | None = None  # field of the model's explanation
@@ -84,15 +74,14 @@ class Binding:
             raise ValueError(f"{self.intrinsic}: {len(self.written)} written forms for {len(self.labels)} labels")
 
 
-class BoundCodec:
+class BoundCodec(Teachable):
     """What codecs have in common whose replies are read and taught by a binding."""
 
     binding: Binding
+    intrinsic = ""
 
-    @property
-    def intrinsic(self) -> str:
-        """Return the name of the intrinsic."""
-        return self.binding.intrinsic
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "intrinsic", self.binding.intrinsic)
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """Return the scores of the request's slot where it has one, else what was written."""

@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from selfrag.intrinsics.contract import Code, Completion, Request
-from selfrag.intrinsics.lenient_json import Node, Reading
-from selfrag.intrinsics.output import LITTLE, Likelihood, Output, certain, likelihood, shown
+from selfrag.judges.lenient_json import Node, Reading
+from selfrag.judges.output import LITTLE, Likelihood, Output, certain, likelihood, shown
+from selfrag.judges.wire import Completion, Request
+from selfrag.reflection.judgment import Code
 
 
 def bare(request: Request, completion: Completion) -> Output:

@@ -20,12 +20,12 @@ from selfrag.common.errors import SearchError, UserError, generation_error
 from selfrag.common.untrusted import unmarked
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
-from selfrag.decoding.requests import Failed, Finish, Generate, Result, Retrieve, Retrieved
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, Decoder, ask
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.prompting import Chat
+from selfrag.reflection.requests import Failed, Finish, Generate, Result, Retrieve, Retrieved
 from selfrag.tokenization import HFTextCodec
 
 NO_MORE = "The maximum search limit is exceeded. You are not allowed to search."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,16 +11,13 @@ from selfrag.common.checks import choice, whole
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import AnswerReason, Decoding
-from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.refusals import refuses
-from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.decoding.trace import FinishReason
 from selfrag.decoding.tree import Decoder, distinct
-from selfrag.intrinsics.contract import Finding, Message, Reflection, Reflector, State
 from selfrag.intrinsics.flows.progress import (
     ABSTENTION,
+    JudgeStage,
     Progress,
-    ReflectorStage,
     Run,
     SelfRAGWriter,
     Stage,
@@ -31,20 +28,22 @@ from selfrag.intrinsics.flows.progress import (
     first_score,
     taken,
 )
-from selfrag.intrinsics.reflectors import JUDGING, critic, services
-from selfrag.intrinsics.sentences import response_sites
-from selfrag.intrinsics.state import Conversation, read_state, same_question, search_query
+from selfrag.judges.conversation import Conversation, read_input, same_question, search_query
+from selfrag.judges.sentences import response_sites
 from selfrag.prompting import Prompting
-from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import Judge
+from selfrag.reflection.judgment import Finding, Judgment, Reflection
 from selfrag.reflection.labels import Role
-from selfrag.runtime.driver import Answered, Broken, Service, drive
+from selfrag.reflection.requests import Failed, Retrieve, Retrieved
+from selfrag.runtime.driver import Answered, Broken, drive
 from selfrag.runtime.sessions import Serving
 
 Sees = Literal["retrieval", "conversation", "alone"]
 
 
 @dataclass(frozen=True)
-class Rewrite(ReflectorStage):
+class Rewrite(JudgeStage):
     """Rewrites the last user turn so that it stands alone (QR)."""
 
     role = Role.REWRITE
@@ -62,7 +61,7 @@ class Rewrite(ReflectorStage):
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Set the query; where the model wrote no rewrite, the question stays."""
-        (reflection,) = yield from run.reflect(self.reflector, [State(progress.seen.messages)])
+        (reflection,) = yield from run.ask(self.judge, [JudgeInput(progress.seen.messages)])
         text = reflection.text
         if text is None or not text.strip():
             why = reflection.diagnostics[0].message if reflection.diagnostics else "nothing was written"
@@ -72,7 +71,7 @@ class Rewrite(ReflectorStage):
         query = search_query(progress.query, text) if self.query == "both" else text
         return progress.noted("rewrite", changed, reflection.judgments, query=query, seen=seen)
 
-    def _seen(self, seen: State, text: str) -> State:
+    def _seen(self, seen: JudgeInput, text: str) -> JudgeInput:
         index = seen.last("user")
         if self.rewrite_scope == "retrieval" or index is None:
             return seen
@@ -116,12 +115,12 @@ class Search(Stage):
     def _queries(self, progress: Progress) -> list[str]:
         if self.by == "question" or not progress.answers:
             return [progress.query]
-        state = State((Message("assistant", progress.answers[0].text),))
+        state = JudgeInput((Message("assistant", progress.answers[0].text),))
         return [f"{progress.query} {site.text}" for site in response_sites(state, 0)] or [progress.query]
 
 
 @dataclass(frozen=True)
-class RelevanceFilter(ReflectorStage):
+class RelevanceFilter(JudgeStage):
     """Leaves out passages that do not help."""
 
     role = Role.RELEVANCE
@@ -130,8 +129,8 @@ class RelevanceFilter(ReflectorStage):
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Shorten the passages."""
         passages = progress.evidence or ()
-        states = [State(progress.seen.messages, (passage,)) for passage in passages]
-        reflections = (yield from run.reflect(self.reflector, states)) if states else []
+        states = [JudgeInput(progress.seen.messages, (passage,)) for passage in passages]
+        reflections = (yield from run.ask(self.judge, states)) if states else []
         found = [first_score(one) for one in reflections]
         pairs = list(zip(passages, found, strict=True))
         kept = tuple(p for p, judgment in pairs if judgment is None or judgment.score >= self.threshold)
@@ -139,7 +138,7 @@ class RelevanceFilter(ReflectorStage):
 
 
 @dataclass(frozen=True)
-class AnswerabilityGate(ReflectorStage):
+class AnswerabilityGate(JudgeStage):
     """Ends the flow with a fixed text where the passages do not answer the question (AD)."""
 
     role = Role.ANSWERABLE
@@ -152,7 +151,7 @@ class AnswerabilityGate(ReflectorStage):
             why = "no passages"
             nothing = abstention(progress, self.text, why, AnswerReason.NOTHING_FOUND)
             return progress.noted("answerability", why, over=nothing)
-        (reflection,) = yield from run.reflect(self.reflector, [progress.state()])
+        (reflection,) = yield from run.ask(self.judge, [progress.state()])
         judgment = first_score(reflection)
         if judgment is None:
             return progress.noted("answerability", "undefined")
@@ -162,15 +161,15 @@ class AnswerabilityGate(ReflectorStage):
 
 
 @dataclass(frozen=True)
-class SearchAgain(ReflectorStage):
+class SearchAgain(JudgeStage):
     """Searches with other words while the passages do not answer the question (sections 1.1 and 5.1 of the paper).
 
-    The other words are a rewrite, where a reflector writes one, and the user's turns put together. Passages are those
+    The other words are a rewrite, where a task writes one, and the user's turns put together. Passages are those
     of the search after which the question is most probably answerable.
     """
 
     role = Role.ANSWERABLE
-    rewrite: Reflector | None = None  # writes other words
+    rewrite: Judge | None = None  # writes other words
     k: int = 5  # passages of a search
     threshold: float = 0.5  # least probability of answerable; an undefined judgment is taken as answerable
 
@@ -178,7 +177,7 @@ class SearchAgain(ReflectorStage):
         super().__post_init__()
         whole("k", self.k)
         if self.rewrite is not None and self.rewrite.role != Role.REWRITE:
-            raise UserError(f"SearchAgain rewrites with a reflector that writes a rewrite, not {self.rewrite.name}")
+            raise UserError(f"SearchAgain rewrites with a task that writes a rewrite, not {self.rewrite.name}")
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Keep the passages, or replace them."""
@@ -207,7 +206,7 @@ class SearchAgain(ReflectorStage):
         """Probability that the passages answer the question; without any there is nothing to answer from."""
         if not progress.evidence:
             return 0.0, []
-        (reflection,) = yield from run.reflect(self.reflector, [progress.state()])
+        (reflection,) = yield from run.ask(self.judge, [progress.state()])
         judgment = first_score(reflection)
         return (1.0, []) if judgment is None else (judgment.score, [judgment])
 
@@ -215,14 +214,9 @@ class SearchAgain(ReflectorStage):
         turns = progress.seen.messages
         texts = [" ".join(turn.content for turn in turns if turn.role == "user")]
         if self.rewrite is not None:
-            (reflection,) = yield from run.reflect(self.rewrite, [State(turns)])
+            (reflection,) = yield from run.ask(self.rewrite, [JudgeInput(turns)])
             texts.insert(0, reflection.text or "")
         return [text for text in dict.fromkeys(texts) if text.strip() and not same_question(text, progress.query)]
-
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """Those of its reflectors."""
-        asked = [self.reflector] if self.rewrite is None else [self.reflector, self.rewrite]
-        return services(asked, engine)
 
 
 @dataclass(frozen=True)
@@ -243,10 +237,6 @@ class Write(Stage):
         if answers[0].abstained:  # there is nothing for later stages to judge or to cite
             return progress.noted("write", f"abstained: {answers[0].reason}", over=answers[0])
         return progress.noted("write", f"{len(answers)} written", answers=tuple(answers))
-
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The writer's."""
-        return self.writer.services(engine)
 
 
 @dataclass(frozen=True)
@@ -296,7 +286,7 @@ class Flow:
         name = "+".join(filter(None, (self.name, other.name)))
         return Flow((*self.stages, *other.stages), name)
 
-    def decoder(self, state: State, engine: Any, evidence: Sequence[Passage] | None = None) -> Decoder:
+    def decoder(self, state: JudgeInput, engine: Any, evidence: Sequence[Passage] | None = None) -> Decoder:
         """Return the flow on one conversation, for a driver of `engine`; `evidence` stands in place of searches.
 
         Raises:
@@ -312,17 +302,13 @@ class Flow:
             raise UserError(f"the flow {self.name or '(without a name)'} writes no answer; add Write(..) or Take()")
         return replace(answer, question=progress.question, usage=run.usage, steps=progress.steps)
 
-    def services(self, engine: Any) -> dict[str, Service]:
-        """What a driver needs to serve what the stages ask beside its engine."""
-        return {name: serve for stage in self.stages for name, serve in stage.services(engine).items()}
-
 
 def named(
     name: str,
     writer: Writer,
     *,
-    rewrite: Reflector | None = None,
-    answerability: Reflector | None = None,
+    rewrite: Judge | None = None,
+    answerability: Judge | None = None,
     k: int | None = 5,
     rewrite_scope: Sees = "retrieval",
     threshold: float = 0.5,
@@ -342,22 +328,20 @@ def named(
         text: the fixed text in place of an answer.
 
     Raises:
-        UserError: an unknown name, or a reflector or a search is missing.
+        UserError: an unknown name, or a judge or a search is missing.
     """
     parts = parts_of(name)
     wanted = "+".join(parts) or "none"
     stages: list[Stage] = []
     if {"qr", BOTH} & set(parts):
         if rewrite is None:
-            raise UserError(f"the flow {wanted} needs rewrite=.., such as IntrinsicReflector(QueryRewrite(executor))")
+            raise UserError(f"the flow {wanted} needs rewrite=.., such as QueryRewrite.on(executor)")
         stages.append(Rewrite(rewrite, rewrite_scope, "both" if BOTH in parts else "rewrite"))
     if k is not None:
         stages.append(Search(k))
     if {"again", "ad"} & set(parts):
         if answerability is None:
-            raise UserError(
-                f"the flow {wanted} needs answerability=.., such as IntrinsicReflector(Answerability(executor))"
-            )
+            raise UserError(f"the flow {wanted} needs answerability=.., such as Answerability.on(executor)")
         if k is None:
             raise UserError(f"the flow {wanted} judges what was found; give k=5, say")
         if "again" in parts:
@@ -381,17 +365,17 @@ def run(
     Returns:
         For each conversation its answer, or why it has none.
     """
-    states: Sequence[State] = [read_state(one) for one in conversations]
+    states: Sequence[JudgeInput] = [read_input(one) for one in conversations]
     decoders = (flow.decoder(state, engine) for state in states)
     results: dict[int, Answer | UserError] = {}
-    for event in drive(decoders, engine, retriever, services=flow.services(engine)):
+    for event in drive(decoders, engine, retriever):
         if isinstance(event, Answered | Broken):
             results[event.index] = event.answer if isinstance(event, Answered) else event.error
     return [results[index] for index in range(len(states))]
 
 
 @dataclass(frozen=True)
-class CertaintyFilter(ReflectorStage):
+class CertaintyFilter(JudgeStage):
     """Keeps the answers that the model is certain of, the most certain first; the fixed text where there is none."""
 
     role = Role.CERTAINTY
@@ -407,7 +391,7 @@ class CertaintyFilter(ReflectorStage):
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Keep, order, or end; an undefined judgment keeps nothing."""
         states = [progress.state(answer) for answer in progress.answers]
-        found = [first_score(one) for one in (yield from run.reflect(self.reflector, states))]
+        found = [first_score(one) for one in (yield from run.ask(self.judge, states))]
         sure = {i: self._certainty(judgment) for i, judgment in enumerate(found) if judgment is not None}
         kept = sorted((i for i, value in sure.items() if value >= self.threshold - 1e-9), key=lambda i: -sure[i])
         best = f", best {max(sure.values()):.2f}" if sure else ""
@@ -421,7 +405,7 @@ class CertaintyFilter(ReflectorStage):
 
 
 @dataclass(frozen=True)
-class HallucinationFilter(ReflectorStage):
+class HallucinationFilter(JudgeStage):
     """Keeps the answers in which no sentence is unfaithful (sections 1.1 and 7 of the paper); else the fixed text."""
 
     role = Role.SUPPORT
@@ -433,7 +417,7 @@ class HallucinationFilter(ReflectorStage):
         if not progress.evidence:
             return progress.noted("faithfulness", "no passages to compare with")
         states = [progress.state(answer) for answer in progress.answers]
-        found = yield from run.reflect(self.reflector, states)
+        found = yield from run.ask(self.judge, states)
         worst = [_lowest(reflection) for reflection in found]
         kept = [a for a, low in zip(progress.answers, worst, strict=True) if low is None or low >= self.threshold]
         shown = ", ".join("undefined" if low is None else f"{low:.2f}" for low in worst)
@@ -445,7 +429,7 @@ class HallucinationFilter(ReflectorStage):
 
 
 @dataclass(frozen=True)
-class Cite(ReflectorStage):
+class Cite(JudgeStage):
     """Cites the passages for an answer after it was written, by whomever (CG); each sentence becomes a segment."""
 
     role = Role.CITATION
@@ -455,7 +439,7 @@ class Cite(ReflectorStage):
         if not progress.evidence:
             return progress.noted("cite", "no passages to cite")
         states = [progress.state(answer) for answer in progress.answers]
-        found = yield from run.reflect(self.reflector, states)
+        found = yield from run.ask(self.judge, states)
         answers = tuple(cited(answer, one) for answer, one in zip(progress.answers, found, strict=True))
         judgments = [judgment for reflection in found for judgment in reflection.judgments]
         spans = sum(len(finding.citations) for reflection in found for finding in reflection.findings)
@@ -468,7 +452,7 @@ def cited(answer: Answer, reflection: Reflection) -> Answer:
     return replace(answer, segments=segments) if segments and reflection.judgments else answer
 
 
-def _segment(answer: Answer, state: State, finding: Finding) -> Segment:
+def _segment(answer: Answer, state: JudgeInput, finding: Finding) -> Segment:
     site = finding.site
     owner = next((s for s in answer.segments if s.start <= site.begin < s.end), answer.segments[-1])
     ranked = sorted(finding.citations, key=lambda one: -(one.probability or 0.0))
@@ -496,40 +480,30 @@ class ConversationDecoders:
     prompting: Prompting  # of the model
     policy: Decoding  # settings
     engine: Any  # of the driver
-    reflectors: tuple[Reflector, ...]  # at hand, by their roles and names
+    judges: tuple[Judge, ...]  # at hand, by their roles and names
     # a flow, the name of one of the paper's, or None for a rewrite where there is something to rewrite
     flow: Flow | str | None
     rewrite_scope: Sees  # what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.reflectors]
+        names = [judge.name for judge in self.judges]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UserError(f"two reflectors are called {twice!r}; give one of them another name")
-
-    @property
-    def critics(self) -> tuple[Critic, ...]:
-        """The reflectors that judge what is written."""
-        return tuple(critic(one, self.engine) for one in self.reflectors if one.role in JUDGING)
+            raise UserError(f"two judges are called {twice!r}; give one of them another name")
 
     def decoder(self, given: Any, passages: Sequence[Passage] | None) -> Decoder:
         """The decoder of one question or conversation; refuses one that does not end with the user's turn."""
-        state = read_state(given)
+        state = read_input(given)
         if state.messages[-1].role != "user":
             raise UserError("the conversation must end with the user's turn, which is the question")
         flow = self._flow(state, given_passages=passages is not None)
         if passages is not None:
-            state = read_state(state, list(passages))
+            state = read_input(state, list(passages))
         return (yield from flow.decoder(state, self.engine, passages))
 
-    def services(self) -> dict[str, Service]:
-        """What a driver needs to serve reflectors that run beside the engine."""
-        found = services(self.reflectors, self.engine)
-        return found | (self.flow.services(self.engine) if isinstance(self.flow, Flow) else {})
-
-    def _flow(self, state: State, *, given_passages: bool) -> Flow:
+    def _flow(self, state: JudgeInput, *, given_passages: bool) -> Flow:
         if isinstance(self.flow, Flow):
             return self.flow
-        writer = SelfRAGWriter(self.prompting, self.policy, self.critics)
+        writer = SelfRAGWriter(self.prompting, self.policy, self.judges)
         rewrite, answerability = self._of(Role.REWRITE), self._of(Role.ANSWERABLE)
         if self.flow is None:
             follows = sum(turn.role == "user" for turn in state.messages) > 1
@@ -546,5 +520,5 @@ class ConversationDecoders:
             text=self.policy.abstention,
         )
 
-    def _of(self, role: Role) -> Reflector | None:
-        return next((one for one in self.reflectors if one.role == role), None)
+    def _of(self, role: Role) -> Judge | None:
+        return next((one for one in self.judges if one.role == role), None)

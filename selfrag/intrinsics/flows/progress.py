@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
@@ -13,27 +14,17 @@ from selfrag.common.untrusted import printable
 from selfrag.decoding.answer import Answer, Step, Usage, segments_of
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
-from selfrag.decoding.reflectors import Asking, Critic
-from selfrag.decoding.requests import Consult, Result
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Yielded, counted
-from selfrag.intrinsics import layout
-from selfrag.intrinsics.contract import (
-    ChatPrompt,
-    Completion,
-    Executor,
-    Failed,
-    Message,
-    Reflection,
-    Reflector,
-    Request,
-    State,
-)
-from selfrag.intrinsics.reflectors import among, consulted, is_beside, reflections, services
+from selfrag.judges import layout
+from selfrag.judges.external import beside
+from selfrag.judges.wire import ChatPrompt, Completion, Executor, Request
 from selfrag.prompting import Prompting, Turn
-from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import Judge
+from selfrag.reflection.judgment import Judgment, Reflection
 from selfrag.reflection.labels import Role
-from selfrag.runtime.driver import Service
+from selfrag.reflection.requests import External, ExternalResult, Failed, Result, Steps, failure_of, gather
 
 T = TypeVar("T")
 Staging: TypeAlias = Generator[Yielded, list[Result], T]
@@ -46,8 +37,8 @@ ABSTENTION = "I don't know the answer"
 class Progress:
     """One conversation on its way."""
 
-    given: State  # the conversation as it came; never changed
-    seen: State  # what gates and the writer see of it
+    given: JudgeInput  # the conversation as it came; never changed
+    seen: JudgeInput  # what guardrails and the writer see of it
     query: str  # what is searched for
     # evidence; None where nothing was searched, so that a writer may search by itself
     passages: tuple[Passage, ...] | None = None
@@ -71,23 +62,25 @@ class Progress:
         """The passages found, or else those that came with the conversation; None where nobody has searched yet."""
         return self.passages if self.passages is not None else self.seen.passages or None
 
-    def state(self, answer: Answer | None = None) -> State:
-        """What a reflector looks at: the conversation as seen, the passages, and an answer where there is one."""
+    def state(self, answer: Answer | None = None) -> JudgeInput:
+        """Return what a judge looks at: the conversation as seen, the passages, and an answer where there is one."""
         turns = self.seen.messages if answer is None else (*self.seen.messages, Message("assistant", answer.text))
-        return State(turns, self.evidence or (), answer=answer)
+        path_score = None if answer is None else answer.path_score
+        return JudgeInput(turns, self.evidence or (), path_score=path_score)
 
 
 @dataclass(slots=True)
 class Run:
     """What the stages of one conversation share."""
 
-    engine: Any  # the driver's; a reflector on another one is asked beside it
+    engine: Any  # the driver's; a judge on another one is asked beside it
     usage: Usage = field(default_factory=Usage)  # what has been spent
 
-    def reflect(self, reflector: Reflector, states: Sequence[State]) -> Asking[list[Reflection]]:
-        """One reflection a state, counted."""
-        asking = reflections(reflector, states, beside=is_beside(reflector, self.engine))
-        return (yield from counted(self, asking))
+    def ask(self, judge: Judge, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+        """Return one reflection an input; its requests are counted."""
+        (placed,) = beside([judge], self.engine)
+        (reflections,) = yield from gather([placed.judge(inputs)], partial(counted, self))
+        return reflections
 
 
 class Stage(ABC):
@@ -95,33 +88,24 @@ class Stage(ABC):
 
     @abstractmethod
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
-        """The progress after it."""
-
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """What it asks beside the engine."""
-        return {}
+        """Return the progress after it."""
 
 
 @dataclass(frozen=True)
-class ReflectorStage(Stage):
-    """A stage that asks a reflector, which must judge what the stage needs."""
+class JudgeStage(Stage):
+    """A stage that asks a judge of what the stage needs."""
 
     role: ClassVar[Role]
-    reflector: Reflector
+    judge: Judge
 
     def __post_init__(self) -> None:
-        name, judges = self.reflector.name, self.reflector.role
-        if judges != self.role:
+        if self.judge.role != self.role:
             raise UserError(
-                f"{type(self).__name__} needs a reflector that judges {self.role}, and {name} judges {judges}"
+                f"{type(self).__name__} needs a judge of {self.role}, and {self.judge.name} judges {self.judge.role}"
             )
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
 
-
-def begin(state: State, evidence: Sequence[Passage] | None = None) -> Progress:
+def begin(state: JudgeInput, evidence: Sequence[Passage] | None = None) -> Progress:
     """Return the start of a flow, `evidence` in place of searches. Refuse a conversation without a question."""
     index = state.last("user")
     if index is None or not state.messages[index].content.strip():
@@ -132,8 +116,8 @@ def begin(state: State, evidence: Sequence[Passage] | None = None) -> Progress:
 
 
 def first_score(reflection: Reflection) -> Judgment | None:
-    """The first judgment of a reflection that is defined."""
-    return next((judgment for judgment in reflection.judgments if judgment.defined), None)
+    """Return the first judgment of a reflection that has a score."""
+    return next(iter(reflection.scored), None)
 
 
 TASK = "Answer the last message of the user."
@@ -144,10 +128,7 @@ class Writer(Protocol):
     """Writes answers to the conversation as seen, with the passages of the progress where it has some."""
 
     def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
-        """At least one answer, best first; at most `samples`."""
-
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """What it asks beside the engine."""
+        """Return at least one answer, best first; at most `samples`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +137,7 @@ class SelfRAGWriter:
 
     prompting: Prompting  # codec, vocabulary and layout of the model
     decoding: Decoding = field(default_factory=Decoding)  # the policy
-    critics: tuple[Critic, ...] = ()  # reflectors that the policy names; whoever made them has their services
+    judges: tuple[Judge, ...] = ()  # that the policy names
 
     def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
         """The best finished hypotheses; several samples cost no more than one."""
@@ -168,14 +149,10 @@ class SelfRAGWriter:
             passages=progress.evidence,
             query=progress.query if progress.query != question.text else None,
             history=history,
-            critics=self.critics,
+            judges=beside(self.judges, run.engine),
         )
         run.usage = run.usage + answer.usage
         return finished(answer, samples)
-
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """Nothing of its own."""
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +163,7 @@ class ChatWriter:
     max_tokens: int = 256  # of an answer
     temperature: float = 0.0  # for several samples above 0, which engines of this library refuse and servers take
     adapter: str | None = None  # LoRA adapter, if any
-    name: str = "writer"  # of its service, where it runs beside the engine
+    name: str = "writer"  # for messages, where it runs beside the engine
     without_evidence: WithoutEvidence = "abstain"  # as in `Decoding`, where the flow searched and found nothing
 
     def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
@@ -197,8 +174,9 @@ class ChatWriter:
         if samples > 1 and not self.temperature:
             raise UserError(f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say")
         request = self.request(progress)
-        results = yield from counted(run, self._asked([request] * samples, run.engine))
-        if not self._is_here(run.engine):  # requests of the engine are counted as they go
+        steps = self._asked([request] * samples, run.engine)
+        (results,) = yield from gather([steps], partial(counted, run))
+        if self.executor.engine is None or self.executor.engine is not run.engine:  # others are counted as they go
             run.usage = run.usage + _spent(results)
         state, texts, reason = progress.state(), list[str](), ""
         for result in results:
@@ -222,19 +200,11 @@ class ChatWriter:
         turns = (Message("user", prompt),)
         return Request(state, ChatPrompt(turns), self.max_tokens, self.temperature, adapter=self.adapter)
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The executor, unless it is over the driver's engine."""
-        return {} if self._is_here(engine) else {self.name: lambda requests: self.executor.run(list(requests))}
-
-    def _is_here(self, engine: Any) -> bool:
-        return hasattr(self.executor, "steps") and getattr(self.executor, "engine", None) is engine
-
-    def _asked(self, requests: Sequence[Request], engine: Any) -> Any:
-        if self._is_here(engine):
-            executor: Any = self.executor
-            return (yield from among(executor.steps(requests)))
-        results = yield [Consult(self.name, request) for request in requests]
-        return [consulted(result, Completion) for result in results]
+    def _asked(self, requests: Sequence[Request], engine: Any) -> Steps[list[Completion | Failed]]:
+        if self.executor.engine is None or self.executor.engine is engine:
+            return (yield from self.executor.steps(requests))
+        results = yield [External(self.executor.run, request, self.name) for request in requests]
+        return [one.value if isinstance(one, ExternalResult) else Failed(failure_of(one)) for one in results]
 
 
 def finished(answer: Answer, most: int) -> list[Answer]:

@@ -71,7 +71,7 @@ class Written:
 
     id: str  # unique in its file
     dataset: str  # where it is from
-    given: State  # conversation and passages that it was written from
+    given: JudgeInput  # conversation and passages that it was written from
     text: str  # of the answer
     score: float  # what is calibrated, such as the path score of its trace; higher is more certain
     is_right: bool
@@ -81,7 +81,7 @@ class Written:
         """The last user turn."""
         return self.given.query or ""
 
-    def state(self, *, after: bool) -> State:
+    def state(self, *, after: bool) -> JudgeInput:
         """Conversation and passages, with the answer where the certainty is asked for afterwards."""
         said = (Message("assistant", self.text),) if after else ()
         return replace(self.given, messages=(*self.given.messages, *said))
@@ -181,10 +181,10 @@ class Answered:
         """Where the question is from."""
         return self.question.dataset
 
-    def state(self, *, after: bool) -> State:
+    def state(self, *, after: bool) -> JudgeInput:
         """The question, and the model's answer to it where the certainty is asked for afterwards."""
         said = (Message("assistant", self.question.letters[self.chosen]),) if after else ()
-        return State((Message("user", self.question.asked), *said))
+        return JudgeInput((Message("user", self.question.asked), *said))
 
 
 Own: TypeAlias = Answered | Written

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from selfrag.chat_templates import render_chat
 from selfrag.common.errors import UserError, require
 from selfrag.intrinsics.catalog import AdapterCard, codec_of, find
-from selfrag.intrinsics.contract import DIALECT, Request, Target, Teachable
-from selfrag.intrinsics.rendering import Renderer
+from selfrag.judges.rendering import Renderer
+from selfrag.judges.wire import DIALECT, Request, Target, Teachable
 from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
 from selfrag.training.intrinsics.rows import (
     Labelled,

@@ -34,7 +34,7 @@ class Labelled:
     id: str  # unique in its file
     source: str  # data set and label, such as `squad2/answerable`; training spreads by it, reports go by it
     group: str  # rows of one group belong together when rows are held out
-    state: State  # conversation and passages
+    state: JudgeInput  # conversation and passages
     label: str | None = None  # name of the one label
     text: str | None = None  # what is to be written
     spans: tuple[tuple[Span, str], ...] | None = None  # labels of stretches of the last message
@@ -233,13 +233,13 @@ PARSERS: Mapping[str, Parse] = {
 """Rows of `uncertainty` are made from a model's own answers; see `own_answers`."""
 
 
-def state_of(row: ConversationRecord, *last: str) -> State:
+def state_of(row: ConversationRecord, *last: str) -> JudgeInput:
     """Return conversation and documents of a row, whose last turn is of one of the roles `last`.
 
     Raises:
         UserError: they are not what a row has.
     """
-    state = read_state(row["conversation"], row.get("documents") or [])
+    state = read_input(row["conversation"], row.get("documents") or [])
     if state.messages[-1].role not in last:
         raise UserError(f"the conversation ends with {state.messages[-1].role!r}, not with {' or '.join(last)}")
     return state
@@ -249,7 +249,7 @@ def _source(row: RowRecord, kind: str) -> str:
     return f"{row.get('dataset') or 'rows'}/{kind}"
 
 
-def _passages(state: State) -> str:
+def _passages(state: JudgeInput) -> str:
     return "\n".join(passage.title or passage.text for passage in state.passages)
 
 

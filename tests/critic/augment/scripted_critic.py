@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from critic.cases import Case
+from critic.judging import Critic
 from critic.pairs import Pair
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.requests import Steps
 
 Answer = str | dict[str, float] | None
 YES = {"Retrieve": "Retrieval", "IsRel": "Relevant", "IsSup": "Fully supported", "IsUse": "5"}
@@ -24,10 +26,11 @@ def judgment(case: Case, answer: Answer) -> Judgment | None:
     return Judgment(case.labels, case.group, tuple(shares.get(n, 0.0) for n in names), 1.0)
 
 
-class ScriptedCritic:
+class ScriptedCritic(Critic):
     """`rule(case)` gives a label, a distribution, None, or ... for the most favourable label of the group."""
 
     def __init__(self, rule: Callable[[Case], Answer] | None = None) -> None:
+        super().__init__({})
         self._rule = rule or (lambda case: ...)
         self.calls: list[list[Case]] = []
 
@@ -38,10 +41,12 @@ class ScriptedCritic:
     def of(self, group: str) -> list[Case]:
         return [case for case in self.cases if case.group == group]
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        self.calls.append(list(cases))
+    def steps(self, cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
+        if cases:
+            self.calls.append(list(cases))
         answers = ((case, self._rule(case)) for case in cases)
         return [judgment(case, YES[case.group] if answer is ... else answer) for case, answer in answers]
+        yield []
 
 
 class CountingRetriever:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from critic.augment.algorithm import AugmentOptions
 from critic.augment.run import augment_locally, augment_pairs
-from critic.baselines import LexicalCritic, overlap
+from critic.baselines import lexical_critic, overlap
 from critic.cases import Case
+from critic.judging import Critic
 from critic.pairs import open_source
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.requests import Steps
 
 OPTIONS = AugmentOptions(gold="join", seed=3)
 SHARD = 3
@@ -42,15 +44,16 @@ def _worst(passage: Passage) -> tuple[float, str]:
     return -(passage.score or 0.0), passage.id
 
 
-class SlowCritic(LexicalCritic):
+class SlowCritic(Critic):
     """Takes its time, so that a kill meets it at work."""
 
     def __init__(self, pause: float) -> None:
+        super().__init__(lexical_critic().judges)
         self._pause = pause
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        time.sleep(self._pause)
-        return super().judge(cases)
+    def steps(self, cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
+        time.sleep(self._pause if cases else 0)
+        return (yield from super().steps(cases))
 
 
 def write_pairs(path: Path, count: int = 40) -> Path:

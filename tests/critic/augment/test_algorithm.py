@@ -27,9 +27,12 @@ from critic.augment.algorithm import (
 from critic.augment.rows import Variant, provenance, row, target, variants
 from critic.augment.run import drive
 from critic.cases import Case
+from critic.judging import Critic
 from critic.pairs import Pair
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
+from selfrag.judges.external import FunctionJudge
+from selfrag.reflection.labels import ISUSE
 from selfrag.training.rows import Evidence, Text, Token
 
 FULLY, PARTLY, NONE = "Fully supported", "Partially supported", "No support / Contradictory"
@@ -232,9 +235,7 @@ def test_defect_36_what_cannot_be_decided_is_never_guessed(rule, given, found, r
     assert bool(critic.calls) is not bool(given)  # what could not be trained on costs nothing
 
 
-class Short:
-    def judge(self, cases):
-        return []
+BROKEN = Critic({"IsUse": FunctionJudge("broken", ISUSE, lambda inputs: 1 / 0)})
 
 
 def failing(queries, k):
@@ -244,7 +245,7 @@ def failing(queries, k):
 @pytest.mark.parametrize(
     ("critic", "retriever", "said"),
     [
-        (Short(), None, "critic Short gave 0 judgments for 3 cases"),
+        (BROKEN, None, "could not be judged: ZeroDivisionError"),
         (ScriptedCritic(), None, r"no index, and a pair that retrieves brings no passage .* give --index"),
         (ScriptedCritic(), failing, "every search failed: the index is gone"),
     ],

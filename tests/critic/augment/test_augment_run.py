@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def check_same(source, out: Path, made: SimpleNamespace) -> None:
-    execute = augment_locally(small_run.LexicalCritic(), small_run.WordRetriever(), small_run.OPTIONS)
+    execute = augment_locally(small_run.lexical_critic(), small_run.WordRetriever(), small_run.OPTIONS)
     augment_pairs(source, out, execute, small_run.OPTIONS, shard=small_run.SHARD)
     for name in small_run.FILES:
         assert (out / name).read_bytes() == (made.out / name).read_bytes()

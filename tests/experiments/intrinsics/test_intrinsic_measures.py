@@ -37,9 +37,9 @@ from selfrag.experiments.intrinsics.measures import (
     evaluate_hallucination,
 )
 from selfrag.experiments.intrinsics.subjects import ALONE, Beside, FewShot, Subject, worked
-from selfrag.intrinsics.contract import Completion, Request
 from selfrag.intrinsics.flows.progress import taken
-from selfrag.intrinsics.state import Message, State
+from selfrag.judges.wire import Completion, Request
+from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.certainty import Answered, parse_question
 from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, run, teachable
 from selfrag.training.intrinsics.rows import gold_of, parser, without_evidence
@@ -284,7 +284,7 @@ def test_examples_stand_before_the_request_and_nothing_else_changes():
 
 
 def test_what_becomes_of_a_flow():
-    turn = Turn("q", State((Message("user", "Q?"),)), "Q?", frozenset({"p"}), standalone=True)
+    turn = Turn("q", JudgeInput((Message("user", "Q?"),)), "Q?", frozenset({"p"}), standalone=True)
 
     def none(name, states):
         assert (name, states) == ("hallucination_detection", [])

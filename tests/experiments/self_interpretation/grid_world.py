@@ -11,7 +11,8 @@ from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
 from selfrag.experiments.self_interpretation.grid import Questions, choose
 from selfrag.experiments.self_interpretation.run import Generator, PromptWriter, run_grid
-from selfrag.intrinsics.contract import Completion, Failed, Request
+from selfrag.judges.wire import Completion, Request
+from selfrag.reflection.requests import Failed
 
 RIVERS = ("Aare", "Brenta", "Cher", "Drau", "Elbe", "Fulda", "Garonne", "Havel", "Inn", "Jizera")
 

@@ -32,7 +32,7 @@ from selfrag.experiments.self_interpretation.run import (
     read_grid,
     record,
 )
-from selfrag.intrinsics.contract import Failed
+from selfrag.reflection.requests import Failed
 
 RANKED, DIRECTLY = Cell(3, "ranked", 0, "basic"), Cell(3, "ranked", 0, "direct")
 CELLS = grid(

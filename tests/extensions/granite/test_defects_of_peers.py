@@ -21,15 +21,16 @@ from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import read_spec
 from selfrag.extensions.granite.registry import DIALECTS, codec_of_spec, intrinsics_of
 from selfrag.intrinsics import CitationGeneration
-from selfrag.intrinsics.contract import ChatPrompt, Code, Completion, Message, Reflection, State
-from selfrag.reflection.judgment import Source
+from selfrag.judges.wire import ChatPrompt, Completion
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judgment import Code, Reflection, Source
 
 TWO = "First one. Second one."
 OUT = Code.OUT_OF_RANGE
 DOCUMENT = "Alpha is first. Beta is second. Gamma is third."
 
 
-def read(dialect: str, intrinsic: str, asked: State, reply: str, *tokens) -> Reflection:
+def read(dialect: str, intrinsic: str, asked: JudgeInput, reply: str, *tokens) -> Reflection:
     codec = published(dialect, intrinsic)
     return codec.decode(codec.encode(asked), Completion(reply, tokens=tokens or None))
 
@@ -101,7 +102,7 @@ def test_06_a_tag_in_a_text_is_text():
 
 def test_07_inputs_stay_as_they_are():
     extra = {"extra_body": {"documents": [{"text": "a"}], "other": {"x": [1]}}, "temperature": 0.5}
-    given = State((Message("user", "q"), Message("assistant", TWO)), (Passage("7", DOCUMENT),), {}, extra)
+    given = JudgeInput((Message("user", "q"), Message("assistant", TWO)), (Passage("7", DOCUMENT),), {}, extra)
     before = copy.deepcopy((given.messages, given.passages, dict(given.arguments), extra))
     for dialect in DIALECTS:
         for intrinsic in set(intrinsics_of(dialect)) & {"citation_generation", "hallucination_detection"}:
@@ -110,7 +111,7 @@ def test_07_inputs_stay_as_they_are():
 
 
 def test_08_an_empty_document_keeps_its_place_and_no_document_is_refused_in_front():
-    given = State((Message("user", "q"), Message("assistant", TWO)), (Passage("a", " "), Passage("b", DOCUMENT)))
+    given = JudgeInput((Message("user", "q"), Message("assistant", TWO)), (Passage("a", " "), Passage("b", DOCUMENT)))
     found = read("mellea", "citation_generation", given, '[{"r":0,"c":[0]},{"r":1,"c":[]}]')
     assert found.findings[0].citations[0].site.passage == 1
     assert published("mellea", "citation_generation").encode(state("q", TWO)).sources == ()

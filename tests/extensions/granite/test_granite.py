@@ -36,13 +36,13 @@ from selfrag.intrinsics import (
     PolicyGuardrails,
 )
 from selfrag.intrinsics.catalog import codec_of, dialects, find
-from selfrag.intrinsics.contract import Completion, Message, State
 from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments
-from selfrag.intrinsics.execution.endpoint import ConstraintMode, body
 from selfrag.intrinsics.families import find_published
-from selfrag.intrinsics.reflectors import IntrinsicReflector
-from selfrag.intrinsics.rendering import Renderer
+from selfrag.judges.endpoint import ConstraintMode, body
+from selfrag.judges.rendering import Renderer
+from selfrag.judges.wire import Completion
 from selfrag.loading import load_tokenizer, resolve_adapter
+from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.job import teachable
 from selfrag.training.intrinsics.rows import gold_of, parser
 
@@ -59,7 +59,7 @@ DOCUMENTS = (Passage("7", "Faust is a play by Goethe. It has two parts."), Passa
 ARGUMENTS = {"requirement": "The reply names a year.", "policy_text": "Name no author."}
 
 
-def recorded_state(name: str, sent: dict) -> State:
+def recorded_state(name: str, sent: dict) -> JudgeInput:
     """What the public library was asked about."""
     intrinsic, criterion, *last = (*name.split(), "")[:3]
     kind = find(intrinsic)
@@ -67,7 +67,7 @@ def recorded_state(name: str, sent: dict) -> State:
     given = {one: ARGUMENTS[one] for one in kind.needs.arguments if one in ARGUMENTS}
     documents = DOCUMENTS if sent.get("documents") else ()
     if criterion == "context_relevance":  # it has no sense without passages, so only the codec takes it
-        return State(turns, documents, guardian_arguments(criterion, "assistant_response"))
+        return JudgeInput(turns, documents, guardian_arguments(criterion, "assistant_response"))
     return kind.state(turns, documents, **given, **({"criteria": criterion} if criterion else {}))
 
 
@@ -108,7 +108,7 @@ PERTINENT = REWRITER | {"answer_relevance_category": "Pertinent"}
 )
 def test_what_an_adapter_writes_as_a_typed_result(kind, arguments, reply, expected):
     published = codec("mellea", kind.name, exact=False)
-    result = kind(writing(json.dumps(reply)), published)(TALK, DOCUMENTS, **arguments)
+    result = kind.on(writing(json.dumps(reply)), published)(TALK, DOCUMENTS, **arguments)
     assert expected.items() <= result.as_dict().items()
     if kind is AnswerRelevanceClassifier:
         assert not result
@@ -122,10 +122,10 @@ def test_what_an_adapter_writes_as_a_typed_result(kind, arguments, reply, expect
 def test_attributions_are_in_passages_and_earlier_turns_the_most_important_first():
     reply = json.dumps([{"r": 0, "c": [3, 0]}, {"r": 1, "c": []}])
     published = codec("mellea", "context_attribution", exact=False)
-    first, second = ContextAttribution(writing(reply), published)(TALK, DOCUMENTS).sentences
+    first, second = ContextAttribution.on(writing(reply), published)(TALK, DOCUMENTS).sentences
     assert [one.site.text for one in first.citations] == ["Let us talk about plays.", "Faust is a play by Goethe."]
     assert second.is_cited is False
-    prompted = ContextAttribution(scoring(**{"04": 1.0}))(TALK, DOCUMENTS)
+    prompted = ContextAttribution.on(scoring(**{"04": 1.0}))(TALK, DOCUMENTS)
     row = prompted.records[0]
     assert (row["attribution_msg_index"], row["attribution_doc_id"]) == (0, None)
     assert (row["attribution_text"], prompted.lines()[1]) == (PAST[0].content, f"- [turn 1] {PAST[0].content}")
@@ -149,9 +149,9 @@ def test_what_makes_no_sense_is_refused(kind, turns, arguments, message):
 
 def test_a_gate_of_the_beam_is_told_its_criterion():
     executor = scoring(yes=0.75, no=0.25)
-    with pytest.raises(UserError, match="guardian needs 'criteria'; give it to IntrinsicReflector"):
-        IntrinsicReflector(Guardian(executor))
-    (found,) = IntrinsicReflector(Guardian(executor), arguments={"criteria": "harm"}).run([State(TALK)])
+    with pytest.raises(UserError, match="guardian needs 'criteria'; give arguments="):
+        Guardian.on(executor).reflections([JudgeInput(TALK)])
+    (found,) = Guardian.on(executor, arguments={"criteria": "harm"}).reflections([JudgeInput(TALK)])
     assert found.judgments[0].score == pytest.approx(0.25)
     assert CRITERIA["harm"].text in executor.requests[0].prompt.messages[0].content
 
@@ -244,8 +244,8 @@ def test_the_library_takes_the_adapters_of_a_checkpoint(switch):
     with Library.from_pretrained(switch, engine="transformers") as library:
         assert set(library.codecs) == {"guardian", "citation_generation", "uncertainty", "answerability"}
         asked = library["guardian"](PAST, criteria="harm")
-        assert (asked.execution, asked.judgment is not None) == ("activated adapter", True)
-        assert library["guardian.prompt"](PAST, criteria="harm").execution == "prompt"
+        assert (asked.judge, asked.judgment is not None) == ("activated adapter", True)
+        assert library["guardian.prompt"](PAST, criteria="harm").judge == "prompt"
         with pytest.raises(UserError, match="query_rewrite: the model has no adapter for it"):
             library["query_rewrite.adapter"](PAST)
 
@@ -264,7 +264,7 @@ def test_damaged_checkpoints_are_refused_in_one_line(switch, tmp_path, monkeypat
         with pytest.raises(UserError, match=message):
             switch_codecs(tmp_path)
     index.unlink()
-    unknown = codec("granite-switch", "query_rewrite").encode(State(PAST)).prompt
+    unknown = codec("granite-switch", "query_rewrite").encode(JudgeInput(PAST)).prompt
     with pytest.raises(UserError, match="chat template knows no adapter 'query_rewrite'"):
         Renderer.of(load_tokenizer(switch)).prompt(unknown)
     (tmp_path / "config.json").write_text('{"model_type": "granite_switch"}')
@@ -326,10 +326,10 @@ def test_an_adapter_with_an_io_yaml_needs_no_dialect(chat_llama, tmp_path):
     (tmp_path / "io.yaml").write_text(written(spec, instruction="Is it {criteria}?"))
     with Library.from_pretrained(chat_llama, engine="transformers", adapters={"guardian": tmp_path}) as library:
         judge = library.get(Guardian)
-        request = judge.codec.encode(judge.state(PAST, criteria="harm"))
+        request = judge.by.codec.encode(judge.state(PAST, criteria="harm"))
         assert request.prompt.messages[-1].content == f"Is it {CRITERIA['harm'].text}?"
-        assert judge(PAST, criteria="harm").execution == "adapter"
-        assert judge.codec.decode(request, Completion(scores=((0.0, -9.0),))).judgments[0].label == "risk"
+        assert judge(PAST, criteria="harm").judge == "adapter"
+        assert judge.by.codec.decode(request, Completion(scores=((0.0, -9.0),))).judgments[0].label == "risk"
 
 
 TWO = (*PAST, Message("assistant", "Purple bumble fish are yellow.  Green fish are also yellow."))
@@ -338,7 +338,7 @@ TWO = (*PAST, Message("assistant", "Purple bumble fish are yellow.  Green fish a
 def test_a_response_is_hallucinated_below_a_tenth():
     for label, hallucinated in (("0.1-0", True), ("0.1-0.2", False)):
         reply = json.dumps(json.dumps({"<r0>": label, "<r1>": "0.9-1.0"}))
-        judge = HallucinationDetection(writing(reply), codec("granite-3.2", "hallucination_detection", exact=False))
+        judge = HallucinationDetection.on(writing(reply), codec("granite-3.2", "hallucination_detection", exact=False))
         assert judge(TWO, DOCUMENTS).is_hallucinated is hallucinated
 
 
@@ -347,15 +347,15 @@ def test_without_nltk_only_what_splits_sentences_fails(monkeypatch):
     monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", None)
     registry._tokenizer.cache_clear()
     for name in ("answerability", "query_rewrite"):
-        assert codec_of(find(name), "granite-3.2").encode(State((Message("user", "Who wrote Faust?"),))).prompt
+        assert codec_of(find(name), "granite-3.2").encode(JudgeInput((Message("user", "Who wrote Faust?"),))).prompt
     turns = (Message("user", "Who wrote Faust?"), Message("assistant", "Goethe did. In 1808."))
     with pytest.raises(MissingExtraError, match="granite"):
-        codec_of(find("hallucination_detection"), "granite-3.2").encode(State(turns, (Passage("1", "A play."),)))
+        codec_of(find("hallucination_detection"), "granite-3.2").encode(JudgeInput(turns, (Passage("1", "A play."),)))
     registry._tokenizer.cache_clear()
 
 
 def test_what_is_published_is_listed(capsys):
-    assert main(["intrinsic", "published"]) == 0
+    assert main(["judge", "published"]) == 0
     first, *_, last = capsys.readouterr().out.splitlines()
     assert first.startswith("ibm-granite/granitelib-rag-r1.0 (commit 2f0b2c79; ")
     assert last.startswith("ibm-granite/granite-switch-4.1-30b-preview (not pinned; Apache-2.0)")
@@ -364,7 +364,7 @@ def test_what_is_published_is_listed(capsys):
 
 def test_tokens_judge_in_the_own_dialect_only():
     executor = SimpleNamespace(engine=SimpleNamespace(limits=None))
-    assert Library(executor, dialect="granite-3.2", prompting=object()).get(Answerability).execution == "prompt"
+    assert Library(executor, dialect="granite-3.2", prompting=object()).get(Answerability).by.name == "prompt"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import read_spec
 from selfrag.extensions.granite.completion import System
 from selfrag.extensions.granite.registry import codec, codec_of_file, codec_of_spec
-from selfrag.intrinsics.contract import Completion, Gold, Message, State
+from selfrag.judges.wire import Completion, Gold
+from selfrag.reflection.inputs import JudgeInput, Message
 
 FILE = Path(__file__).with_name("recorded_codecs.json")
 """Made by running this file; published adapters know these prompts only."""
@@ -71,13 +72,13 @@ BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>
 def test_system_turn(dialect: str):
     made, head = published(dialect, "uncertainty"), "<|start_of_role|>system<|end_of_role|>"
 
-    def text(given: State, **changes) -> str:
+    def text(given: JudgeInput, **changes) -> str:
         return replace(made, **changes).encode(given).prompt.text
 
     assert text(state("q"), system=System.NONE) == BASIC
     assert text(state("q"), system=System.EMPTY) == f"{head}<|end_of_text|>\n{BASIC}"
     assert "Today's Date: May 2, 2026.\n" in text(state("q"), date="May 2, 2026")
-    own = State((Message("system", "Be brief."), Message("user", "q")))
+    own = JudgeInput((Message("system", "Be brief."), Message("user", "q")))
     assert text(own) == f"{head}Be brief.<|end_of_text|>\n{BASIC}"
 
 

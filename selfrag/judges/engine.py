@@ -1,4 +1,4 @@
-"""`EngineExecutor`: requests of codecs on any engine of this library, exact on token ids. Sans-IO but for `run`.
+"""`EngineExecutor`: requests of codecs on any engine of this library, exact on token ids. Sans-IO.
 
 All slots and all texts of all requests go out as one batch, so adapters mix and what prompts share is computed once.
 """
@@ -13,10 +13,10 @@ from typing import Any
 
 from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.options import option_logprobs, option_requests
-from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
-from selfrag.engines.base import Engine, common_length, pump
-from selfrag.intrinsics.contract import Completion, Request, Slot, Steps, TokenLogprob, logsumexp
-from selfrag.intrinsics.rendering import Renderer
+from selfrag.engines.base import Engine, common_length
+from selfrag.judges.rendering import Renderer
+from selfrag.judges.wire import Completion, Executor, Request, Slot, TokenLogprob, logsumexp
+from selfrag.reflection.requests import Constraint, Failed, Finish, Form, Generate, Generated, Result, Steps
 from selfrag.runtime.sessions import close
 from selfrag.tokenization import TextCodec
 
@@ -105,7 +105,7 @@ class SlotPlan:
     owners: tuple[int, ...]  # for each path the number of the surface that it writes
     requests: tuple[Generate, ...]  # one a node of the trie; more where more ids part than an engine can watch
 
-    def scores(self, results: Sequence[Generated | Failed]) -> tuple[float, ...] | None:
+    def scores(self, results: Sequence[Result]) -> tuple[float, ...] | None:
         """Natural log-probability of each surface; None if a request failed or a value is no probability."""
         served = [result for result in results if isinstance(result, Generated)]
         if len(served) < len(self.requests):
@@ -165,20 +165,18 @@ class _Plan:
         return first + [one for slot in self.slots for one in slot.requests]
 
 
-class EngineExecutor:
-    """An `Executor` over an engine, which can also run inside a decoder (`steps`)."""
+class EngineExecutor(Executor):
+    """An `Executor` over an engine, which can run inside a decoder."""
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         """Join an engine, with the adapters that requests will name, and its model's tokenizer or `Renderer`."""
         self.engine = engine
         self.renderer = tokenizer if isinstance(tokenizer, Renderer) else Renderer.of(tokenizer)
 
-    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
-        """See `Executor.run`. Decoding is greedy."""
-        return pump(self.engine, self.steps(requests))
+        self.activated = engine.limits.activated
 
     def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
-        """The same with the engine left to the caller; one batch. Refuses sampling and adapters that are not loaded."""
+        """Return the results of one batch. Decoding is greedy; refuses sampling and adapters that are not loaded."""
         plans = [self._plan(request) for request in requests]
         results = iter((yield [one for made in plans for one in made.requests]))
         return [self._completion(made, [next(results) for _ in made.requests]) for made in plans]
@@ -215,7 +213,7 @@ class EngineExecutor:
         )
         return _Plan(request, text, slots)
 
-    def _completion(self, made: _Plan, results: Sequence[Generated | Failed]) -> Completion | Failed:
+    def _completion(self, made: _Plan, results: Sequence[Result]) -> Completion | Failed:
         failures = [result for result in results if isinstance(result, Failed)]
         if failures and (len(failures) == len(results) or (made.text is not None and isinstance(results[0], Failed))):
             return failures[0]

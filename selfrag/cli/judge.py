@@ -1,4 +1,4 @@
-"""`selfrag intrinsic`: one intrinsic on one conversation. Options and files in, the result out; judges nothing."""
+"""`selfrag judge`: one judge on one conversation. Options and files in, the result out; judges nothing."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ import typer
 
 from selfrag.cli.options import quiet
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import printable, whole
 
 if TYPE_CHECKING:
-    from selfrag.intrinsics.model_library import Library
+    from retrieval.passage import Passage
+    from selfrag.intrinsics.library import Library
+    from selfrag.reflection.inputs import Message
+    from selfrag.reflection.judgment import Reflection
 
 WHAT, WITH = (partial(typer.Option, rich_help_panel=panel) for panel in ("What is judged", "What judges"))
 
 
-def intrinsic(
+def judge(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="intrinsic such as answerability, or with its judge: answerability.overlap; by default all are listed;"
-            " published lists adapters on the hub"
+            help="intrinsic such as answerability, or with its judge: answerability.overlap; token_issup; or a judge"
+            " with a model of its own such as nli:MODEL; by default all are listed; published lists adapters"
         ),
     ] = None,
     question: Annotated[str | None, typer.Argument(help="the question, if there is no --conversation")] = None,
@@ -58,25 +61,23 @@ def intrinsic(
 ) -> None:
     """Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more."""
     from retrieval.readers import read_files
-    from selfrag.intrinsics.catalog import catalog, codec_of, dialects, find
-    from selfrag.intrinsics.contract import DIALECT, Code
-    from selfrag.intrinsics.families import PUBLISHED, listed
-    from selfrag.intrinsics.model_library import EXECUTIONS, split_name
-    from selfrag.intrinsics.state import Message, read_conversation, read_passages
+    from selfrag.intrinsics.catalog import codec_of, find
+    from selfrag.intrinsics.families import PUBLISHED
+    from selfrag.intrinsics.library import TOKEN_JUDGES, split_name
+    from selfrag.intrinsics.named import is_opened
+    from selfrag.judges.conversation import read_conversation, read_passages
+    from selfrag.judges.wire import DIALECT
+    from selfrag.reflection.inputs import Message
+    from selfrag.reflection.judgment import Code
 
-    if name is None:
-        for each in catalog():
-            sys.stdout.write(f"{each.name:28} {each.summary}\n")
-        sys.stdout.write(f"executions: {', '.join(EXECUTIONS)}\n")
-        sys.stdout.write(f"dialects: {', '.join(dialects())}\n")
-        sys.stdout.write(f"published adapters: selfrag intrinsic {PUBLISHED}\n")
+    if name is None or name == PUBLISHED:
+        _list_judges(name)
         return
-    if name == PUBLISHED:
-        sys.stdout.writelines(f"{line}\n" for line in listed())
-        return
-    plain, execution = split_name(name)
-    kind = find(plain)
-    codec_of(kind, dialect or DIALECT)  # refuses a dialect before a model is loaded
+    kind = None
+    if not is_opened(name) and name not in TOKEN_JUDGES:
+        intrinsic, by = split_name(name)
+        kind = find(intrinsic)
+        codec_of(kind, dialect or DIALECT)  # refuses a dialect before a model is loaded
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
     turns: list[Message] = []
@@ -90,27 +91,73 @@ def intrinsic(
     if response is not None:
         turns.append(Message("assistant", response))
     found += tuple(row.passage for row in read_files(passages)) if passages else ()
-    state = kind.state(turns, found, **_arguments(argument or ()))
-
+    arguments = _arguments(argument or ())
+    if kind is None:
+        _show(_reflection(name, model, engine, turns, found, arguments), as_json=as_json)
+        return
+    state = kind.state(turns, found, **arguments)
     adapters = None if adapter is None else {} if adapter == "none" else {kind.name: adapter}
     with _library(model, engine, endpoint, adapters, dialect) as library:
-        result = library.get(kind, execution)(state)
+        result = library.get(kind, by)(state)
     for note in result.diagnostics:
         if note.code is Code.FAILED and note.site is None:
             raise UserError(f"{kind.name}: no result: {note.message}")
     if as_json:
         sys.stdout.write(whole(json.dumps(result.as_dict(), ensure_ascii=False)) + "\n")
         return
-    for line in (*result.lines(), f"by {result.execution}", *(f"note: {note.message}" for note in result.diagnostics)):
+    for line in (*result.lines(), f"by {result.judge}", *(f"note: {note.message}" for note in result.diagnostics)):
         sys.stdout.write(f"{line}\n")
+
+
+def _list_judges(name: str | None) -> None:
+    """Print what there is, or the published adapters."""
+    from selfrag.common.plugins import names
+    from selfrag.intrinsics.catalog import catalog, dialects
+    from selfrag.intrinsics.families import PUBLISHED, listed
+    from selfrag.intrinsics.library import JUDGES, TOKEN_JUDGES
+    from selfrag.intrinsics.named import GROUP, KINDS
+
+    if name == PUBLISHED:
+        sys.stdout.writelines(f"{line}\n" for line in listed())
+        return
+    for each in catalog():
+        sys.stdout.write(f"{each.name:28} {each.summary}\n")
+    sys.stdout.write(f"judges: {', '.join((*JUDGES, *TOKEN_JUDGES, *KINDS, *names(GROUP)))}\n")
+    sys.stdout.write(f"dialects: {', '.join(dialects())}\n")
+    sys.stdout.write(f"published adapters: selfrag judge {PUBLISHED}\n")
+
+
+def _reflection(
+    name: str,
+    model: str,
+    engine: str | None,
+    turns: Sequence[Message],
+    passages: Sequence[Passage],
+    arguments: dict[str, str],
+) -> Reflection:
+    """Return what a judge says that is no intrinsic of the model."""
+    from selfrag.intrinsics.named import is_opened, open_judge
+    from selfrag.judges.asking import judge as ask
+
+    if is_opened(name):
+        return ask(open_judge(name), turns, passages, arguments)
+    with _library(model, engine, None, {}, None) as library:
+        return ask(library.judge(name), turns, passages, arguments, engine=library.executor.engine)
+
+
+def _show(reflection: Reflection, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(whole(json.dumps(reflection.as_dict(), ensure_ascii=False)) + "\n")
+        return
+    sys.stdout.writelines(f"{printable(line)}\n" for line in reflection.lines())
 
 
 def _library(
     model: str, engine: str | None, endpoint: str | None, adapters: dict[str, str] | None, dialect: str | None
 ) -> Library:
     """What judges."""
-    from selfrag.intrinsics.contract import DIALECT
-    from selfrag.intrinsics.model_library import Library
+    from selfrag.intrinsics.library import Library
+    from selfrag.judges.wire import DIALECT
 
     if endpoint is not None:
         if engine is not None:

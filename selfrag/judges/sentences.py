@@ -8,8 +8,8 @@ from functools import cache
 
 from retrieval.sentences import SentenceFinder, Span, sentence_finder, sentences
 from selfrag.common.errors import UserError
-from selfrag.intrinsics.contract import Citation
-from selfrag.intrinsics.state import Scope, Site, State
+from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
+from selfrag.reflection.judgment import Citation
 
 # Abbreviations that spaCy's English rules end a sentence after, though a small letter or a figure follows.
 _ABBREVIATIONS = frozenset({"al.", "approx.", "c.", "ca.", "cf.", "esp.", "etc.", "fig.", "no.", "pp.", "vol.", "vs."})
@@ -36,70 +36,70 @@ def rules(text: str) -> Sequence[Span]:
     return spans
 
 
-def last_turn(state: State) -> Site:
+def last_turn(state: JudgeInput) -> Site:
     """The last message."""
-    return state.in_message(Scope.TURN, last_index(state))
+    return state.in_message(SiteKind.TURN, last_index(state))
 
 
-def last_query(state: State) -> Site:
+def last_query(state: JudgeInput) -> Site:
     """The last user message, or the last message where no user spoke."""
     index = state.last("user")
-    return last_turn(state) if index is None else state.in_message(Scope.QUERY, index)
+    return last_turn(state) if index is None else state.in_message(SiteKind.QUERY, index)
 
 
-def judged_turn(state: State) -> Site:
+def judged_turn(state: JudgeInput) -> Site:
     """The last message, as the response or the query that it is."""
     index = last_index(state)
-    scope = {"assistant": Scope.RESPONSE, "user": Scope.QUERY}.get(state.messages[index].role, Scope.TURN)
+    scope = {"assistant": SiteKind.RESPONSE, "user": SiteKind.QUERY}.get(state.messages[index].role, SiteKind.TURN)
     return state.in_message(scope, index)
 
 
-def judged_site(scope: Scope, state: State) -> Site:
+def judged_site(scope: SiteKind, state: JudgeInput) -> Site:
     """Return the site of an intrinsic that judges one thing: a passage, the last user turn, or the last turn."""
-    if scope is Scope.PASSAGE and state.passages:
-        return state.in_passage(Scope.PASSAGE, 0)
-    return last_query(state) if scope in (Scope.QUERY, Scope.PASSAGE) else judged_turn(state)
+    if scope is SiteKind.PASSAGE and state.passages:
+        return state.in_passage(SiteKind.PASSAGE, 0)
+    return last_query(state) if scope in (SiteKind.QUERY, SiteKind.PASSAGE) else judged_turn(state)
 
 
-def first_passage(state: State) -> Site:
+def first_passage(state: JudgeInput) -> Site:
     """The first passage; further ones are context."""
     if not state.passages:
         raise UserError("there is no passage to ask about; give passages=[...]")
-    return state.in_passage(Scope.PASSAGE, 0)
+    return state.in_passage(SiteKind.PASSAGE, 0)
 
 
-def last_index(state: State) -> int:
+def last_index(state: JudgeInput) -> int:
     """Index of the last message; refuses an empty conversation."""
     if not state.messages:
         raise UserError("the conversation is empty; give at least one turn")
     return len(state.messages) - 1
 
 
-def response_sites(state: State, index: int, find: SentenceFinder = rules) -> tuple[Site, ...]:
+def response_sites(state: JudgeInput, index: int, find: SentenceFinder = rules) -> tuple[Site, ...]:
     """The sentences of message `index`, in order; a blank line ends a sentence."""
     content = state.messages[index].content
-    return tuple(state.in_message(Scope.SENTENCE, index, *span) for span in sentences(content, find))
+    return tuple(state.in_message(SiteKind.SENTENCE, index, *span) for span in sentences(content, find))
 
 
-def source_sites(state: State, find: SentenceFinder = rules) -> tuple[Site, ...]:
+def source_sites(state: JudgeInput, find: SentenceFinder = rules) -> tuple[Site, ...]:
     """The sentences of all passages, passage after passage; empty passages have none."""
     return tuple(
-        state.in_passage(Scope.SOURCE, index, *span)
+        state.in_passage(SiteKind.SOURCE, index, *span)
         for index, passage in enumerate(state.passages)
         for span in sentences(passage.text, find)
     )
 
 
-def earlier_sites(state: State, find: SentenceFinder = rules) -> tuple[Site, ...]:
+def earlier_sites(state: JudgeInput, find: SentenceFinder = rules) -> tuple[Site, ...]:
     """The sentences of all turns but the last, turn after turn."""
     return tuple(
-        state.in_message(Scope.SOURCE, index, *span)
+        state.in_message(SiteKind.SOURCE, index, *span)
         for index, message in enumerate(state.messages[:-1])
         for span in sentences(message.content, find)
     )
 
 
-def merged(state: State, sites: Sequence[Site]) -> tuple[Site, ...]:
+def merged(state: JudgeInput, sites: Sequence[Site]) -> tuple[Site, ...]:
     """Sites of passages, none overlapping, with neighbours joined: a quotation of three sentences is one span."""
     joined: list[Site] = []
     for site in sorted(sites, key=lambda site: (site.passage or 0, site.begin)):
@@ -116,7 +116,7 @@ def merged(state: State, sites: Sequence[Site]) -> tuple[Site, ...]:
 
 
 def cited_spans(
-    state: State, scores: Mapping[Site, float], *, share: float = 0.5, most: int = 3
+    state: JudgeInput, scores: Mapping[Site, float], *, share: float = 0.5, most: int = 3
 ) -> tuple[Citation, ...]:
     """The best sentences of the passages as citations, neighbours merged, in the order of the passages.
 

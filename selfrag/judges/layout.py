@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from selfrag.intrinsics.state import Message, Site, State
+from selfrag.reflection.inputs import JudgeInput, Message, Site
 
 
 def one_line(text: str) -> str:
@@ -33,7 +33,7 @@ def numbers(count: int) -> tuple[str, ...]:
     return tuple(f"{number:0{width}d}" for number in range(count + 1))
 
 
-def numbered_documents(state: State, sources: Sequence[Site]) -> str:
+def numbered_documents(state: JudgeInput, sources: Sequence[Site]) -> str:
     """The passages with a number before each sentence, counted from 1 across passages; empty ones keep their place.
 
     Sources in turns of the conversation follow, turn after turn.
@@ -51,7 +51,7 @@ def numbered_documents(state: State, sources: Sequence[Site]) -> str:
     return "\n".join(lines)
 
 
-def plain_document(state: State, index: int) -> str:
+def plain_document(state: JudgeInput, index: int) -> str:
     """One passage with its title, without numbers."""
     return f"{_heading(state, index)}\n  {indented(state.passages[index].text.strip())}"
 
@@ -75,6 +75,6 @@ def turn(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _heading(state: State, index: int) -> str:
+def _heading(state: JudgeInput, index: int) -> str:
     title = one_line(state.passages[index].title)
     return f"Document {index + 1}: {title}" if title else f"Document {index + 1}"

@@ -1,4 +1,4 @@
-"""Intrinsics by reflection tokens, words, adapters, prompts and functions: by name, by hand, and inside the beam."""
+"""Judges of a model by name: tokens, words, adapters, prompts and functions, by themselves and inside the beam."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +18,6 @@ from retrieval.search import RerankedRetriever
 from selfrag.api import SelfRAG
 from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.requests import Failed
-from selfrag.engines.base import pump
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,
@@ -29,18 +26,24 @@ from selfrag.intrinsics import (
     QueryRewrite,
     Uncertainty,
 )
-from selfrag.intrinsics.contract import Cost, Message
-from selfrag.intrinsics.execution.engine import EngineExecutor
-from selfrag.intrinsics.execution.tokens import RelevanceScorer, ScoreCalibrator, TokenReflector, Weighing, deciles
 from selfrag.intrinsics.flows import CertaintyFilter, Flow, SelfRAGWriter, Write, named
 from selfrag.intrinsics.flows import run as run_flow
-from selfrag.intrinsics.labels import FAITHFULNESS
-from selfrag.intrinsics.model_library import prompting_of, split_name
-from selfrag.intrinsics.reflectors import FunctionReflector, IntrinsicReflector, adapters_of, critic, on_engine
-from selfrag.intrinsics.state import read_state
+from selfrag.intrinsics.library import prompting_of, split_name
+from selfrag.intrinsics.named import adapters_of, on_engine
+from selfrag.judges.asking import JudgeScorer
+from selfrag.judges.conversation import read_input
+from selfrag.judges.engine import EngineExecutor
+from selfrag.judges.external import FunctionJudge
+from selfrag.judges.learned import ScoreCalibrator, Weighing, deciles
+from selfrag.judges.tokens import TokenJudge
+from selfrag.reflection.inputs import Message
+from selfrag.reflection.intrinsic_labels import FAITHFULNESS
+from selfrag.reflection.judge import Cost, Scope
 from selfrag.reflection.judgment import Source
-from selfrag.reflection.labels import ISSUP, ISUSE, Role
+from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, Role
+from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
+from selfrag.runtime.driver import finish
 
 D1, D2 = passages("d1", "d2")
 ASKED = [{"role": "user", "content": "Q"}]
@@ -59,16 +62,17 @@ JUDGED: dict[str, Any] = {
 
 def library(tree: Any = JUDGED, **more: Any) -> Library:
     engine = scripted({"Q": tree})
-    executor: Any = SimpleNamespace(engine=engine, run=scoring(answerable=0.4, unanswerable=0.6).run)
+    executor = scoring(answerable=0.4, unanswerable=0.6)
+    executor.engine = engine
     return Library(executor, prompting=PROMPTING, **more)
 
 
 def test_reflection_tokens_judge_questions_passages_and_sentences() -> None:
     result = library().get(Answerability)(ASKED, [D1, D2])  # as its most relevant passage is relevant
-    assert (result.answerable, result.execution) == (pytest.approx(0.9), "tokens")
+    assert (result.answerable, result.judge) == (pytest.approx(0.9), "tokens")
     assert result.judgment is not None
     assert (result.judgment.source, result.judgment.evidence) == (Source.TOKEN, "d2")
-    assert result.as_dict()["execution"] == "tokens"
+    assert result.as_dict()["judge"] == "tokens"
     found = library()["context_relevance"](ASKED, [D1, Passage("e", " "), D2]).passages
     assert [one.relevance for one in found] == [pytest.approx(0.2), None, pytest.approx(0.9)]
     result = library()["hallucination_detection"](ANSWERED, [D1, D2])  # as its best passage says
@@ -101,10 +105,10 @@ def test_a_requirement_of_tokens_is_a_hard_constraint() -> None:
 def test_words_judge_without_a_model() -> None:
     passage = Passage("tea", "Green tea is brewed at 80 degrees.")
     turns = [{"role": "user", "content": "How hot is green tea brewed?"}]
-    bare: Any = SimpleNamespace()
+    bare = scoring()
     for name, share in (("overlap", 0.75), ("bm25", None)):
         result = Library(bare)[f"answerability.{name}"](turns, [passage, D1])
-        assert result.execution == name
+        assert result.judge == name
         assert (result.judgment.source, result.judgment.evidence) == (Source.WORDS, "tea")
         assert share is None or result.answerable == pytest.approx(share)
     turns.append({"role": "assistant", "content": "At 80 degrees. At noon."})
@@ -118,7 +122,7 @@ def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Path) -> Non
     result = library(weights={"answerability": file})["answerability.combined"](
         ASKED, [Passage("d1", "x", "Title of d1")]
     )
-    assert (result.execution, result.judgment.source) == ("combined", Source.COMBINED)
+    assert (result.judge, result.judgment.source) == ("combined", Source.COMBINED)
     assert result.answerable == pytest.approx(1 / (1 + 2.718281828))  # no word in common
     for text in ("[]", "{}", json.dumps({"format": 1, "intrinsic": "a", "model": "m", "bias": 0, "weights": {}})):
         file.write_text(text)
@@ -127,17 +131,18 @@ def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Path) -> Non
 
 
 def test_the_default_follows_what_the_model_has() -> None:
-    assert library(adapters={"answerability": "a"}).get(Answerability).execution == "tokens"
-    assert library(executions={"answerability": "overlap"}).get(Answerability).execution == "overlap"
-    assert library().get(QueryRewrite).execution == "prompt"
-    assert library()["hallucination_detection"].execution == "tokens"
-    assert library()["citation_generation"].execution == "overlap"
+    assert library(adapters={"answerability": "a"}).get(Answerability).by.name == "tokens"
+    assert library(judges={"answerability": "overlap"}).get(Answerability).by.name == "overlap"
+    assert library().get(QueryRewrite).by.name == "prompt"
+    assert library()["hallucination_detection"].by.name == "tokens"
+    assert library()["citation_generation"].by.name == "overlap"
     assert library()["answerability.prompt"](ASKED, [D1]).answerable == pytest.approx(0.4)
     engine = scripted({"Q": JUDGED}, limits=replace(LIMITS, adapters=frozenset("ab"), activated=frozenset("a")))
-    executor: Any = SimpleNamespace(engine=engine)
+    executor = scoring()
+    executor.engine, executor.activated = engine, engine.limits.activated
     adapted = Library(executor, {"answerability": "a", "query_rewrite": "b"}, prompting=PROMPTING)
-    assert adapted["answerability.adapter"].execution == "activated adapter"
-    assert adapted["query_rewrite"].execution == "adapter"
+    assert adapted["answerability.adapter"].by.name == "activated adapter"
+    assert adapted["query_rewrite"].by.name == "adapter"
     assert adapters_of(["hallucination_detection", "answerability.tokens"], "demo") == {}  # none that it does not need
     assert adapters_of({"answerability": "overlap", "context_relevance": None}, "demo") == {}
     assert split_name("Context-Relevance.bm25") == ("context_relevance", "bm25")
@@ -146,7 +151,7 @@ def test_the_default_follows_what_the_model_has() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("answerability.magic", "unknown execution 'magic'; known: tokens, combined, adapter"),
+        ("answerability.magic", "unknown judge 'magic'; known: tokens, combined, adapter"),
         ("answers.tokens", "unknown intrinsic 'answers'"),
         ("query_rewrite.tokens", "query_rewrite cannot be judged by tokens"),
         ("answerability.combined", "no weights were learned for this model"),
@@ -179,26 +184,26 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(tmp_path: Path)
     judge = certain(file).get(Uncertainty)  # the default where the model brings a calibrator
     result = judge(answer)
     assert result.certainty == pytest.approx(0.4 + 0.4 * (score - 2))
-    assert (result.execution, result.judgment.source) == ("tokens", "token")
+    assert (result.judge, result.judgment.source) == ("tokens", "token")
     without = judge([*ASKED, {"role": "assistant", "content": "Sure."}])
     assert without.certainty is None
     assert "an answer of this library" in without.diagnostics[0].message
-    model = SelfRAG(PROMPTING, scripted({"Q": TWO_WAYS}), reflectors=(IntrinsicReflector(judge),))
+    model = SelfRAG(PROMPTING, scripted({"Q": TWO_WAYS}), judges=(judge,))
     with pytest.raises(UserError, match=r"finished answer.*ask for uncertainty\.prompt"):
-        model.generate("Q", evidence=[D1], reflectors=["uncertainty"], max_segments=1)
-    assert pickle.loads(pickle.dumps(read_state(answer))).answer.text == "Sure."
+        model.generate("Q", evidence=[D1], judges=["uncertainty"], max_segments=1)
+    assert pickle.loads(pickle.dumps(read_input(answer))).path_score == score
 
 
 def test_a_flow_keeps_the_answers_that_are_certain(tmp_path: Path) -> None:
     file = tmp_path / "certainty.json"
     ScoreCalibrator((2.0, 3.0), (0.0, 1.0)).write(file)
     answer = run(TWO_WAYS, "d1", "d2", max_segments=1).answer
-    judge = IntrinsicReflector(certain(file)["uncertainty.tokens"])
+    judge = certain(file)["uncertainty.tokens"]
     writing = Write(SelfRAGWriter(PROMPTING, answer.trace.decoding))
     certainty = answer.segments[0].score - 2
     for threshold, kept in ((certainty - 0.01, "Sure."), (certainty + 0.01, "I don't know the answer")):
         flow = Flow((writing, CertaintyFilter(judge, threshold, by="expectation")), "sure")
-        (found,) = run_flow(flow, [read_state("Q", [D1, D2])], judge.executor.engine)
+        (found,) = run_flow(flow, [read_input("Q", [D1, D2])], judge.engine or certain(file).executor.engine)
         assert found.text == kept
 
 
@@ -230,24 +235,24 @@ TREE = TWO_WAYS | {
 }
 
 
-def rag(*reflectors: Any, tree: Any = TREE, names: tuple[str, ...] = ("d1", "d2")) -> SelfRAG:
-    return SelfRAG(PROMPTING, scripted({"Q": tree}), Searches(lambda query: passages(*names)), reflectors=reflectors)
+def rag(*judges: Any, tree: Any = TREE, names: tuple[str, ...] = ("d1", "d2")) -> SelfRAG:
+    return SelfRAG(PROMPTING, scripted({"Q": tree}), Searches(lambda query: passages(*names)), judges=judges)
 
 
 def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_asked() -> None:
     tokens = run(TREE, "d1", "d2").answer
-    judged = rag(TokenReflector(PROMPTING, ISSUP)).generate("Q", reflectors="token_issup=issup")
+    judged = rag(TokenJudge(PROMPTING, ISSUP)).generate("Q", judges="token_issup=issup")
     mine, theirs = judged.trace.as_dict(), tokens.trace.as_dict()
-    assert (mine["decoding"].pop("reflectors"), mine["decoding"].pop("survivors")) == (["token_issup=issup"], [8, 4, 2])
+    assert (mine["decoding"].pop("judges"), mine["decoding"].pop("survivors")) == (["token_issup=issup"], [8, 4, 2])
     assert mine.pop("costs") == {"token_issup": Cost.ONE_TOKEN}
     assert json.dumps(mine) == json.dumps(theirs)
     assert judged.usage.requests == tokens.usage.requests + 2
     with pytest.raises(UserError, match="no critique"):
-        TokenReflector(PROMPTING, FAITHFULNESS)
+        TokenJudge(PROMPTING, FAITHFULNESS)
     with_passage, without = "[Retrieval]<d1>[Relevant]Hm.[Fully supported]", "[No Retrieval]Hm."
     engine = scripted({"Q": {with_passage: "{~isuse 0 0 0 0 1}x", without: "{~isuse 1 0 0 0 0}x"}})
     turns = [*ASKED, {"role": "assistant", "content": "Hm."}]  # somebody else wrote this
-    found = pump(engine, TokenReflector(PROMPTING, ISUSE).reflect([read_state(turns, [D1]), read_state(turns)]))
+    found = finish(TokenJudge(PROMPTING, ISUSE).judge([read_input(turns, [D1]), read_input(turns)]), engine)
     assert [one.judgments[0].label for one in found] == ["5", "1"]
     assert found[0].judgments[0].score == pytest.approx(1.0)
 
@@ -260,8 +265,8 @@ def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
         return {"faithful": faithful[passage.id], "unfaithful": 1 - faithful[passage.id]}
 
     executor = judging(by_passage)
-    answer = rag(IntrinsicReflector(HallucinationDetection(executor))).generate(
-        "Q", reflectors="hallucination_detection=issup", weights=Weights(issup=2)
+    answer = rag(HallucinationDetection.on(executor)).generate(
+        "Q", judges="hallucination_detection=issup", weights=Weights(issup=2)
     )
     assert answer.text == "Close."
     (judgment,) = [s.judgments[Role.SUPPORT] for s in answer.segments]
@@ -283,15 +288,13 @@ def test_citations_count_by_length_and_certainty_needs_no_passage() -> None:
         return {"00": none} | dict.fromkeys(slot.surfaces[1:], (1 - none) / (len(slot.surfaces) - 1))
 
     names = ["citation_generation", "uncertainty"]
-    model = rag(
-        IntrinsicReflector(CitationGeneration(judging(cite))), IntrinsicReflector(Uncertainty(scoring(**{"7": 1.0})))
-    )
-    answer = model.generate("Q", reflectors=names, weights=Weights(joined={"uncertainty": 0}))
+    model = rag(CitationGeneration.on(judging(cite)), Uncertainty.on(scoring(**{"7": 1.0})))
+    answer = model.generate("Q", judges=names, weights=Weights(judges={"uncertainty": 0}))
     node: Any = next(node for node in answer.trace.nodes if node.text == "Sure. It is.")
-    assert node.joined["citation_generation"].score == pytest.approx((0.9 * 5 + 0.1 * 6) / 11)
-    assert node.joined["uncertainty"].score == pytest.approx(0.75)
-    (only,) = model.generate("Q", mode="never", reflectors=names).trace.nodes
-    assert [only.joined[name] is None for name in names] == [True, False]
+    assert node.judges["citation_generation"].score == pytest.approx((0.9 * 5 + 0.1 * 6) / 11)
+    assert node.judges["uncertainty"].score == pytest.approx(0.75)
+    (only,) = model.generate("Q", mode="never", judges=names).trace.nodes
+    assert [only.judges[name] is None for name in names] == [True, False]
 
 
 def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> None:
@@ -301,11 +304,11 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
         "[Retrieval]<d1>[Relevant]One.[Fully supported][Continue to Use Evidence]": "Two.{isuse 0 0 0 0 1}</s>",
     }
     executor = judging(lambda _, slot: {"faithful": 0.7 if "One" in slot.site.text else 1e-9}, rest=0.1)
-    model = rag(IntrinsicReflector(HallucinationDetection(executor), context="answer"), tree=tree, names=("d1",))
-    answer = model.generate("Q", reflectors="hallucination_detection")
+    model = rag(HallucinationDetection.on(executor, scope=Scope.ANSWER), tree=tree, names=("d1",))
+    answer = model.generate("Q", judges="hallucination_detection")
     assert executor.requests[-1].state.response == "One. Two."
     assert [s.text for s in executor.requests[-1].sites] == ["One.", "Two."]
-    one, two = (node.joined["hallucination_detection"] for node in answer.trace.nodes)
+    one, two = (node.judges["hallucination_detection"] for node in answer.trace.nodes)
     assert one is not None
     assert two is not None
     assert one.probability("faithful") == pytest.approx(0.7)
@@ -314,36 +317,36 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
 
 
 def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined() -> None:
-    broken = IntrinsicReflector(HallucinationDetection(failing("no memory")))
-    answer = rag(broken).generate("Q", reflectors="hallucination_detection=issup")
+    broken = HallucinationDetection.on(failing("no memory"))
+    answer = rag(broken).generate("Q", judges="hallucination_detection=issup")
     assert answer.segments[0].judgments[Role.SUPPORT] is None
     assert answer.text == run(TREE, "d1", "d2", weights=Weights(issup=0)).answer.text
 
-    def judged(function: Any, reflectors: str = "nli") -> Any:
-        return rag(FunctionReflector("nli", ISSUP, function)).generate("Q", reflectors=reflectors)
+    def judged(function: Any, judges: str = "nli") -> Any:
+        return rag(FunctionJudge("nli", ISSUP, function)).generate("Q", judges=judges)
 
     answer = judged(lambda states: [[0, 0, 3.0] if "Sure" in s.response else [2.0, 0, 0] for s in states], "nli=issup")
     assert answer.text == "Close."
     assert answer.segments[0].judgments[Role.SUPPORT].source is Source.JUDGE
     rows = [[1.0, 0, 0], [0.1, 0.2]]
     found = judged(lambda states: rows[: len(states)]).trace.nodes
-    assert [node.joined["nli"] is not None for node in found] == [False, True]  # the better one was asked about first
+    assert [node.judges["nli"] is not None for node in found] == [False, True]  # the better one was asked about first
     assert judged(lambda states: 1 / 0).text == "Sure. It is."
 
 
 def test_tiers_and_roles() -> None:
-    judge = Answerability(scoring())
-    assert IntrinsicReflector(judge).cost is Cost.ONE_TOKEN
-    assert IntrinsicReflector(Answerability(scoring(), adapter="ad")).cost is Cost.PREFILL
-    assert IntrinsicReflector(QueryRewrite(writing("x"))).cost is Cost.GENERATED
-    assert IntrinsicReflector(judge, name="gate", cost=Cost.GENERATED).cost is Cost.GENERATED
-    assert IntrinsicReflector(library()["context_relevance"]).cost is Cost.ONE_TOKEN
+    judge = Answerability.on(scoring())
+    assert judge.cost is Cost.ONE_TOKEN
+    assert Answerability.on(scoring(), adapter="ad").cost is Cost.PREFILL
+    assert QueryRewrite.on(writing("x")).cost is Cost.GENERATED
+    assert Answerability(judge, name="gate", cost=Cost.GENERATED).cost is Cost.GENERATED
+    assert library()["context_relevance"].cost is Cost.ONE_TOKEN
     with pytest.raises(UserError, match="query_rewrite judges rewrite"):
-        critic(IntrinsicReflector(QueryRewrite(scoring())), None)
-    with pytest.raises(UserError, match="two reflectors are called 'answerability'"):
-        rag(IntrinsicReflector(judge), IntrinsicReflector(judge)).generate("Q")
-    with pytest.raises(UserError, match="no reflector 'gate'; there is answerability"):
-        rag(IntrinsicReflector(judge)).generate("Q", gates="gate<0.5:abstain")
+        rag(QueryRewrite.on(scoring())).generate("Q", judges="query_rewrite")
+    with pytest.raises(UserError, match="two judges are called 'answerability'"):
+        rag(judge, judge).generate("Q")
+    with pytest.raises(UserError, match="no judge 'gate'; there is answerability"):
+        rag(judge).generate("Q", guardrails="gate<0.5:abstain")
 
 
 def test_the_names_serve_guardrails_score_terms_and_flows() -> None:
@@ -355,13 +358,15 @@ def test_the_names_serve_guardrails_score_terms_and_flows() -> None:
     }
     engine = scripted({"Q": tree})
     names = ["answerability.tokens", "hallucination_detection.overlap"]
-    reflectors = on_engine(engine, tiny.byte_level_tokenizer(reflection=True), names, prompting=PROMPTING)
-    model = SelfRAG(PROMPTING, engine, Searches(lambda query: [D1, D2]), reflectors=reflectors)
-    answer = model.generate("Q", gates="answerability.tokens<0.5:abstain", reflectors="hallucination_detection.overlap")
+    judges = on_engine(engine, tiny.byte_level_tokenizer(reflection=True), names, prompting=PROMPTING)
+    model = SelfRAG(PROMPTING, engine, Searches(lambda query: [D1, D2]), judges=judges)
+    answer = model.generate(
+        "Q", guardrails="answerability.tokens<0.5:abstain", judges="hallucination_detection.overlap"
+    )
     assert answer.text == "Two."
-    assert answer.segments[0].joined["hallucination_detection.overlap"].source is Source.WORDS
-    assert model.generate("Q", gates="answerability.tokens<0.99:abstain").abstained
-    flow = named("ad", SelfRAGWriter(PROMPTING, model.defaults), answerability=reflectors[0], k=2)
+    assert answer.segments[0].judges["hallucination_detection.overlap"].source is Source.WORDS
+    assert model.generate("Q", guardrails="answerability.tokens<0.99:abstain").abstained
+    flow = named("ad", SelfRAGWriter(PROMPTING, model.defaults), answerability=judges[0], k=2)
     assert model.generate("Q", flow=flow).text == "Two."
 
 
@@ -374,27 +379,25 @@ def test_a_real_model_judges_its_own_segments_on_the_decoders_engine(tmp_path: P
     tokenizer.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     path = tiny.save_llama(tmp_path / "llama", context=2048)
     engine = TransformersEngine.load(TransformersConfig(str(path)))
-    judge = Uncertainty(EngineExecutor(engine, tokenizer))
-    model = SelfRAG(prompting_of(tokenizer), engine, reflectors=(IntrinsicReflector(judge),))  # type: ignore[arg-type]
-    policy = Decoding(mode="always", max_segments=1, segment_tokens=12, reflectors="uncertainty")  # type: ignore[arg-type]
+    judge = Uncertainty.on(EngineExecutor(engine, tokenizer))
+    model = SelfRAG(prompting_of(tokenizer), engine, judges=(judge,))  # type: ignore[arg-type]
+    policy = Decoding(mode="always", max_segments=1, segment_tokens=12, judges="uncertainty")  # type: ignore[arg-type]
     answer = model.generate("Who?", evidence=[D1, D2], decoding=policy)
-    assert (
-        answer.usage.requests > model.generate("Who?", evidence=[D1, D2], decoding=policy, reflectors=()).usage.requests
-    )
+    assert answer.usage.requests > model.generate("Who?", evidence=[D1, D2], decoding=policy, judges=()).usage.requests
     for node in answer.trace.nodes:
         turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": node.text.strip()}]
-        assert node.joined["uncertainty"].score == pytest.approx(judge(turns, [node.passage]).certainty, abs=1e-4)
+        assert node.judges["uncertainty"].score == pytest.approx(judge(turns, [node.passage]).certainty, abs=1e-4)
     assert answer.rescore() == answer
     engine.close()
 
 
 def test_relevance_tokens_rerank_what_a_retriever_finds() -> None:
     tree = dict(JUDGED)
-    scorer = RelevanceScorer(PROMPTING, scripted({"Q": tree, "R": tree}))
+    scorer = JudgeScorer(TokenJudge(PROMPTING, ISREL), scripted({"Q": tree, "R": tree}))
     found = scorer(["Q", "R"], [[D1, D2], [D2]])
     assert [pytest.approx(scores) for scores in found] == [[0.2, 0.9], [0.9]]
     reranked = RerankedRetriever(Searches(lambda query: [D1, D2]), scorer)
     assert [[passage.id for passage in one] for one in reranked(["Q"], 1)] == [["d2"]]
     tree["[Retrieval]<d1>"] = Failed("too long")
-    with pytest.raises(EngineError, match="IsRel of a passage could not be read: too long"):
+    with pytest.raises(EngineError, match="token_isrel of a passage could not be read: too long"):
         scorer(["Q"], [[D1]])

@@ -1,4 +1,4 @@
-"""Reflectors in the beam, in place of a token critique or beside it, and gates before anything is written."""
+"""Judges in the beam, in place of a token critique or beside it, and guardrails before anything is written."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_model import numbers, policies, random_model, random_search, seeds, weights
-from scripted_critics import Scripted, distribution, draw, says
+from scripted_judges import Scripted, distribution, draw, says, seen
 from written import PROMPTING, TWO_WAYS, VOCABULARY, Run, passages, reply, run
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Asking, Moment, Verdict
-from selfrag.decoding.requests import Generate, Generated
-from selfrag.decoding.segments import judge
+from selfrag.decoding.segments import read_critique
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE, Node, Trace
 from selfrag.experiments.studies import rescored
-from selfrag.intrinsics.labels import ANSWERABLE, CERTAINTY, FAITHFULNESS, RELEVANCE
+from selfrag.judges.sentences import judged_turn
 from selfrag.prompting import Turn
-from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.inputs import JudgeInput, SiteKind
+from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY, CITED, FAITHFULNESS, RELEVANCE
+from selfrag.reflection.judge import Scope
+from selfrag.reflection.judgment import Finding, Judgment, Reflection
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
+from selfrag.reflection.requests import Generate, Generated, Steps
 from selfrag.reflection.weights import Weights
 
 
-def by_text(**known: Any) -> Callable[[Moment], Any]:
-    return lambda moment: known[moment.text.rstrip(".")]
+def by_text(**known: Any) -> Callable[[JudgeInput], Any]:
+    return lambda state: known[state.text.rstrip(".")]
 
 
 def judged_by(*critics: Scripted, names: Sequence[str] = ("d1", "d2"), tree: Any = TWO_WAYS, **options: Any) -> Run:
-    return run(tree, *names, given={"critics": critics}, **options)
+    return run(tree, *names, given={"judges": critics}, **options)
 
 
 # --- joining, standing in: hand-worked ----------------------------------------------------------------------------
@@ -45,11 +47,11 @@ def judged_by(*critics: Scripted, names: Sequence[str] = ("d1", "d2"), tree: Any
 def test_a_joined_term_adds_its_weighted_score() -> None:
     critic = Scripted("nli", by_text(Close=says(1, 0, 0), Sure=says(0, 0, 1)))
     plain = run(TWO_WAYS, "d1", "d2").answer
-    joined = judged_by(critic, reflectors="nli", weights=Weights(joined={"nli": 3})).answer
+    joined = judged_by(critic, judges="nli", weights=Weights(judges={"nli": 3})).answer
     assert (plain.text, joined.text) == ("Sure.", "Close.")
     before, after = ({n.text: n.score for n in one.trace.nodes} for one in (plain, joined))
     assert after == pytest.approx({"Close.": before["Close."] + 3.0, "Sure.": before["Sure."]})
-    without = joined.rescore(Weights(joined={"nli": 0}))
+    without = joined.rescore(Weights(judges={"nli": 0}))
     assert (without.text, without.exact) == ("Sure.", True)
 
 
@@ -58,97 +60,100 @@ CLOSE, SURE = says(0.9, 0.1, 0, 0, labels=FAITHFULNESS), says(0, 0.1, 0.9, 0, la
 
 def test_standing_in_uses_the_weight_of_the_critique_and_its_labels_are_read_by_their_value() -> None:
     critic = Scripted("nli", by_text(Close=CLOSE, Sure=SURE))
-    found = judged_by(critic, reflectors="nli=issup", weights=Weights(issup=2))
+    found = judged_by(critic, judges="nli=issup", weights=Weights(issup=2))
     assert found.answer.text == "Close."
     node = found.node("Close.")
     assert list(node.judgments) == [Role.RELEVANCE, Role.SUPPORT, Role.UTILITY]
     assert node.score == pytest.approx(0.5 + 0.9 + 2 * 0.95)
     assert found.answer.segments[0].judgments[Role.SUPPORT].label == "faithful"
-    held = judged_by(critic, reflectors="nli=issup", require={"issup": "Fully supported"})
+    held = judged_by(critic, judges="nli=issup", require={"issup": "Fully supported"})
     assert held.statuses() == {"Close.": "finished", "Sure.": "forbidden"}
-    relevance = Scripted("cr", lambda moment: says(0, 0, 1, labels=RELEVANCE), of_passages=True)
-    answer = judged_by(relevance, names=["d2"], reflectors="cr=isrel").answer
+    relevance = Scripted("cr", lambda state: says(0, 0, 1, labels=RELEVANCE), labels=RELEVANCE)
+    answer = judged_by(relevance, names=["d2"], judges="cr=isrel").answer
     assert (answer.text, answer.citations) == ("Sure.", ())
 
 
 def test_several_places_rank_by_their_mean_and_reject_by_their_worst() -> None:
     critic = Scripted("nli", by_text(Close=[says(1, 0, 0), says(0, 0, 1)], Sure=[says(0, 1, 0)] * 2))
-    weights = Weights(0, 1, 0, joined={"nli": 1})
-    node = judged_by(critic, reflectors="nli", weights=weights).node("Close.")
-    assert (node.joined["nli"].distribution, node.joined["nli"].site) == ((0.5, 0.0, 0.5), "segment 1, passage d1")
+    weights = Weights(0, 1, 0, judges={"nli": 1})
+    node = judged_by(critic, judges="nli", weights=weights).node("Close.")
+    assert (node.judges["nli"].distribution, node.judges["nli"].site) == ((0.5, 0.0, 0.5), "segment 1, passage d1")
     assert len(node.places["nli"]) == 2
-    gated = judged_by(critic, reflectors="nli>=0.1", weights=weights)
+    gated = judged_by(critic, judges="nli>=0.1", weights=weights)
     assert gated.statuses() == {"Close.": "forbidden", "Sure.": "finished"}
-    places = (Judgment(ISSUP, "x", (1.0, 0.0, 0.0), 0.5), Judgment(ISSUP, "y", (0.0, 1.0, 0.0), 1.0))
-    mean = Verdict(places, (1.0, 3.0)).mean("here", None)
-    assert mean == Judgment(ISSUP, "here", (0.25, 0.75, 0.0), (0.5 + 3 * 1.0) / 4)
+    state = seen("Q", (), "A is. It is so.")
+    sites = [state.in_message(SiteKind.SENTENCE, 1, *span) for span in ((0, 3), (6, 15))]
+    made = Judgment(CITED, "x", (1.0, 0.0), 0.5), Judgment(CITED, "y", (0.0, 1.0), 1.0)
+    cited = Reflection(state, tuple(map(Finding, sites, made)))  # by the lengths of the sentences, 3 and 9
+    assert cited.mean("here", None) == Judgment(CITED, "here", (0.25, 0.75), (0.5 + 3 * 1.0) / 4)
 
 
-def test_a_reflector_gets_the_results_of_its_own_requests_and_they_are_counted() -> None:
+def test_a_judge_gets_the_results_of_its_own_requests_and_they_are_counted() -> None:
     class Reading(Scripted):
         """Judges by what the engine answered to its second request, in a second round."""
 
-        def judge(self, moments: Sequence[Moment]) -> Asking[list[Verdict]]:
+        def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
             assert len((yield [Generate(PROMPTING.prompt("Q"), 1)])) == 1
-            ids = [(*PROMPTING.prompt("Q"), *PROMPTING.codec.encode(moment.text)) for moment in moments]
+            ids = [(*PROMPTING.prompt("Q"), *PROMPTING.codec.encode(state.text)) for state in inputs]
             results = yield [Generate(one, 1, watch_ids=VOCABULARY.watch) for one in ids]
             rows = [r.watched[0] for r in results if isinstance(r, Generated)]
-            return [Verdict((judge(VOCABULARY, ISSUP, row, "x"),)) for row in rows]
+            judgments = [read_critique(VOCABULARY, ISSUP, row, "x") for row in rows]
+            return [Reflection.of(state, judged_turn(state), one) for state, one in zip(inputs, judgments, strict=True)]
 
     tree = TWO_WAYS | {"Close.": "{issup .8 .1 .1}", "Sure.": "{issup .1 .1 .8}"}
-    found = judged_by(Reading("nli", by_text()), tree=tree, reflectors="nli=issup")
+    found = judged_by(Reading("nli", by_text()), tree=tree, judges="nli=issup")
     assert found.answer.text == "Close."
     assert found.node("Sure.").judgments[Role.SUPPORT].distribution == pytest.approx((0.1, 0.1, 0.8))
     assert found.answer.usage.requests == len(found.engine.requests) == 6
     assert found.answer.usage.prompt_tokens == sum(len(request.prompt_ids) for request in found.engine.requests)
 
 
-def test_what_a_reflector_sees() -> None:
+def test_what_a_judge_sees() -> None:
     tree = {
         "[Retrieval]<d1>": "[Relevant]One.[Fully supported]{retrieve .1 .1 .8}",
         "[Retrieval]<d1>[Relevant]One.[Fully supported][Continue to Use Evidence]": "Two.{isuse 0 0 0 0 1}</s>",
     }
-    segment = Scripted("nli", lambda moment: says(1, 0, 0))
-    passage = Scripted("cr", lambda moment: says(1, 0, 0, labels=RELEVANCE), of_passages=True)
-    whole = Scripted("use", lambda moment: says(0, 0, 0, 0, 1, labels=ISUSE), needs_evidence=False)
+    segment = Scripted("nli", lambda state: says(1, 0, 0))
+    passage = Scripted("cr", lambda state: says(1, 0, 0, labels=RELEVANCE), labels=RELEVANCE)
+    whole = Scripted("use", lambda state: says(0, 0, 0, 0, 1, labels=ISUSE), labels=ISUSE)
     found = judged_by(
-        segment, passage, whole, tree={"": "{~retrieve 1 0 0}x"} | tree, names=["d1"], reflectors=["nli", "cr", "use"]
+        segment, passage, whole, tree={"": "{~retrieve 1 0 0}x"} | tree, names=["d1"], judges=["nli", "cr", "use"]
     )
     assert found.answer.text == "One. Two."
     d1 = passages("d1")
-    assert segment.moments == whole.moments == [Moment("Q", (), d1, "", "One."), Moment("Q", (), d1, "One.", "Two.")]
-    assert passage.moments == [Moment("Q", (), d1)]  # once for all that is written from it
-    judged_by(whole, segment, mode="never", reflectors=["use", "nli"])
-    assert whole.moments[2].text == "Own."
-    assert len(segment.moments) == 2  # nothing to judge without a passage
+    assert segment.inputs == whole.inputs == [seen("Q", d1, "One."), seen("Q", d1, "Two.")]
+    assert passage.inputs == [seen("Q", d1)]  # once for all that is written from it
+    judged_by(whole, segment, mode="never", judges=["use", "nli"])
+    assert whole.inputs[2].text == "Own."
+    assert len(segment.inputs) == 2  # nothing to judge without a passage
 
 
-def test_dear_reflectors_judge_survivors_only_and_rejected_ones_are_replaced() -> None:
+def test_dear_judges_judge_survivors_only_and_rejected_ones_are_replaced() -> None:
     tree = {f"[Retrieval]<d{i}>": (f"T{i}.{{issup 1 0 0}}</s>", 1 - i / 10) for i in range(1, 6)}
-    cheap = Scripted("cheap", lambda moment: says(1, 0, 0), 1)
-    dear = Scripted("dear", lambda moment: says(0, 0, 1) if moment.text in ("T1.", "T3.") else says(1, 0, 0), 3)
-    settings = {"mode": "always", "reflectors": ["dear>=0.5", "cheap"], "survivors": (4, 4, 2)}
+    cheap = Scripted("cheap", lambda state: says(1, 0, 0), 1)
+    dear = Scripted("dear", lambda state: says(0, 0, 1) if state.text in ("T1.", "T3.") else says(1, 0, 0), 3)
+    settings = {"mode": "always", "judges": ["dear>=0.5", "cheap"], "survivors": (4, 4, 2)}
     found = judged_by(cheap, dear, tree=tree, names=[f"d{i}" for i in range(1, 6)], **settings)
-    assert [m.text for m in cheap.moments] == ["T1.", "T2.", "T3.", "T4."]
-    assert [m.text for m in dear.moments] == ["T1.", "T2.", "T3.", "T4."]  # T1 and T3 fail, so T3 and T4 come up
+    assert [m.text for m in cheap.inputs] == ["T1.", "T2.", "T3.", "T4."]
+    assert [m.text for m in dear.inputs] == ["T1.", "T2.", "T3.", "T4."]  # T1 and T3 fail, so T3 and T4 come up
     assert [*found.statuses().values()] == ["forbidden", "finished", "forbidden", "finished", "pruned"]
-    assert "dear" not in found.node("T5.").joined
+    assert "dear" not in found.node("T5.").judges
     assert found.answer.rescore() == found.answer
-    assert found.answer.rescore(Weights(joined={"dear": 1, "cheap": 1})).exact  # as they count where none are given
-    other = found.answer.rescore(Weights(joined={"dear": 0}))
+    assert found.answer.rescore(Weights(judges={"dear": 1, "cheap": 1})).exact  # as they count where none are given
+    other = found.answer.rescore(Weights(judges={"dear": 0}))
     assert (other.text, other.exact) == ("T2.", False)  # nobody knows whom other weights had let through
     assert not other.rescore(found.answer.trace.decoding.weights).exact
 
 
-def test_other_settings_are_exact_where_a_reflector_has_room_for_all() -> None:
+def test_other_settings_are_exact_where_a_judge_has_room_for_all() -> None:
     tree = {
         "[Retrieval]<d1>": ("{isrel 1 0}A.{isuse 0 0 1 0 0}</s>", 0.9),
         "[Retrieval]<d2>": ("{isrel .5 .5}B.{isuse 0 0 0 0 1}</s>", 0.9),
     }
-    dear = Scripted("dear", lambda moment: says(1, 0, 0), 3)
-    settings = {"tree": tree, "mode": "always", "reflectors": "dear", "weights": Weights(1, 0, 0)}
+    dear = Scripted("dear", lambda state: says(1, 0, 0), 3)
+    settings = {"tree": tree, "mode": "always", "judges": "dear", "weights": Weights(1, 0, 0)}
     full, one = (judged_by(dear, survivors=(9, 9, room), **settings).answer for room in (2, 1))
-    assert [m.text for m in dear.moments] == ["A.", "B.", "A."]
+    assert [m.text for m in dear.inputs] == ["A.", "B.", "A."]
     other = Weights(0, 0, 1)
     assert (full.rescore(other).text, full.rescore(other).exact) == ("B.", True)
     assert not one.rescore(other).exact
@@ -159,16 +164,16 @@ def test_other_settings_are_exact_where_a_reflector_has_room_for_all() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reflectors": "x=isfun"}, "choose one of isrel, issup, isuse"),
-        ({"reflectors": ["x", "x"]}, "named twice"),
-        ({"reflectors": ["x=issup", "y=issup"]}, "two reflectors replace issup"),
-        ({"reflectors": "x>=much"}, "not a number"),
-        ({"reflectors": [3]}, "give a ScoreTerm"),
-        ({"reflectors": "issup"}, "no name of a reflector"),
-        ({"gates": "ad<0.5"}, "EFFECT"),
-        ({"gates": "ad<0.5:explode"}, "choose one of abstain, write, drop, retrieve"),
+        ({"judges": "x=isfun"}, "choose one of isrel, issup, isuse"),
+        ({"judges": ["x", "x"]}, "named twice"),
+        ({"judges": ["x=issup", "y=issup"]}, "two judges replace issup"),
+        ({"judges": "x>=much"}, "not a number"),
+        ({"judges": [3]}, "give a ScoreTerm"),
+        ({"judges": "issup"}, "no name of a judge"),
+        ({"guardrails": "ad<0.5"}, "EFFECT"),
+        ({"guardrails": "ad<0.5:explode"}, "choose one of abstain, write, drop, retrieve"),
         ({"survivors": (1, 2)}, "three whole numbers"),
-        ({"weights": Weights(joined={"x": 1})}, "no reflector of that name"),
+        ({"weights": Weights(judges={"x": 1})}, "no judge of that name"),
         ({"abstention": " "}, "abstention"),
         ({"require": {"isuse": 5}}, "unknown isuse label 5; known: '1', '2'"),
         ({"forbid": {"isuse": [4, 5]}}, "unknown isuse label 4"),
@@ -192,11 +197,11 @@ def test_a_setting_of_any_size_is_refused_in_one_short_line(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_reflector_that_is_not_there_is_named() -> None:
-    with pytest.raises(UserError, match=r"no reflector 'nli'; there is none: pass reflectors=\[\.\.\]"):
-        run(TWO_WAYS, "d1", reflectors="nli")
+def test_a_judge_that_is_not_there_is_named() -> None:
+    with pytest.raises(UserError, match=r"no judge 'nli'; there is none: pass judges=\[\.\.\]"):
+        run(TWO_WAYS, "d1", judges="nli")
     with pytest.raises(UserError, match="not multiple choice"):
-        run(TWO_WAYS, "d1", reflectors="nli", choices=["A", "B"])
+        run(TWO_WAYS, "d1", judges="nli", choices=["A", "B"])
 
 
 # --- properties on random trees -----------------------------------------------------------------------------------
@@ -204,15 +209,15 @@ def test_a_reflector_that_is_not_there_is_named() -> None:
 joined_policies = st.builds(
     replace,
     policies,
-    reflectors=st.sampled_from([("a",), ("a=issup", "b"), ("a=issup>=0.3", "b=isrel"), ("a>=0.2", "b>=0.3")]),
+    judges=st.sampled_from([("a",), ("a=issup", "b"), ("a=issup>=0.3", "b=isrel"), ("a>=0.2", "b>=0.3")]),
     survivors=st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3)),
 )
 
 
 def random_critics(seed: int) -> list[Scripted]:
-    def verdict(name: str, places: int) -> Callable[[Moment], Any]:
-        def judge(moment: Moment) -> Any:
-            key = (name, moment.text, *(p.id for p in moment.passages))
+    def verdict(name: str, places: int) -> Callable[[JudgeInput], Any]:
+        def judge(state: JudgeInput) -> Any:
+            key = (name, state.text, *(p.id for p in state.passages))
             if draw(seed, "defined", *key).random() < 0.2:
                 return None
             return [says(*distribution(seed, *key, str(i))) for i in range(places)]
@@ -222,17 +227,17 @@ def random_critics(seed: int) -> list[Scripted]:
     chance = draw(seed, "critics")
     return [
         Scripted("a", verdict("a", chance.choice((1, 2))), chance.randrange(4), asks=chance.random() < 0.5),
-        Scripted("b", verdict("b", 1), chance.randrange(4), needs_evidence=chance.random() < 0.5),
+        Scripted("b", verdict("b", 1), chance.randrange(4), chance.choice((ISSUP, ISUSE))),
     ]
 
 
 def judged(seed: int, policy: Decoding) -> Run:
-    return run(random_model(seed), search=random_search(seed), policy=policy, given={"critics": random_critics(seed)})
+    return run(random_model(seed), search=random_search(seed), policy=policy, given={"judges": random_critics(seed)})
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seeds, joined_policies, weights, numbers)
-def test_rescoring_and_the_room_of_each_tier(seed: int, policy: Decoding, other: Weights, joined: float) -> None:
+def test_rescoring_and_the_room_of_each_level(seed: int, policy: Decoding, other: Weights, joined: float) -> None:
     """The recorded settings give the recorded answer; other settings, if exact, that of a fresh decode."""
     found = judged(seed, policy)
     answer = found.answer
@@ -241,12 +246,12 @@ def test_rescoring_and_the_room_of_each_tier(seed: int, policy: Decoding, other:
     read = Trace.from_json(answer.trace.to_json())
     assert (read.nodes, read.as_dict()) == (answer.trace.nodes, answer.trace.as_dict())
     assert answer.usage.requests == len(found.engine.requests)
-    for cost, group in policy.tiers(answer.trace.costs):
+    for cost, group in policy.cascade_levels(answer.trace.costs):
         for part in (part for part in group if part.replaces is None):
-            asked = [n.depth for n in answer.trace.nodes if part.reflector in n.joined and n.status != "forbidden"]
-            room = policy.room(cost)
+            asked = [n.depth for n in answer.trace.nodes if part.judge in n.judges and n.status != "forbidden"]
+            room = policy.level_capacity(cost)
             assert room is None or all(asked.count(depth) <= room for depth in asked)
-    other = replace(other, joined=dict.fromkeys(policy.terms[3:], joined))
+    other = replace(other, judges=dict.fromkeys(policy.terms[3:], joined))
     rescored = answer.rescore(other)
     rows = np.array([one.row(policy.terms) for one in (policy.weights, other)])
     best, exact = sweep([answer], rows)
@@ -260,7 +265,7 @@ def test_rescoring_and_the_room_of_each_tier(seed: int, policy: Decoding, other:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seeds, policies, st.integers(0, 3), st.booleans())
-def test_a_reflector_with_the_tokens_distribution_changes_nothing(
+def test_a_judge_with_the_tokens_distribution_changes_nothing(
     seed: int, policy: Decoding, cost: int, asks: bool
 ) -> None:
     """What the tokens said of each candidate, said by a critic in their place: only who judged is another."""
@@ -269,18 +274,18 @@ def test_a_reflector_with_the_tokens_distribution_changes_nothing(
     tokens = run(random_model(seed), search=random_search(seed), policy=policy).answer
     said: dict[Any, set[Judgment | None]] = {}
     for node in tokens.trace.nodes:
-        before = segments_of(tokens.trace, node.parent)[0]
+        before = segments_of(tokens.trace, node.parent)[0].rstrip()
         said.setdefault((before, node.passage, node.text.strip()), set()).add(node.judgments.get(Role.SUPPORT))
     assume(all(len(judgments) == 1 for judgments in said.values()))
     # No critic is asked about an empty text; tokens may judge it.
     assume(all(text or judgments == {None} for (_, _, text), judgments in said.items()))
 
-    def support(moment: Moment) -> Judgment | None:
-        (found,) = said[moment.before, moment.passages[0], moment.text]
+    def support(state: JudgeInput) -> Judgment | None:
+        (found,) = said[state.before.rstrip(), state.passages[0], state.text]
         return found
 
-    given = {"critics": [Scripted("judge", support, cost, asks=asks)]}
-    replaced = replace(policy, reflectors="judge=issup", survivors=(10_000,) * 3)  # type: ignore[arg-type]
+    given = {"judges": [Scripted("judge", support, cost, asks=asks, scope=Scope.ANSWER)]}
+    replaced = replace(policy, judges="judge=issup", survivors=(10_000,) * 3)  # type: ignore[arg-type]
     answer = run(random_model(seed), search=random_search(seed), policy=replaced, given=given).answer
     assert [*map(plain, answer.trace.nodes)] == [*map(plain, tokens.trace.nodes)]
     assert (answer.text, answer.trace.best) == (tokens.text, tokens.trace.best)
@@ -307,23 +312,23 @@ YES = reply("[Relevant]Yes.[Fully supported]</s>")
 
 def answerable(probability: float) -> Scripted:
     return Scripted(
-        "ad", lambda moment: says(probability, 1 - probability, labels=ANSWERABLE), of_passages=True, asks=True
+        "ad", lambda state: says(probability, 1 - probability, labels=ANSWERABLE), labels=ANSWERABLE, asks=True
     )
 
 
 def certain(digit: int) -> Scripted:
     row = [float(i == digit) for i in range(10)]
-    return Scripted("uq", lambda moment: says(*row, labels=CERTAINTY), needs_evidence=False)
+    return Scripted("uq", lambda state: says(*row, labels=CERTAINTY), labels=CERTAINTY)
 
 
 def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written() -> None:
     gate = answerable(0.2)
-    found = run(TWO_WAYS, "d1", "d2", gates="ad<0.5:abstain", given={"critics": [gate]})
+    found = run(TWO_WAYS, "d1", "d2", guardrails="ad<0.5:abstain", given={"judges": [gate]})
     answer = found.answer
     assert (answer.text, answer.segments, answer.abstained) == ("I don't know the answer", (), True)
-    assert gate.moments == [Moment("Q", (), passages("d1", "d2"))]
+    assert gate.inputs == [seen("Q", passages("d1", "d2"))]
     (decision,) = answer.trace.decisions
-    assert (decision.action, [name for name, _ in decision.gates]) == ("abstain", ["ad"])
+    assert (decision.action, [name for name, _ in decision.guardrails]) == ("abstain", ["ad"])
     assert decision.reason.endswith("ad 0.200 < 0.5, abstain")
     assert len(found.engine.requests) == answer.usage.requests == 2  # the first boundary and the gate
     assert (answer.rescore().text, answer.rescore(threshold=0.5).exact) == (answer.text, True)
@@ -332,7 +337,7 @@ def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written() -
 
 
 def test_a_gate_can_take_the_evidence_away() -> None:
-    answer = run(TWO_WAYS, "d1", "d2", gates="ad<0.5:write", given={"critics": [answerable(0.2)]}).answer
+    answer = run(TWO_WAYS, "d1", "d2", guardrails="ad<0.5:write", given={"judges": [answerable(0.2)]}).answer
     assert (answer.text, answer.citations) == ("Own.", ())
     assert answer.trace.decisions[0].action == "retrieve"
     assert answer.trace.decisions[0].reason.endswith("ad 0.200 < 0.5, no evidence")
@@ -340,35 +345,35 @@ def test_a_gate_can_take_the_evidence_away() -> None:
 
 
 def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_one_id_apart() -> None:
-    def relevance(moment: Moment) -> Judgment:
-        return says(*((1, 0, 0) if moment.passages[0] == good else (0, 0, 1)), labels=RELEVANCE)
+    def relevance(state: JudgeInput) -> Judgment:
+        return says(*((1, 0, 0) if state.passages[0] == good else (0, 0, 1)), labels=RELEVANCE)
 
     (good,) = passages("d1")
-    judge = Scripted("cr", relevance, of_passages=True)
+    judge = Scripted("cr", relevance, labels=RELEVANCE)
     found = {"Q": (good, Passage("d1", "Other text.", "Other title"))}
-    settings = {"gates": "cr<0.5:drop", "reflectors": "cr=isrel"}
-    answer = run(TWO_WAYS, search=found, given={"critics": [judge]}, **settings).answer
+    settings = {"guardrails": "cr<0.5:drop", "judges": "cr=isrel"}
+    answer = run(TWO_WAYS, search=found, given={"judges": [judge]}, **settings).answer
     assert answer.text == "Close."
     (decision, *_) = answer.trace.decisions
     assert decision.passages == (good,)
-    assert [judgment.site for _, judgment in decision.gates] == ["passage d1", "passage d1"]
+    assert [judgment.site for _, judgment in decision.guardrails] == ["passage d1", "passage d1"]
     assert "passage d1 left out" in decision.reason
-    assert [moment.passages for moment in judge.moments] == [(one,) for one in found["Q"]]  # the score asks no more
+    assert [state.passages for state in judge.inputs] == [(one,) for one in found["Q"]]  # the score asks no more
 
 
 def test_certainty_routes_the_search() -> None:
-    unsure = run(TWO_WAYS, "d2", gates="uq<0.5:retrieve", threshold=1.0, given={"critics": [certain(1)]})
+    unsure = run(TWO_WAYS, "d2", guardrails="uq<0.5:retrieve", threshold=1.0, given={"judges": [certain(1)]})
     assert unsure.answer.text == "Sure."
     assert unsure.answer.rescore(threshold=0.0).exact  # the model's own decision did not matter
-    sure = run(TWO_WAYS, "d2", gates="uq<0.5:retrieve", threshold=0.0, given={"critics": [certain(9)]})
+    sure = run(TWO_WAYS, "d2", guardrails="uq<0.5:retrieve", threshold=0.0, given={"judges": [certain(9)]})
     assert (sure.answer.text, sure.searches.queries) == ("Own.", [])
     assert sure.answer.trace.decisions[0].reason == "uq 0.950, no search"
     for threshold in (0.0, 1.0):
         again = sure.answer.rescore(threshold=threshold)
         assert (again.text, again.exact) == ("Own.", True)
     always = certain(9)
-    run(TWO_WAYS, "d2", gates="uq<0.5:retrieve", mode="always", given={"critics": [always]})
-    assert always.moments == []  # the mode is the caller's own decision
+    run(TWO_WAYS, "d2", guardrails="uq<0.5:retrieve", mode="always", given={"judges": [always]})
+    assert always.inputs == []  # the mode is the caller's own decision
 
 
 def test_a_query_takes_the_place_of_the_question_in_searches_only() -> None:
@@ -384,10 +389,10 @@ def test_a_query_takes_the_place_of_the_question_in_searches_only() -> None:
 
 
 def test_earlier_turns_stand_before_the_prompt() -> None:
-    judge = Scripted("ad", lambda moment: says(1, 0, labels=ANSWERABLE), of_passages=True)
+    judge = Scripted("ad", lambda state: says(1, 0, labels=ANSWERABLE), labels=ANSWERABLE)
     history = (Turn("user", "Hi"), Turn("assistant", "Hello."), Turn("user", "Who?"))
-    given = {"history": history, "critics": [judge]}
-    engine = run(lambda request: YES, "d1", gates="ad<0.5:abstain", mode="always", given=given).engine
+    given = {"history": history, "judges": [judge]}
+    engine = run(lambda request: YES, "d1", guardrails="ad<0.5:abstain", mode="always", given=given).engine
     text = "".join(chr(i - 100) for i in engine.requests[0].prompt_ids if i >= 100)
     before = (
         "### Instruction:\nHi\n\n### Response:\nHello.\n\n"
@@ -395,4 +400,4 @@ def test_earlier_turns_stand_before_the_prompt() -> None:
         "### Instruction:\nQ\n\n### Response:\n"
     )
     assert text.startswith(before)
-    assert judge.moments == [Moment("Q", history, passages("d1"))]
+    assert judge.inputs == [seen("Q", passages("d1"), history=history)]

@@ -5,32 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
-from selfrag.intrinsics.contract import (
-    DIALECT,
-    ChatPrompt,
-    Citation,
-    Completion,
-    Constraint,
-    Diagnostic,
-    Finding,
-    Gold,
-    Reflection,
-    Request,
-    Scope,
-    Slot,
-    Target,
-    logsumexp,
-)
-from selfrag.intrinsics.labels import CITED, in_set
-from selfrag.intrinsics.layout import arguments as given_arguments
-from selfrag.intrinsics.layout import conversation, numbered_documents, numbers, one_line, turn
-from selfrag.intrinsics.output import read_text, slot_judgment, slot_scores, text_finding, understand
-from selfrag.intrinsics.sentences import (
+from selfrag.judges.layout import arguments as given_arguments
+from selfrag.judges.layout import conversation, numbered_documents, numbers, one_line, turn
+from selfrag.judges.output import read_text, slot_judgment, slot_scores, text_finding, understand
+from selfrag.judges.sentences import (
     cited_spans,
     earlier_sites,
     judged_site,
@@ -39,13 +22,22 @@ from selfrag.intrinsics.sentences import (
     rules,
     source_sites,
 )
-from selfrag.intrinsics.state import Message, Site, State
-from selfrag.reflection.judgment import Judgment
+from selfrag.judges.wire import DIALECT, ChatPrompt, Completion, Gold, Request, Slot, Target, Teachable, logsumexp
+from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
+from selfrag.reflection.intrinsic_labels import CITED, in_set
+from selfrag.reflection.judge import Cost
+from selfrag.reflection.judgment import Citation, Diagnostic, Finding, Judgment, Reflection
 from selfrag.reflection.labels import LabelSet
+from selfrag.reflection.requests import Constraint
 
 
 def _request(
-    state: State, task: str, sites: tuple[Site, ...], sources: tuple[Site, ...] | None, arguments: str = "", **more: Any
+    state: JudgeInput,
+    task: str,
+    sites: tuple[Site, ...],
+    sources: tuple[Site, ...] | None,
+    arguments: str = "",
+    **more: Any,
 ) -> Request:
     """Return a request of one user turn: documents (without `sources` none), conversation, arguments and task."""
     prompt = turn(
@@ -57,11 +49,12 @@ def _request(
     return Request(state, ChatPrompt((Message("user", prompt),)), sites=sites, sources=sources or (), **more)
 
 
-class _SlotCodec:
+class _SlotCodec(Teachable):
     """One finding for each slot of a request, and one target for each gold label."""
 
-    intrinsic: str
     labels: LabelSet
+    dialect = DIALECT
+    cost = Cost.ONE_TOKEN
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """Return one finding a slot."""
@@ -99,17 +92,19 @@ class LabelCodec(_SlotCodec):
 
     intrinsic: str  # its name
     labels: LabelSet  # what is distributed; `Label.token` is what the model writes
-    task: str | Callable[[State], str]  # the question at the end of the user turn
-    place: Callable[[State], Site]  # the site that is judged, for a state
+    task: str | Callable[[JudgeInput], str]  # the question at the end of the user turn
+    place: Callable[[JudgeInput], Site]  # the site that is judged, for a state
     prefill: str = ""  # beginning of the reply, up to the label
     documents: bool = True  # whether the model sees the passages
     arguments: tuple[str, ...] = ()  # names of arguments that the model sees
     find: SentenceFinder = rules  # sentence splitter for the passages
-    dialect: ClassVar[str] = DIALECT
+    last_turn_only: bool = False  # whether the model sees nothing of the conversation but the last turn
 
-    def encode(self, state: State) -> Request:
+    def encode(self, state: JudgeInput) -> Request:
         """Documents, conversation, arguments and task in one user turn; one slot."""
         last_index(state)
+        if self.last_turn_only:
+            state = replace(state, messages=state.messages[-1:])
         site = self.place(state)
         task = self.task if isinstance(self.task, str) else self.task(state)
         sources = source_sites(state, self.find) if self.documents else None
@@ -126,9 +121,8 @@ class SentenceCodec(_SlotCodec):
     task: str  # the question at the end of the user turn
     asking: str  # text between a sentence and its label
     find: SentenceFinder = rules  # sentence splitter
-    dialect: ClassVar[str] = DIALECT
 
-    def encode(self, state: State) -> Request:
+    def encode(self, state: JudgeInput) -> Request:
         """Documents, conversation and task in one user turn; the reply quotes a sentence before each slot."""
         sites = response_sites(state, last_index(state), self.find)
         surfaces = tuple(f" {label.token}" for label in self.labels)
@@ -144,23 +138,22 @@ def _sentence_slots(sites: Sequence[Site], surfaces: tuple[str, ...], asking: st
 
 
 @dataclass(frozen=True)
-class TextCodec:
+class TextCodec(Teachable):
     """A text in a JSON object with one field, for intrinsics that write: a `Teachable` codec."""
 
     intrinsic: str  # its name
     key: str  # the field
     labels: LabelSet  # what is judged by the text: the first label says that it is new, or that it is `quiet`
     task: str  # the question at the end of the user turn
-    scope: Scope = Scope.QUERY  # what the text is about
+    scope: SiteKind = SiteKind.QUERY  # what the text is about
     quiet: str | None = None  # a text that says that there is nothing to write
     documents: bool = False  # whether the model sees the passages
     max_tokens: int = 128  # of the reply
     arguments: tuple[str, ...] = ()  # names of arguments that the model sees
     find: SentenceFinder = rules  # sentence splitter for the passages
-    dialect: ClassVar[str] = DIALECT
-    writes: ClassVar[bool] = True  # a text, which costs more than a label
+    dialect = DIALECT
 
-    def encode(self, state: State) -> Request:
+    def encode(self, state: JudgeInput) -> Request:
         """Conversation and task in one user turn; the reply is constrained to the JSON object."""
         schema = {
             "type": "object",
@@ -213,10 +206,9 @@ class CitationCodec(_SlotCodec):
     share: float = 0.5  # a sentence is cited if it has this share of the most probable one's probability
     most: int = 3  # document sentences cited for one response sentence, at most
     find: SentenceFinder = rules  # sentence splitter
-    dialect: ClassVar[str] = DIALECT
     labels: LabelSet = CITED  # whether a sentence rests on any source
 
-    def encode(self, state: State) -> Request:
+    def encode(self, state: JudgeInput) -> Request:
         """Numbered documents, conversation and task in one user turn; one slot a response sentence."""
         sites, sources = response_sites(state, last_index(state), self.find), source_sites(state, self.find)
         sources += earlier_sites(state, self.find) if self.turns else ()

@@ -23,7 +23,6 @@ from anyio.from_thread import start_blocking_portal
 from selfrag.common.checks import whole
 from selfrag.common.errors import EngineError
 from selfrag.common.untrusted import markers, unmarked
-from selfrag.decoding.requests import Form
 from selfrag.engines.client import (
     REFUSED,
     Adherence,
@@ -36,17 +35,9 @@ from selfrag.engines.client import (
     response_format,
     token_count,
 )
-from selfrag.intrinsics.contract import (
-    ChatPrompt,
-    Completion,
-    Constraint,
-    Failed,
-    Request,
-    Slot,
-    TextPrompt,
-    TokenLogprob,
-)
-from selfrag.intrinsics.output import certain, likelihood
+from selfrag.judges.output import certain, likelihood
+from selfrag.judges.wire import ChatPrompt, Completion, Executor, Request, Slot, TextPrompt, TokenLogprob
+from selfrag.reflection.requests import Constraint, External, ExternalResult, Failed, Form, Steps, failure_of
 
 
 class ConstraintMode(StrEnum):
@@ -277,8 +268,11 @@ _JSON_BEGINS = ("", *'{["-0123456789tfn')
 _MODES = (ConstraintMode.STRUCTURED, ConstraintMode.SCHEMA, ConstraintMode.NONE)
 
 
-class EndpointExecutor:
-    """An `Executor` on a server; how it is held to constraints is found out by the first call that has one."""
+class EndpointExecutor(Executor):
+    """An `Executor` on a server, which is asked beside the engine of a decoder.
+
+    How the server is held to constraints is found out by the first call that has one.
+    """
 
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
@@ -290,14 +284,15 @@ class EndpointExecutor:
         """How constraints are sent; `AUTO` until a request with one was answered."""
         return ConstraintMode(self._traits.mode or ConstraintMode.AUTO)
 
-    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
-        """See `Executor.run`. Requests and slots are sent side by side."""
+    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+        """Return the results of one batch. Requests and slots are sent side by side."""
+        results = yield [External(self._serve, request, self.config.url) for request in requests]
+        return [one.value if isinstance(one, ExternalResult) else Failed(failure_of(one)) for one in results]
+
+    def _serve(self, requests: Sequence[Request]) -> list[Completion | Failed]:
         # The event loop has a thread of its own, since a notebook's is running already.
         with start_blocking_portal() as portal:
             return portal.call(self._run, requests)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     async def _run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
         async with Client(self.config, HINT, self._traits) as client:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from selfrag.common.untrusted import printable
-from selfrag.intrinsics.contract import Code, Completion, Diagnostic, Finding, Request, TokenLogprob
-from selfrag.intrinsics.layout import is_word
-from selfrag.intrinsics.lenient_json import Path, Reading, read
-from selfrag.intrinsics.state import Site, State
-from selfrag.reflection.judgment import Judgment, Source
+from selfrag.judges.layout import is_word
+from selfrag.judges.lenient_json import Path, Reading, read
+from selfrag.judges.wire import Completion, Request, TokenLogprob
+from selfrag.reflection.inputs import JudgeInput, Site
+from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, Source
 from selfrag.reflection.labels import LabelSet
 
 LITTLE = 0.5
@@ -50,7 +50,7 @@ def slot_judgment(
     return judgment, ()
 
 
-def _evidence(state: State, site: Site) -> str | None:
+def _evidence(state: JudgeInput, site: Site) -> str | None:
     """Return the id of the passage that a site lies in, or of the only passage there is."""
     if site.passage is not None:
         return state.passages[site.passage].id

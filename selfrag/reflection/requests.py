@@ -1,12 +1,17 @@
-"""What a decoder asks for and what it gets back: value objects on token ids."""
+"""What a decoder or a judge asks for and what it gets back: value objects on token ids; and `Steps`, which ask.
+
+Steps are sans-IO: a generator that yields lists of requests, receives their results in order, and returns a value.
+`selfrag.runtime.driver` runs them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,17 +132,26 @@ class Retrieved:
     passages: tuple[Passage, ...]
 
 
+Service: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
+"""Payloads in, one value or `Failed` each out. Where it raises, each payload is served alone."""
+
+PATIENCE = 600.0
+"""Seconds that a service has for a batch, unless told otherwise: enough to load a model."""
+
+
 @dataclass(frozen=True, slots=True)
-class Consult:
+class External:
     """Ask a service beside the engine, such as a judge on another model. Gathered over all live decoders."""
 
-    service: str  # its name, as the driver knows it
+    service: Service  # equal services share their batches; called by one thread at a time
     payload: Any  # what the service takes
+    name: str = "the service"  # for messages
+    timeout: float = PATIENCE  # seconds for the batch; after them the request has failed
 
 
 @dataclass(frozen=True, slots=True)
-class Consulted:
-    """Result of `Consult`: whatever the service gives."""
+class ExternalResult:
+    """Result of `External`: whatever the service gives."""
 
     value: Any
 
@@ -162,5 +176,46 @@ def has_ended(result: Generated | Failed) -> bool:
     return isinstance(result, Failed) or result.finish is not Finish.BEGUN
 
 
-Request: TypeAlias = Generate | Retrieve | Consult
-Result: TypeAlias = Generated | Retrieved | Consulted | Failed | Arrived
+Request: TypeAlias = Generate | Retrieve | External
+Result: TypeAlias = Generated | Retrieved | ExternalResult | Failed | Arrived
+
+
+def failure_of(result: Result) -> str:
+    """Return why a result is not the one that was asked for."""
+    return result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
+
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[list[Request], list[Result], T]
+"""A sans-IO computation that returns a `T`."""
+
+
+def ask(batch: list[Request]) -> Steps[list[Result]]:
+    """Ask for one batch."""
+    return (yield batch)
+
+
+def gather(steps: Sequence[Steps[T]], serve: Callable[[list[Request]], Steps[list[Result]]] = ask) -> Steps[list[T]]:
+    """Run computations side by side, in rounds: the requests of all that wait are one batch.
+
+    Args:
+        steps: what runs.
+        serve: answers the batch of a round; by default whoever runs the steps does.
+    """
+    values: dict[int, T] = {}
+    waiting: dict[int, list[Request]] = {}
+
+    def advance(number: int, results: list[Result] | None) -> None:
+        try:
+            waiting[number] = next(steps[number]) if results is None else steps[number].send(results)
+        except StopIteration as stop:
+            values[number] = stop.value
+
+    for number in range(len(steps)):
+        advance(number, None)
+    while waiting:
+        batches, waiting = waiting, {}
+        results = iter((yield from serve([request for batch in batches.values() for request in batch])))
+        for number, batch in batches.items():
+            advance(number, list(islice(results, len(batch))))
+    return [values[number] for number in range(len(steps))]

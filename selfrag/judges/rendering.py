@@ -16,8 +16,8 @@ from typing import Any
 
 from selfrag.chat_templates import render_chat
 from selfrag.common.errors import UserError
-from selfrag.intrinsics.contract import ChatPrompt, Piece, Slot, TextPrompt
-from selfrag.intrinsics.state import ROLES
+from selfrag.judges.wire import ChatPrompt, Piece, Slot, TextPrompt
+from selfrag.reflection.inputs import ROLES
 from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec, common_prefix
 
 _MARK = re.compile("\ue000([0-9]+)([^\ue000\ue001]*)\ue001")  # private use: no template has them

@@ -1,4 +1,4 @@
-"""`Library`: the intrinsics on one model with its adapters, loaded by name; and executions, by which each is judged."""
+"""`Library`: the intrinsics on one model with its adapters, loaded by name; and the judges that it has."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import Any, TypeVar
 from selfrag.common.errors import UserError, VocabularyError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import check_cards, codec_of, find
-from selfrag.intrinsics.contract import DIALECT, Codec, Execution, Executor
-from selfrag.intrinsics.execution.critiques import BM25, VIEWS, Overlap
-from selfrag.intrinsics.execution.tokens import Combined, ScoreCalibrator, Tokens, TraceCertainty, Weighing
 from selfrag.intrinsics.families import PUBLISHED, adapter_codecs, checkpoint_codecs, find_published
+from selfrag.judges.critiques import BM25, VIEWS, Overlap
+from selfrag.judges.learned import Combined, ScoreCalibrator, TraceCertainty, Weighing
+from selfrag.judges.tokens import TokenJudge, Tokens
+from selfrag.judges.wire import DIALECT, Codec, Executor
 from selfrag.loading import DEMO, resolve_adapter, shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting
+from selfrag.reflection.judge import Judge
+from selfrag.reflection.labels import CRITIQUES, LabelSet
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 
-EXECUTIONS: Mapping[str, str] = MappingProxyType(
+JUDGES: Mapping[str, str] = MappingProxyType(
     {
         "tokens": "the model's own reflection tokens",
         "combined": "reflection tokens and words in common, weighed as the model's own file says",
@@ -30,7 +33,7 @@ EXECUTIONS: Mapping[str, str] = MappingProxyType(
         "bm25": "BM25 among the given sentences, without a model",
     }
 )
-"""Name of an execution to what judges."""
+"""Judges that every model with its adapters has, by name."""
 
 DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -43,26 +46,28 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """What judges on a model with reflection tokens if nothing else is asked for, as far as it is there; the best measured
 (`docs/results/intrinsics.md`)."""
+TOKEN_JUDGES: Mapping[str, LabelSet] = MappingProxyType({f"token_{labels.role}": labels for labels in CRITIQUES})
+"""Judges of models with reflection tokens: each group, by the name that weights and guardrails call it."""
 _LEARNED = frozenset({("hallucination_detection", "combined"), ("uncertainty", "tokens")})  # need a file of the model
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """`answerability.overlap` as the names of the intrinsic and of the execution, which is None where none is named."""
-    kind, dot, execution = name.partition(".")
+    """Return `answerability.overlap` as the names of the intrinsic and of the judge, None where none is named."""
+    kind, dot, judge = name.partition(".")
     if not dot:
         return find(name).name, None
-    return find(kind).name, checked(execution)
+    return find(kind).name, checked(judge)
 
 
 def checked(name: str) -> str:
-    """The name of an execution; an unknown one is refused with the known ones."""
-    if name not in EXECUTIONS:
-        raise UserError(f"unknown execution {name!r:.60}; known: {', '.join(EXECUTIONS)}")
+    """Return the name of a judge; an unknown one is refused with the known ones."""
+    if name not in JUDGES:
+        raise UserError(f"unknown judge {name!r:.60}; known: {', '.join(JUDGES)}")
     return name
 
 
 def prompting_of(tokenizer: Any) -> Prompting | None:
-    """The layout of a model with reflection tokens; None for any other model."""
+    """Return the layout of a model with reflection tokens; None for any other model."""
     try:
         return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
     except VocabularyError:
@@ -70,7 +75,7 @@ def prompting_of(tokenizer: Any) -> Prompting | None:
 
 
 def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) -> str:
-    """The execution of an intrinsic that nobody chose one for: of `DEFAULTS`, else the adapter, else a prompt.
+    """Return the judge of an intrinsic that nobody chose one for: of `DEFAULTS`, else the adapter, else a prompt.
 
     `learned` says whether the model brings weights of tokens and words, or a calibrator, for it.
     """
@@ -80,23 +85,25 @@ def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) ->
     return "adapter" if adapter else "prompt"
 
 
-def method(intrinsic: str, execution: str, prompting: Prompting | None, weights: Path | None) -> Execution:
-    """What judges an intrinsic without a codec; refuses what this model or this intrinsic does not have."""
-    if intrinsic == "uncertainty" and execution == "tokens":
+def without_codec(
+    intrinsic: str, name: str, prompting: Prompting | None, weights: Path | None, engine: Any = None
+) -> Judge:
+    """Return a judge that asks no codec, tokens on an engine; refuse what the model or the intrinsic does not have."""
+    if intrinsic == "uncertainty" and name == "tokens":
         if weights is None:
             raise UserError("uncertainty.tokens: no calibrator was fitted for this model; ask for prompt")
         return TraceCertainty(ScoreCalibrator.read(weights))
     if intrinsic not in VIEWS:
-        raise UserError(f"{intrinsic} cannot be judged by {execution}; it has: adapter, prompt")
-    if execution in ("overlap", "bm25"):
-        return Overlap(intrinsic) if execution == "overlap" else BM25(intrinsic)
+        raise UserError(f"{intrinsic} cannot be judged by {name}; it has: adapter, prompt")
+    if name in ("overlap", "bm25"):
+        return Overlap(intrinsic) if name == "overlap" else BM25(intrinsic)
     if prompting is None:
-        raise UserError(f"{intrinsic}.{execution}: the model has no reflection tokens; ask for prompt or overlap")
-    if execution == "tokens":
-        return Tokens(intrinsic, prompting)
+        raise UserError(f"{intrinsic}.{name}: the model has no reflection tokens; ask for prompt or overlap")
+    if name == "tokens":
+        return Tokens(intrinsic, prompting, engine)
     if weights is None:
         raise UserError(f"{intrinsic}.combined: no weights were learned for this model; ask for tokens")
-    return Combined(intrinsic, prompting, Weighing.read(weights))
+    return Combined(intrinsic, prompting, Weighing.read(weights), engine)
 
 
 C = TypeVar("C", bound=Capability[Any])
@@ -110,8 +117,8 @@ class Library:
     # adapter of an intrinsic on the executor, by the intrinsic's name; others use the base model
     adapters: Mapping[str, str] = field(default_factory=dict)
     dialect: str = DIALECT  # of the adapters and of the base model
-    # execution of an intrinsic by its name, where another one than the default is wanted
-    executions: Mapping[str, str] = field(default_factory=dict)
+    # judge of an intrinsic by its name, where another one than the default is wanted
+    judges: Mapping[str, str] = field(default_factory=dict)
     prompting: Prompting | None = None  # of a model with reflection tokens
     # files of learned weights of tokens and words, by the intrinsic's name
     weights: Mapping[str, Path] = field(default_factory=dict)
@@ -126,7 +133,7 @@ class Library:
         engine: str | None = None,
         adapters: Mapping[str, str | Path] | None = None,
         dialect: str | None = None,
-        executions: Mapping[str, str] | None = None,
+        judges: Mapping[str, str] | None = None,
         **engine_options: Any,
     ) -> Library:
         """Load a model and its adapters.
@@ -140,7 +147,7 @@ class Library:
                 demo model, and none for other models.
             dialect: see `codec_of`; None is what the adapter's own files say (`AdapterFamily`), else the default, and
                 refuses adapters without either and without a card (`check_cards`).
-            executions: a name of `EXECUTIONS` by the intrinsic's name; see `get` for the defaults.
+            judges: a name of `JUDGES` by the intrinsic's name; see `get` for the defaults.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
 
         Raises:
@@ -148,12 +155,12 @@ class Library:
                 nobody says with which.
         """
         from selfrag.engines.select import is_remote, load_engine
-        from selfrag.intrinsics.execution.engine import EngineExecutor
+        from selfrag.judges.engine import EngineExecutor
         from selfrag.loading import load_tokenizer, resolve_model
 
         given, codecs = _adapters(name_or_path, adapters)
         wanted = {name: "adapter" for name in given if adapters is not None}
-        wanted |= {find(name).name: checked(one) for name, one in (executions or {}).items()}
+        wanted |= {find(name).name: checked(one) for name, one in (judges or {}).items()}
         path = resolve_model(name_or_path)
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
         codecs |= checkpoint_codecs(path) if dialect is None else {}
@@ -196,44 +203,55 @@ class Library:
         Raises:
             UserError: a name is unknown, or the address is none.
         """
-        from selfrag.intrinsics.execution.endpoint import EndpointConfig, EndpointExecutor
+        from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
 
         names = {find(name).name: adapter for name, adapter in (adapters or {}).items()}
         return cls(EndpointExecutor(EndpointConfig(url, model, **settings)), names, dialect)
 
-    def get(self, kind: type[C], execution: str | None = None) -> C:
-        """An intrinsic of this model.
+    def get(self, kind: type[C], judge: str | Judge | None = None, **settings: Any) -> C:
+        """Return an intrinsic of this model.
 
         Args:
             kind: the intrinsic.
-            execution: what judges, a name of `selfrag.intrinsics.model_library.EXECUTIONS`. None is the one chosen
-                for this library, else the default (`selfrag.intrinsics.model_library.by_default`).
+            judge: who judges: a name of `selfrag.intrinsics.library.JUDGES`, or any judge. None is the one chosen for
+                this library, else the default (`selfrag.intrinsics.library.by_default`).
+            settings: those of `Capability`, such as `arguments`.
 
         Raises:
-            UserError: the dialect has no such intrinsic, or the model no such execution.
+            UserError: the dialect has no such intrinsic, or the model no such judge.
         """
+        if not isinstance(judge, str | None):
+            return kind(judge, **settings)
         name, codec = kind.name, codec_of(kind, self.dialect)
         own, adapter, weights = self.codecs.get(name), self.adapters.get(name), self.weights.get(name)
         prompting = self.prompting if self.dialect == DIALECT else None
         adapted = adapter is not None or own is not None
-        chosen = execution or self.executions.get(name)
+        chosen = judge or self.judges.get(name)
         if chosen is None:
             chosen = by_default(name, tokens=prompting is not None, adapter=adapted, learned=weights is not None)
         if checked(chosen) == "prompt":
-            return kind(self.executor, codec)
+            return kind.on(self.executor, codec, **settings)
         if chosen == "adapter":
             if not adapted:
                 raise UserError(f"{name}: the model has no adapter for it; ask for prompt or give adapters=")
-            return kind(self.executor, own or codec, adapter)
-        return kind(self.executor, codec, method=method(name, chosen, prompting, weights))
+            return kind.on(self.executor, own or codec, adapter, **settings)
+        return kind(without_codec(name, chosen, prompting, weights, self.executor.engine), **settings)
+
+    def judge(self, name: str) -> Judge:
+        """Return a judge of this model: an intrinsic by its name, or a group of reflection tokens, `token_issup`."""
+        if name not in TOKEN_JUDGES:
+            return self[name]
+        if self.prompting is None:
+            raise UserError(f"{name}: the model has no reflection tokens")
+        return TokenJudge(self.prompting, TOKEN_JUDGES[name])
 
     def __getitem__(self, name: str) -> Capability[Any]:
-        kind, execution = split_name(name)
-        return self.get(find(kind), execution)
+        kind, judge = split_name(name)
+        return self.get(find(kind), judge)
 
     def close(self) -> None:
         """Free the model."""
-        getattr(self.executor, "close", lambda: None)()
+        self.executor.close()
 
     def __enter__(self) -> Library:
         return self

@@ -1,0 +1,237 @@
+"""Judges while an answer is written: the cascade of score terms, and the guardrails before the writing.
+
+In the cascade cheap judges look at all candidates, expensive ones only at those that remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from retrieval.passage import Passage
+from selfrag.decoding.answer import joint, segments_of
+from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.segments import APPLICABLE
+from selfrag.decoding.terms import Effect, Guardrail, ScoreTerm
+from selfrag.decoding.trace import QUESTION, Node, Status
+from selfrag.decoding.tree import Admitted, Asked, Tree, counted
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import NEEDS_PASSAGE, Judge, Scope
+from selfrag.reflection.judgment import Judgment, Reflection
+from selfrag.reflection.labels import CRITIQUES
+from selfrag.reflection.requests import Steps, gather
+
+
+@dataclass(slots=True)
+class _Level:
+    """Judges of one cost."""
+
+    terms: tuple[ScoreTerm, ...]  # they judge gather
+    capacity: int  # candidates that continue from here
+    # candidates that passed the earlier levels and that this one has not judged
+    waiting: list[Node] = field(default_factory=list)
+
+
+def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Steps[list[Node]]:
+    """Let all judges look at the usable candidates of a step, and return those that stay, in tree order."""
+    costs = {name: judge.cost for name, judge in tree.judges.items()}
+    capacities = tree.policy.capacities(costs, len(nodes))
+    pairs = zip(tree.policy.cascade_levels(costs), capacities, strict=True)
+    levels = [_Level(terms, capacity) for (_, terms), capacity in pairs]
+    passed = list(nodes)
+    for number, level in enumerate(levels):
+        level.waiting = passed
+        passed = yield from _passing(tree, levels[: number + 1], level.capacity)
+    return sorted(passed, key=lambda node: node.id)
+
+
+def _passing(tree: Tree, levels: Sequence[_Level], wanted: int) -> Steps[list[Node]]:
+    """Return up to `wanted` more candidates that pass the last of `levels`; fewer where the levels run out."""
+    *before, level = levels
+    passed: list[Node] = []
+    while (missing := wanted - len(passed)) > 0:
+        if not level.waiting and before:
+            level.waiting = yield from _passing(tree, before, missing)
+        if not level.waiting:
+            break
+        ranked = sorted(level.waiting, key=lambda node: (-node.path_score, node.id))
+        wave, level.waiting = ranked[:missing], ranked[missing:]
+        passed += yield from _judge(tree, wave, level.terms)
+    return passed
+
+
+def _judge(tree: Tree, nodes: Sequence[Node], terms: Sequence[ScoreTerm]) -> Steps[list[Node]]:
+    """Return the candidates that no judge of the level rejects."""
+    steps = [_reflections(tree, nodes, term) for term in terms]
+    by_term = yield from gather(steps, partial(counted, tree))
+    passed = []
+    for position, node in enumerate(nodes):
+        reflections = [(term, rows[position]) for term, rows in zip(terms, by_term, strict=True)]
+        for term, reflection in reflections:
+            _record(node, term, reflection)
+        tree.score(node)
+        if _rejected(tree.policy, node, reflections):
+            node.status = Status.FORBIDDEN
+        else:
+            passed.append(node)
+    return passed
+
+
+def _reflections(tree: Tree, nodes: Sequence[Node], term: ScoreTerm) -> Steps[list[Reflection | None]]:
+    """Return what the judge of a term says about each node; None where there is nothing to judge."""
+    judge, trace = tree.judges[term.judge], tree.trace(None)
+    keys: dict[int, Asked | int] = {}
+    inputs: dict[Asked | int, JudgeInput] = {}
+    for node in nodes:
+        if not _applies(judge, term, node):
+            continue
+        passages = () if node.passage is None or judge.scope is Scope.QUESTION else (node.passage,)
+        if judge.scope in (Scope.PASSAGE, Scope.QUESTION):
+            key: Asked | int = (judge.name, tuple(passage.key for passage in passages))
+            asked = _input(tree, passages)
+        else:
+            key, before = node.id, segments_of(trace, node.parent)[0]
+            asked = _input(tree, passages, before, node.text.strip())
+        keys[node.id] = key
+        inputs[key] = asked if judge.scope is Scope.ANSWER else asked.without_context()
+    reflections = yield from _ask(tree, judge, inputs)
+    return [reflections[keys[node.id]] if node.id in keys else None for node in nodes]
+
+
+def _ask(tree: Tree, judge: Judge, inputs: Mapping[Asked | int, JudgeInput]) -> Steps[Mapping[Asked | int, Reflection]]:
+    """Return the reflection of each input. One on passages and question alone is kept for the whole question."""
+    known: dict[Asked | int, Reflection] = {key: tree.asked[key] for key in inputs if key in tree.asked}
+    fresh = {key: asked for key, asked in inputs.items() if key not in known}
+    if fresh:
+        reflections = yield from judge.judge(list(fresh.values()))
+        known |= zip(fresh, reflections, strict=True)
+        tree.asked |= {key: known[key] for key in fresh if isinstance(key, tuple)}
+    return known
+
+
+def _input(tree: Tree, passages: tuple[Passage, ...], before: str = "", text: str = "") -> JudgeInput:
+    """Return the question with its passages, and the text under judgment with the answer before it."""
+    turns = [Message(turn.role, turn.text) for turn in tree.history]
+    turns.append(Message("user", tree.question))
+    begin = 0
+    if text:
+        lead = before + joint(before, text)
+        turns.append(Message("assistant", lead + text))
+        begin = len(lead)
+    return JudgeInput(tuple(turns), passages, begin=begin)
+
+
+def _applies(judge: Judge, term: ScoreTerm, node: Node) -> bool:
+    """Return whether there is anything in a candidate to judge."""
+    needs_passage = judge.role in NEEDS_PASSAGE or judge.scope is Scope.PASSAGE
+    if not node.text.strip() or (needs_passage and node.passage is None):
+        return False
+    return term.replaces is None or term.replaces in {labels.role for labels in APPLICABLE[node.branch]}
+
+
+def _record(node: Node, term: ScoreTerm, reflection: Reflection | None) -> None:
+    evidence = None if node.passage is None else node.passage.id
+    source = "no passage" if evidence is None else f"passage {evidence}"
+    judgment = None if reflection is None else reflection.mean(f"segment {node.depth}, {source}", evidence)
+    if term.replaces is None:
+        node.judges[term.judge] = judgment
+    else:
+        known = node.judgments | {term.replaces: judgment}
+        node.judgments = {labels.role: known[labels.role] for labels in CRITIQUES if labels.role in known}
+    if reflection is None:
+        return
+    if len(reflection.scored) > 1:
+        node.places[term.judge] = reflection.scored
+    if reflection.reason is not None:
+        node.undefined[term.judge] = reflection.reason
+
+
+def _rejected(policy: Decoding, node: Node, reflections: Sequence[tuple[ScoreTerm, Reflection | None]]) -> bool:
+    """Return whether a judgment is below its limit, or a critique judged just now violates a constraint."""
+    for term, reflection in reflections:
+        lowest = None if reflection is None else reflection.lowest
+        if term.least is not None and lowest is not None and lowest < term.least:
+            return True
+    roles = [term.replaces for term, _ in reflections if term.replaces is not None]
+    return not policy.allows(node.judgments, roles)
+
+
+def guardrail_decision(tree: Tree) -> Steps[tuple[Action, str, list[tuple[str, Judgment]]] | None]:
+    """Return whether to search, by the guardrails on the question alone; None without a defined judgment."""
+    guardrails = _of(tree, "retrieve")
+    if not guardrails or tree.policy.mode != "adaptive":
+        return None
+    rows = yield from _judge_guardrails(tree, guardrails, [()], QUESTION)
+    asked = Admitted(())
+    below = [asked.note(guardrail, row[0], "search") for guardrail, row in zip(guardrails, rows, strict=True)]
+    if not asked.judged:
+        return None
+    sure = [f"{name} {judgment.score:.3f}, no search" for name, judgment in asked.judged]
+    kept = "; ".join(asked.reasons or sure)
+    return ("retrieve" if any(below) else "write"), kept, asked.judged
+
+
+def filter_evidence(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -> Steps[list[Admitted]]:
+    """Filter the passages of each search by the guardrails, which may abstain at the start of the answer (`first`)."""
+    admitted = [Admitted(passages) for passages in searches]
+    yield from _drop(tree, [search for search in admitted if search.passages])
+    effects: list[Effect] = ["write", "abstain"] if first else ["write"]
+    guardrails = [guardrail for effect in effects for guardrail in _of(tree, effect)]
+    remaining = [search for search in admitted if search.passages]
+    if not guardrails or not remaining:
+        return admitted
+    evidence = [search.passages for search in remaining]
+    rows = yield from _judge_guardrails(tree, guardrails, evidence, "question and passages")
+    for position, search in enumerate(remaining):
+        for guardrail, row in zip(guardrails, rows, strict=True):
+            done = "abstain" if guardrail.effect == "abstain" else "no evidence"
+            if search.note(guardrail, row[position], done):
+                search.passages = ()
+                search.abstained |= guardrail.effect == "abstain"
+                search.writes |= guardrail.effect == "write"
+    return admitted
+
+
+def _drop(tree: Tree, searches: Sequence[Admitted]) -> Steps[None]:
+    """Leave out the passages that a guardrail refuses one by one."""
+    guardrails = _of(tree, "drop")
+    passages = list({passage.key: passage for search in searches for passage in search.passages}.values())
+    if not guardrails or not passages:
+        return
+    rows = yield from _judge_guardrails(tree, guardrails, [(passage,) for passage in passages], "passage")
+    position = {passage.key: i for i, passage in enumerate(passages)}
+    for search in searches:
+        below = {
+            passage.key
+            for passage in search.passages
+            for guardrail, row in zip(guardrails, rows, strict=True)
+            if search.note(guardrail, row[position[passage.key]], f"passage {passage.id} left out")
+        }
+        search.passages = tuple(passage for passage in search.passages if passage.key not in below)
+
+
+def _judge_guardrails(
+    tree: Tree, guardrails: Sequence[Guardrail], evidence: Sequence[tuple[Passage, ...]], site: str
+) -> Steps[list[list[Judgment | None]]]:
+    """Return a row for each guardrail with a judgment for each evidence."""
+    keys = [tuple(passage.key for passage in passages) for passages in evidence]
+    inputs = [_input(tree, passages) for passages in evidence]
+    judges = [tree.judges[guardrail.judge] for guardrail in guardrails]
+    steps = [
+        _ask(tree, judge, {(judge.name, key): asked for key, asked in zip(keys, inputs, strict=True)})
+        for judge in judges
+    ]
+    by_judge = yield from gather(steps, partial(counted, tree))
+    rows = []
+    for judge, reflections in zip(judges, by_judge, strict=True):
+        row = []
+        for key, passages in zip(keys, evidence, strict=True):
+            only = passages[0].id if len(passages) == 1 else None
+            row.append(reflections[judge.name, key].mean(site if only is None else f"{site} {only}", only))
+        rows.append(row)
+    return rows
+
+
+def _of(tree: Tree, effect: Effect) -> list[Guardrail]:
+    return [guardrail for guardrail in tree.policy.guardrails if guardrail.effect == effect]

@@ -1,0 +1,137 @@
+"""Score terms and guardrails: where judges take part in a decode, as values with canonical strings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast, get_args
+
+from selfrag.common.checks import choice
+from selfrag.common.errors import UserError
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import CRITIQUES, Role
+from selfrag.reflection.weights import TOKEN_TERMS, as_number, check_finite, check_judge
+
+_GROUPS = {labels.role: labels for labels in CRITIQUES}
+REPLACEABLE = frozenset(_GROUPS)
+
+
+def as_label(judgment: Judgment, role: Role) -> str:
+    """Return the label of Self-RAG's group whose value is nearest to that of the judgment's label.
+
+    A judge that stands in for IsSup says `faithful` where constraints and citations read `Fully supported`.
+    """
+    labels = _GROUPS[role]
+    if judgment.labels == labels:
+        return judgment.label
+    value = judgment.labels.values[judgment.labels.names.index(judgment.label)]
+    return min(labels, key=lambda label: abs(label.value - value)).name
+
+
+Effect = Literal["abstain", "write", "drop", "retrieve"]
+_TERM = re.compile(r"(?P<name>[^=<>:]+)(=(?P<role>\w+))?(>=(?P<least>[^:]+))?")
+_GUARDRAIL = re.compile(r"(?P<name>[^=<>:]+)<(?P<threshold>[^:]+):(?P<effect>\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTerm:
+    """A judge in the segment score.
+
+    `str()` writes it as `NAME`, `NAME=issup` or `NAME=issup>=0.1`, and `ScoreTerm.parse` reads that back.
+
+    Attributes:
+        judge: its name.
+        replaces: the token critique that it replaces, under that critique's weight; None adds a term of its own,
+            weighted by `Weights.judges`.
+        least: a segment with any judgment below this is forbidden; None for no limit.
+    """
+
+    judge: str
+    replaces: Role | None = None
+    least: float | None = None
+
+    def __post_init__(self) -> None:
+        check_judge(self.judge)
+        if self.replaces is not None:
+            choice(f"role of {self.judge}", self.replaces, TOKEN_TERMS)
+            object.__setattr__(self, "replaces", Role(self.replaces))
+        if self.least is not None:
+            check_finite(f"limit of {self.judge}", self.least)
+
+    def __str__(self) -> str:
+        role = f"={self.replaces}" if self.replaces else ""
+        return f"{self.judge}{role}" + ("" if self.least is None else f">={self.least!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> ScoreTerm:
+        """Read `hallucination_detection=issup>=0.1`."""
+        found = _TERM.fullmatch(text.replace(" ", ""))
+        if found is None:
+            raise UserError(f"judge {text!r}: write NAME, NAME=issup or NAME=issup>=0.1")
+        least, role = found["least"], cast(Role | None, found["role"])
+        return cls(found["name"], role, None if least is None else as_number(least, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """A judge that decides before anything is written.
+
+    `str()` writes it as `NAME<0.5:abstain`, and `Guardrail.parse` reads that back.
+
+    Attributes:
+        judge: its name.
+        threshold: compared with the mean score of its judgments; an undefined judgment never acts.
+        effect: what happens below the threshold. `abstain`: judge the question and the passages found for it, give
+            the fixed text in place of an answer. `write`: judge the same at every search, write without evidence.
+            `drop`: judge each passage alone, leave out this one. `retrieve`: judge the question alone before anything
+            is searched, search below and write without evidence above, whatever the model's own decision.
+    """
+
+    judge: str
+    threshold: float
+    effect: Effect = "abstain"
+
+    def __post_init__(self) -> None:
+        check_judge(self.judge)
+        check_finite(f"threshold of {self.judge}", self.threshold)
+        choice(f"effect of {self.judge}", self.effect, get_args(Effect))
+
+    def __str__(self) -> str:
+        return f"{self.judge}<{self.threshold!r}:{self.effect}"
+
+    @classmethod
+    def parse(cls, text: str) -> Guardrail:
+        """Read `answerability<0.5:abstain`."""
+        found = _GUARDRAIL.fullmatch(text.replace(" ", ""))
+        if found is None:
+            raise UserError(f"guardrail {text!r}: write NAME<THRESHOLD:EFFECT, such as answerability<0.5:abstain")
+        effect: Any = found["effect"]
+        return cls(found["name"], as_number(found["threshold"], text), effect)
+
+
+Part = TypeVar("Part", ScoreTerm, Guardrail)
+
+
+def parts(given: Any, kind: type[Part]) -> tuple[Part, ...]:
+    """`ScoreTerm` or `Guardrail` values from values, their strings, or one of either; no judge twice."""
+    items = [given] if isinstance(given, str | ScoreTerm | Guardrail) else given
+    if not isinstance(items, Iterable):
+        raise UserError(f"{given!r:.80}: give a list of {kind.__name__} or of their strings")
+    found = []
+    for item in items:
+        made = kind.parse(item) if isinstance(item, str) else item
+        if not isinstance(made, kind):
+            raise UserError(f"{item!r:.80}: give a {kind.__name__} or its string")
+        found.append(made)
+    keys = [(part.judge, part.effect if isinstance(part, Guardrail) else "") for part in found]
+    if twice := next((name for name, effect in keys if keys.count((name, effect)) > 1), None):
+        raise UserError(f"judge {twice!r} is named twice")
+    return tuple(found)
+
+
+def distinct_roles(terms: Iterable[ScoreTerm]) -> None:
+    """Refuse two judges for one critique."""
+    replaced = [term.replaces for term in terms if term.replaces is not None]
+    if twice := next((role for role in replaced if replaced.count(role) > 1), None):
+        raise UserError(f"two judges replace {twice}; give one of them a term of its own")

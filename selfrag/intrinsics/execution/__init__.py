@@ -1,1 +1,0 @@
-"""Executors, which run the requests of codecs: on any engine of this library, or on an OpenAI-compatible server."""

@@ -1,0 +1,249 @@
+"""Judges by name: on the model that decodes, and on models of their own.
+
+On the model of a `SelfRAG` a name is an intrinsic (`answerability`, `answerability.overlap`) or a group of reflection
+tokens (`token_issup`). A judge with a model of its own is written `KIND:MODEL`, see `open_judge`; `NAME=KIND:MODEL`
+gives it a name for weights and guardrails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from selfrag.common.errors import UserError
+from selfrag.common.plugins import names, plugin, registered
+from selfrag.common.provenance import model_files, sha256
+from selfrag.engines.base import Engine
+from selfrag.intrinsics.catalog import check_cards, find, intrinsics
+from selfrag.intrinsics.library import (
+    JUDGES,
+    TOKEN_JUDGES,
+    Library,
+    by_default,
+    prompting_of,
+    split_name,
+    without_codec,
+)
+from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
+from selfrag.judges.engine import EngineExecutor
+from selfrag.judges.entailment import CODEC, ENTAILMENT, LEAST, TASK, NLIJudge, TrueJudge, short_name
+from selfrag.judges.external import Late
+from selfrag.judges.prompted import PromptedJudge
+from selfrag.judges.tokens import TokenJudge
+from selfrag.judges.wire import Executor, LateExecutor
+from selfrag.loading import load_tokenizer, resolve_model, shipped_adapters, shipped_weights
+from selfrag.prompting import Prompting
+from selfrag.reflection.judge import Judge, Scope, check_taking_part, usual_scope
+
+GROUP = "selfrag.judges"
+"""Entry points of other packages: each names a judge, or a function of the text after the colon that gives one."""
+KINDS = ("true", "nli:MODEL", "judge:MODEL", "judge:MODEL@https://HOST/v1", "INTRINSIC[.JUDGE]:MODEL", "MODULE:NAME")
+"""How `open_judge` names judges."""
+
+JudgeNames: TypeAlias = Sequence[str | Judge] | Mapping[str, str | Path | None]
+"""Judges, or their names; or intrinsics with who judges each: a name of `JUDGES`, the folder of an adapter, or None
+for the base model with a prompt."""
+
+
+def find_judge(name: str, judges: Sequence[Judge], prompting: Prompting) -> Judge:
+    """Return the judge of this name: one of `judges`, or a group of the model's own tokens."""
+    for judge in judges:
+        if judge.name == name:
+            return judge
+    if name not in TOKEN_JUDGES:
+        known = ", ".join((*(judge.name for judge in judges), *TOKEN_JUDGES))
+        raise UserError(f"no judge {name!r:.60} is loaded; there is {known}")
+    return TokenJudge(prompting, TOKEN_JUDGES[name])
+
+
+def is_opened(name: str) -> bool:
+    """Return whether a name is that of a judge with a model of its own, which `open_judge` opens."""
+    return ":" in name or name == "true" or registered(GROUP, name) is not None
+
+
+def open_judge(spec: str) -> Judge:
+    """Return the judge of a name; its model is loaded when it is first asked.
+
+    Args:
+        spec: `true` or `true:MODEL` (T5 of TRUE), `nli:MODEL` (a cross-encoder), `judge:MODEL` (a chat model in
+            process) or `judge:MODEL@URL` (at an OpenAI-compatible endpoint), all of entailment; an intrinsic on a model
+            of its own such as `answerability:MODEL` (`intrinsic:MODEL` is hallucination detection); by words alone,
+            `answerability.overlap`; an entry point of `selfrag.judges`, such as `critic:DIR`; or `MODULE:NAME`. A model
+            is a directory, a hub name, or `demo`.
+
+    Raises:
+        UserError: an unknown kind, or a model that cannot be loaded.
+    """
+    kind, colon, rest = spec.partition(":")
+    known: dict[str, Callable[[str], Judge]] = {
+        "nli": NLIJudge.load,
+        "judge": _chat_judge,
+        "intrinsic": partial(_intrinsic, "hallucination_detection", None),
+    }
+    if kind == "true":
+        return TrueJudge.load(rest) if rest else TrueJudge.load()
+    if kind.partition(".")[0] in intrinsics():
+        intrinsic, by = split_name(kind)
+        if not rest and by in ("overlap", "bm25"):
+            return find(intrinsic)(without_codec(intrinsic, by, None, None), name=kind)
+        known[kind] = partial(_intrinsic, intrinsic, by)
+    if kind in known:
+        if not rest:
+            raise UserError(f"judge {kind!r} of which model? Give {kind}:MODEL")
+        return known[kind](rest)
+    made = registered(GROUP, kind)
+    if made is None and not colon:
+        raise UserError(f"unknown judge {spec[:80]!r}; known: {', '.join((*KINDS, *names(GROUP)))}")
+    made = plugin(GROUP, spec) if made is None else made
+    judge = made if isinstance(made, Judge) else made(rest if registered(GROUP, kind) is not None else "")
+    if not isinstance(judge, Judge):
+        raise UserError(f"{spec:.80} gives no judge, but {type(judge).__name__}; see docs/guides/judges.md")
+    return judge
+
+
+def open_named(text: str) -> Judge:
+    """Return the judge of `SPEC`, or of `NAME=SPEC` under that name."""
+    name, equals, spec = text.partition("=")
+    if not equals:
+        return open_judge(text)
+    judge = copy(open_judge(spec))
+    judge.name = name
+    return judge
+
+
+def _chat_judge(rest: str) -> Judge:
+    executor, name, about = chat_model(rest)
+    identity = {**about, "task": TASK}
+    judge = PromptedJudge(executor, CODEC, ENTAILMENT, min_coverage=LEAST, identity=identity)
+    judge.name = f"judge {name}"
+    return judge
+
+
+def chat_model(spec: str) -> tuple[Executor, str, dict[str, Any]]:
+    """Return what runs a chat model, its short name, and what tells it from others.
+
+    Args:
+        spec: `MODEL` in process, or `MODEL@URL` at an OpenAI-compatible endpoint.
+
+    Raises:
+        UserError: the model cannot be found, or no such address.
+    """
+    model, at, url = spec.partition("@")
+    if at:
+        return EndpointExecutor(EndpointConfig(url, model)), short_name(model), {"model": model, "url": url}
+    files = model_files(resolve_model(model))
+    executor = LateExecutor(lambda: Library.from_pretrained(model, adapters={}).executor)
+    return executor, short_name(model), {"model": model, "files": files}
+
+
+def _intrinsic(intrinsic: str, judge: str | None, model: str) -> Judge:
+    """Return an intrinsic on a model of its own."""
+    path, kind = resolve_model(model), find(intrinsic)
+    files = model_files(path)
+    shipped, learned = shipped_adapters(model).get(intrinsic), shipped_weights(model).get(intrinsic)
+    tokens = prompting_of(load_tokenizer(path)) is not None
+    how = judge or by_default(intrinsic, tokens=tokens, adapter=shipped is not None, learned=learned is not None)
+    if how == "adapter" and shipped is not None:
+        files |= {f"{intrinsic}/{file}": checksum for file, checksum in model_files(shipped).items()}
+    elif how not in ("adapter", "prompt") and learned is not None:
+        files |= {f"{intrinsic}/{learned.name}": sha256(learned)}
+    identity = {"kind": "intrinsic", "intrinsic": intrinsic, "model": model, "files": files, "judge": how}
+    name = f"{intrinsic} on {short_name(model)}"
+    return Late(name, kind.labels, lambda: Library.from_pretrained(model).get(kind, judge), identity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One of the intrinsics that a caller named."""
+
+    name: str  # as it was named, with the judge if there was one
+    intrinsic: str
+    judge: str | None  # None for the default
+    folder: str | None  # of an adapter, or its name on a server
+
+
+def _wanted(judges: JudgeNames) -> list[_Wanted | Judge]:
+    if isinstance(judges, str):
+        raise UserError(f"judges={judges!r}: give a list of names")
+    wanted: list[_Wanted | Judge] = []
+    for item in judges:
+        if not isinstance(item, str):
+            wanted.append(item)
+        elif item in TOKEN_JUDGES:
+            wanted.append(_Wanted(item, item, None, None))
+        elif is_opened(item):
+            wanted.append(open_named(item))
+        else:
+            intrinsic, judge = split_name(item)
+            folder = None
+            if isinstance(judges, Mapping):
+                value = judges[item]
+                judge = "prompt" if value is None else str(value) if value in JUDGES else "adapter"
+                folder = str(value) if judge == "adapter" and value != "adapter" else None
+            wanted.append(_Wanted(item if "." in item else intrinsic, intrinsic, judge, folder))
+    return wanted
+
+
+def adapters_of(judges: JudgeNames, model: str | Path) -> dict[str, str]:
+    """Return the folders of the adapters to load on a model with reflection tokens, by intrinsic.
+
+    A registered model brings those that it has; they are loaded where an adapter judges. A card that does not fit is
+    refused.
+    """
+    shipped, learned = shipped_adapters(model), shipped_weights(model)
+    wanted = [item for item in _wanted(judges) if isinstance(item, _Wanted) and item.name not in TOKEN_JUDGES]
+    folders = {item.intrinsic: item.folder for item in wanted if item.folder is not None}
+    for item in wanted:
+        default = by_default(item.intrinsic, tokens=True, adapter=True, learned=item.intrinsic in learned)
+        if (item.judge or default) == "adapter" and item.intrinsic in shipped:
+            folders.setdefault(item.intrinsic, str(shipped[item.intrinsic]))
+    check_cards(folders, None)
+    return folders
+
+
+def check_names(judges: Sequence[str], model: str | Path) -> None:
+    """Refuse, before a model is loaded, intrinsics that cannot take part while an answer is written."""
+    learned = shipped_weights(model)
+    for item in _wanted(judges):
+        if not isinstance(item, _Wanted) or item.name in TOKEN_JUDGES:
+            continue
+        default = by_default(item.intrinsic, tokens=True, adapter=False, learned=item.intrinsic in learned)
+        finished = item.intrinsic == "uncertainty" and (item.judge or default) == "tokens"
+        labels = find(item.intrinsic).labels
+        check_taking_part(item.name, labels, Scope.FINISHED if finished else usual_scope(labels))
+
+
+def on_engine(
+    engine: Engine, tokenizer: Any, judges: JudgeNames, model: str | Path = "", prompting: Prompting | None = None
+) -> tuple[Judge, ...]:
+    """Return judges for a decoder on an engine, each intrinsic by the judge that was named, or by the default.
+
+    The engine has the adapters that `adapters_of` named. A registered `model` may bring weights of tokens and words.
+    """
+    loaded, wanted = engine.limits.adapters, _wanted(judges)
+    adapters: dict[str, str] = {}
+    for item in wanted:
+        if not isinstance(item, _Wanted):
+            continue
+        adapter = next((name for name in (item.intrinsic, item.folder) if name in loaded), None)
+        if adapter is not None:
+            if adapters.setdefault(item.intrinsic, adapter) != adapter:
+                raise UserError(f"{item.intrinsic} has two adapters; name one of them")
+        elif item.folder is not None:
+            there = ", ".join(sorted(loaded)) or "none"
+            raise UserError(f"the engine has no adapter {item.folder!r} for {item.intrinsic}; it has: {there}")
+    prompting = prompting_of(tokenizer) if prompting is None else prompting
+    library = Library(EngineExecutor(engine, tokenizer), adapters, prompting=prompting, weights=shipped_weights(model))
+    ready: list[Judge] = []
+    for item in wanted:
+        if not isinstance(item, _Wanted):
+            ready.append(item)
+        elif item.name in TOKEN_JUDGES:
+            ready.append(library.judge(item.name))
+        else:
+            ready.append(library.get(find(item.intrinsic), item.judge, name=item.name))
+    return tuple(ready)

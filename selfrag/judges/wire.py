@@ -1,0 +1,211 @@
+"""The wire: requests of codecs and their results, and the protocols around them.
+
+    JudgeInput --Codec.encode--> Request --Executor--> Completion --Codec.decode--> Reflection
+
+A *dialect* is the bytes of one adapter family; an *executor* runs requests on a model. `selfrag.judges.prompted` makes
+a judge of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol
+
+from selfrag.reflection.inputs import JudgeInput, Message, Site
+from selfrag.reflection.judge import Cost
+from selfrag.reflection.judgment import Reflection
+from selfrag.reflection.requests import Constraint, Failed, Steps
+from selfrag.runtime.driver import finish
+
+DIALECT = "chat"
+"""Name of the default dialect, which any chat model understands (`selfrag.judges.chat`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of prompt text."""
+
+    text: str  # the characters
+    # whether special tokens in it are meant; False for everything a caller, a passage or a model wrote
+    control: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """A prompt that the client renders. Neighbouring pieces of one kind are tokenised as one text."""
+
+    pieces: tuple[Piece, ...]  # in order
+    own: str = ""  # wording of the codec itself, see `ChatPrompt`
+
+    @property
+    def text(self) -> str:
+        """The prompt as one string, for comparison with recorded traffic."""
+        return "".join(piece.text for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation that the model's own chat template renders, with an opened assistant turn at the end."""
+
+    messages: tuple[Message, ...]  # turns, tags and instruction included
+    # `{"doc_id", "text"}` (and `title` if the dialect has it) for templates that take documents
+    documents: tuple[Mapping[str, str], ...] = ()
+    # further fields of the request body, as an OpenAI-compatible server expects them
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    # wording of the codec itself. Words in brackets that it has, such as `<guardian>`, reach a server that tokenises
+    # text as they are; others get a space, because they may be control tokens.
+    own: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One label to be scored: the probability of each surface right after the prompt and `prefill`.
+
+    Slots of a request are independent of each other and share its prompt. Surfaces are distinct and none is a prefix
+    of another (end them with what follows the label), so that their exact sequence probabilities are disjoint events.
+    """
+
+    surfaces: tuple[str, ...]  # one string a label, in label order, as the model would write it after `prefill`
+    site: Site  # what is judged
+    prefill: str = ""  # text of the reply before the label
+
+    def __post_init__(self) -> None:
+        if not self.surfaces or not all(self.surfaces):
+            raise ValueError("a slot needs surfaces that are not empty")
+        ordered = sorted(self.surfaces)
+        if any(b.startswith(a) for a, b in pairwise(ordered)):
+            raise ValueError(f"a surface is a prefix of another: {ordered[:8]}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call of an intrinsic, ready for an executor."""
+
+    state: JudgeInput  # what it was made from; decoding needs it for offsets
+    prompt: TextPrompt | ChatPrompt  # rendered here, or by the model's chat template
+    max_tokens: int = 0  # most new tokens of generated text; 0 if only slots are scored
+    temperature: float | None = 0.0  # of generated text; None leaves it to the server
+    constraint: Constraint | None = None  # what the text must match; None for free text
+    slots: tuple[Slot, ...] = ()  # labels to be scored, each a result in `Completion.scores`
+    sites: tuple[Site, ...] = ()  # places that the model calls by number, response sentences as a rule
+    sources: tuple[Site, ...] = ()  # places that the model may cite by number
+    top_logprobs: int = 0  # alternatives wanted at each generated token; 0 for none
+    adapter: str | None = None  # name of the LoRA adapter, as engine or server know it; None for the base model
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One generated token."""
+
+    token: str  # its text
+    logprob: float  # natural log-probability
+    top: tuple[tuple[str, float], ...] = ()  # alternatives, itself as a rule among them, best first
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What came back for a request."""
+
+    text: str = ""  # generated text without the prompt; empty if none was asked for
+    finish: str | None = None  # `stop`, `length`, or the server's own word; None if unknown
+    tokens: tuple[TokenLogprob, ...] | None = None  # log-probabilities of the text's tokens; None if there are none
+    # for each slot the natural log-probability of each surface under the raw model, -inf allowed; None for a slot that
+    # could not be scored
+    scores: tuple[tuple[float, ...] | None, ...] = ()
+    prompt_tokens: int = 0  # tokens of all prompts, cached ones included
+    cached_tokens: int = 0  # of these, tokens that were not computed again
+    generated_tokens: int = 0  # new tokens
+
+
+def logsumexp(values: Sequence[float]) -> float:
+    """Logarithm of the sum of the exponentials; -inf for none."""
+    top = max(values, default=-math.inf)
+    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a model is taught to write for a request: after the prompt and `prefill`, `text`, then its end of turn."""
+
+    prefill: str  # not trained on; that of the slot, or empty
+    text: str  # trained on
+    weight: float = 1.0  # of this target in the loss
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """What is known to be right, from which a codec makes training targets."""
+
+    labels: tuple[str | None, ...] = ()  # names, one for each of `Request.sites`, or a single one; None where unknown
+    # for each site the indices of `Request.sources` it rests on, empty for no citation; None where unknown
+    sources: tuple[tuple[int, ...] | None, ...] = ()
+    text: str | None = None  # a rewrite or a clarification
+
+
+class Codec(Protocol):
+    """One intrinsic in one dialect. Pure: equal inputs give equal requests. Subclass it to inherit the defaults."""
+
+    intrinsic: str  # name of the intrinsic, such as `answerability`
+    dialect: str  # name of the dialect, such as `granite-3.2`
+    cost: Cost = Cost.GENERATED  # of a request to the base model
+    embedded: str | None = None  # how a judge is called whose adapter is inside the checkpoint
+
+    def encode(self, state: JudgeInput) -> Request:
+        """The request for a state; odd roles and missing passages are accepted where there is any form for them."""
+
+    def decode(self, request: Request, completion: Completion) -> Reflection:
+        """What the model meant. Never raises for what a model wrote: what cannot be read is undefined, with why."""
+
+
+class Teachable(Codec, Protocol):
+    """A codec that also writes what a perfect model would answer; training uses nothing else."""
+
+    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+        """Training targets of a request; decoding them gives the gold back, and gold that does not fit is refused."""
+
+
+class Executor(Protocol):
+    """Runs requests on a model: scores slots exactly, generates constrained text. Requests share the batch."""
+
+    engine: Any = None  # the engine of this library that it runs on; None where it sends `External` requests
+    activated: Collection[str] = ()  # the adapters of it that are activated LoRA
+
+    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+        """Return one result a request, in order; a request that failed alone comes back as `Failed`.
+
+        An `EngineError` says that the model is gone, a `UserError` that the executor cannot do what is asked of it.
+        """
+        ...
+
+    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
+        """Return the same, run to its end."""
+        return finish(self.steps(requests), self.engine)
+
+    def close(self) -> None:
+        """Free the model, if it holds one."""
+        return
+
+
+class LateExecutor(Executor):
+    """An executor whose model is loaded by `load` with the first request."""
+
+    def __init__(self, load: Callable[[], Executor]) -> None:
+        self._load = load
+
+    @cached_property
+    def loaded(self) -> Executor:
+        """The loaded executor."""
+        return self._load()
+
+    @cached_property
+    def engine(self) -> Any:
+        """Its engine."""
+        return self.loaded.engine
+
+    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+        """Return one result a request."""
+        return (yield from self.loaded.steps(requests))

@@ -1,0 +1,50 @@
+"""Words in common between a text and a passage: the share of content words, and BM25. No model."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from retrieval.normalisation import split_words
+from retrieval.passage import Passage
+
+_FUNCTION_WORDS = frozenset(
+    split_words(
+        "a an and are as at be been but by can could did do does for from had has have he her his how i if in is it its"
+        " may me my no not of on or our she should so some than that the their them then there these they this to was"
+        " we were what when where which who whom whose why will with would you your"
+    )
+)
+K1, B = 1.2, 0.75
+
+
+def content_words(text: str) -> list[str]:
+    """Return the words that are no function words, in lower case, in order; all words where there are no others."""
+    words = split_words(text)
+    return [word for word in words if word not in _FUNCTION_WORDS] or words
+
+
+def overlap(text: str, passage: str) -> float:
+    """Return the share of the content words of `text` that `passage` has, from 0 to 1; 0 without any word."""
+    wanted, there = content_words(text), set(split_words(passage, singles=True))
+    return sum(word in there for word in wanted) / len(wanted) if wanted else 0.0
+
+
+def shown(passage: Passage) -> str:
+    """Return title and text."""
+    return f"{passage.title}\n{passage.text}"
+
+
+def bm25(text: str, sentences: Sequence[str], passage: str) -> float:
+    """Return Okapi BM25 (k1 1.2, b 0.75) of a passage among `sentences`, as a share of its highest possible value."""
+    documents = [content_words(one) for one in sentences]
+    mean = sum(map(len, documents)) / len(documents) or 1.0
+    found, size = Counter(content_words(passage)), len(content_words(passage))
+    score = most = 0.0
+    for word in set(content_words(text)):
+        df = sum(word in document for document in documents)
+        rarity = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
+        score += rarity * found[word] * (K1 + 1) / (found[word] + K1 * (1 - B + B * size / mean))
+        most += rarity * (K1 + 1)
+    return score / most if most else 0.0
