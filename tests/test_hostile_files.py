@@ -27,7 +27,7 @@ from selfrag.evaluation.items import Output, item_of
 from selfrag.evaluation.presets import SCHEMAS
 from selfrag.evaluation.records import MANIFEST, items_of, read_records
 from selfrag.evaluation.task import task_of
-from selfrag.intrinsics.state import read_conversation
+from selfrag.judges.conversation import read_conversation
 from selfrag.training.intrinsics.certainty import parse_row as parse_certainty
 from selfrag.training.intrinsics.rows import parser
 from selfrag.training.recipes import GENERATOR, Recipe, read_recipe

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.reflectors import Steps
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
-from selfrag.decoding.segments import APPLICABLE, Branch, Reading, read_critique, read
+from selfrag.decoding.segments import APPLICABLE, Branch, Reading, read, read_critique
 from selfrag.decoding.trace import CUT, UNUSABLE, Node, Status
 from selfrag.decoding.tree import Tree, ask
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import RETRIEVE, LabelSet
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated, Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def decode_options(
     return _answer(tree, tuple(options))
 
 
-def _vote(tree: Tree, start: Hypothesis, passages: Sequence[Passage]) -> Asking[Answer]:
+def _vote(tree: Tree, start: Hypothesis, passages: Sequence[Passage]) -> Steps[Answer]:
     """Return the text with the highest sum of scores, of one segment written after each passage."""
     candidates = [candidate_of(tree, start, "retrieve", passage) for passage in passages]
     if not passages or tree.policy.no_retrieval_branch:

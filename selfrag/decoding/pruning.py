@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 from selfrag.decoding.candidates import Candidate, Hypothesis, Written, grow, grown, read_candidate, unread
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Steps
-from selfrag.decoding.requests import Failed, Generated, Result, has_ended
-from selfrag.decoding.segments import APPLICABLE, critique_score, read_critique, judgment_score, path_score
+from selfrag.decoding.segments import APPLICABLE, critique_score, judgment_score, path_score, read_critique
 from selfrag.decoding.trace import ROOT, Node, Status
 from selfrag.decoding.tree import Abort, Batch, Race, Tree, ask, race
 from selfrag.reflection.judgment import Judgment

@@ -16,7 +16,6 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.decoding.requests import Finish, Generated
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
 from selfrag.reflection.requests import Finish, Generated

@@ -311,7 +311,7 @@ function treeBox(result) {
 
 function refresh() {
   if (!trace) return
-  const started = performance.now(), fixed = trace.options.length || (trace.decoding.reflectors || []).length
+  const started = performance.now(), fixed = trace.options.length || (trace.decoding.judges || trace.decoding.reflectors || []).length
   const result = fixed ? { best: trace.best, exact: true, score: trace.nodes.map(n => n.score), path: trace.nodes.map(n => n.path_score), fate: trace.nodes.map(n => n.status) }
     : replay(trace, chosen)
   shown = result

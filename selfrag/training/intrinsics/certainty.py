@@ -24,9 +24,9 @@ from selfrag.common.jsonl import read_identified, write_jsonl
 from selfrag.common.kinds import Filled
 from selfrag.common.progress import Progress
 from selfrag.common.validation import validate
-from selfrag.intrinsics.contract import ChatPrompt
-from selfrag.intrinsics.rendering import Renderer
-from selfrag.intrinsics.state import Message, State
+from selfrag.judges.rendering import Renderer
+from selfrag.judges.wire import ChatPrompt
+from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.rows import CERTAINTIES, ConversationRecord, Labelled, state_of
 from selfrag.training.rows import MASKED, Example, Group
 

@@ -19,9 +19,10 @@ from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.validation import validate
-from selfrag.intrinsics.contract import Gold, Request
-from selfrag.intrinsics.labels import FAITHFULNESS, FAITHFULNESS_BINS, in_set, range_of
-from selfrag.intrinsics.state import Message, Site, State, read_state, same_question
+from selfrag.judges.conversation import read_input, same_question
+from selfrag.judges.wire import Gold, Request
+from selfrag.reflection.inputs import JudgeInput, Message, Site
+from selfrag.reflection.intrinsic_labels import FAITHFULNESS, FAITHFULNESS_BINS, in_set, range_of
 
 T = TypeVar("T")
 Span: TypeAlias = tuple[int, int]
