@@ -21,10 +21,10 @@ from selfrag.evaluation.metrics.citations import (
     claim_recall,
     marked_sentences,
     pair_figures,
-    premise,
 )
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.metrics.registry import get_metric, ratio
+from selfrag.judges.entailment import premise
 from selfrag.judges.wire import Completion, Request
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Failed

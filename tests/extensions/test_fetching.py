@@ -25,11 +25,11 @@ from retrieval.content import Content
 from selfrag.common.errors import UserError
 from selfrag.engines.client import Client, ServerConfig, json_of
 from selfrag.engines.http import HTTPConfig, HTTPEngine
-from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.extensions.web.fetching import BoundedTransport, is_public_address
 from selfrag.extensions.web.search import RemoteRetriever, WebRetriever
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.library import Library
+from selfrag.intrinsics.named import chat_model as executor_of
 from selfrag.reflection.inputs import JudgeInput, Message
 
 BOMB = gzip.compress(bytes(64 << 20), 1)
