@@ -35,11 +35,9 @@ def prompt(row: Row, file: TaskFile) -> str:
     A model of a vendor is asked in one message, whose words these are.
     """
     tokenizer = byte_tokenizer()
-    if not row.system:
+    if row.is_endpoint:
         tokenizer.chat_template = "{{ messages[0]['content'] }}"
-    name = {"selfrag": "selfrag-always", "": "rag" if row.name.startswith("ret-") else "base"}.get(
-        row.system, row.system
-    )
+    name = "selfrag-always" if row.system == "selfrag" else row.system or "base"
     system = system_of_task(name, tokenizer, file.task, parse_settings(list(row.settings)))
     engine = ScriptedEngine(lambda _: Failed("only asked"), tokenizer.eos_token_id)
     list(drive([system.decoder(file.items[0], file.task)], engine, None))
@@ -49,7 +47,7 @@ def prompt(row: Row, file: TaskFile) -> str:
 def shown(row: Row, files: Sequence[TaskFile]) -> list[str]:
     """Lines on a row: for each task its protocol, budget, documents, settings, metrics with figures, and prompt.
 
-    Of a row that cannot be run, only the tasks that the paper has figures of.
+    Of a row behind an endpoint, only the tasks that the paper has figures of.
     """
     lines = []
     for file in files:
@@ -58,13 +56,13 @@ def shown(row: Row, files: Sequence[TaskFile]) -> list[str]:
         how = given.preset.protocol(given.protocol)
         wanted = zip(row.columns(letter="official" not in given.protocol), row.figures, strict=True)
         figures = ", ".join(f"{metric} {value}" for (task, metric), value in wanted if task == file.name and value)
-        if not row.system and not figures:
+        if (row.is_endpoint or not row.system) and not figures:
             continue
         if row.system == "selfrag":
             settings = ", ".join(f"{key}={value}" for key, value in given.preset.settings(given.protocol).items())
             read = f"documents: {how.passages}, one a candidate; decoding: {settings or 'the defaults'}"
         else:
-            count = how.documents if row.system.endswith("rag") or row.name.startswith("ret-") else 0
+            count = how.documents if row.system.endswith("rag") else 0
             read = f"documents: {count}; {', '.join(row.settings) or 'no settings'}"
         lines += [
             f"{file.task.preset}: new tokens: {how.new_tokens}; segments: {how.segments}; {read}",

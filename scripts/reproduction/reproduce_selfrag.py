@@ -4,6 +4,7 @@
     python scripts/reproduction/reproduce_selfrag.py --dry-run
     python scripts/reproduction/reproduce_selfrag.py run selfrag-7b --files eval_data --out RUNS --knowledge INDEX
     python scripts/reproduction/reproduce_selfrag.py run llama2-7b --files eval_data --out RUNS --task popqa --limit 200
+    python scripts/reproduction/reproduce_selfrag.py run chatgpt --files eval_data --out RUNS --model NAME@URL
     python scripts/reproduction/reproduce_selfrag.py rehearse --out RUNS
 
 `run` is for a machine with a GPU (7B: 16 GB; TRUE, which judges citations, needs about 25 GB), the public checkpoints
@@ -29,14 +30,18 @@ from pathlib import Path
 from scripts.command import command
 from scripts.reproduction.prompts import shown
 from scripts.reproduction.steps import (
+    ASQA_ITEMS,
     PUBLIC_FILES,
+    STAND_IN,
     Judges,
     Place,
     answering,
     check,
+    check_counts,
     judging,
     markdown,
     public_files,
+    python_line,
     write_samples,
 )
 from scripts.reproduction.table2 import CITED, ROWS, TASKS, Row, row
@@ -65,8 +70,9 @@ def main() -> int:
     run.add_argument("--model", help="another checkpoint than the published one")
     run.add_argument("--judge", default="true", help="of citations; else TRUE, T5-11B")
     run.add_argument("--features", default=ALCE_FEATURES, help="model of MAUVE's features")
-    run.add_argument("--facts-judge", help="of the facts of biographies; else --judge")
-    run.add_argument("--knowledge", help="index of Wikipedia for facts; without it FactScore is left out")
+    run.add_argument("--factscore", help="Python of the environment with the official FactScore tool; else left out")
+    run.add_argument("--facts-judge", help="of whole sentences of biographies, a figure of ours; else --judge")
+    run.add_argument("--knowledge", help="index of Wikipedia for these sentences; without it they are left out")
     run.add_argument("--no-judges", action="store_true", help="leave out what needs a second model")
     rehearse = commands.add_parser(
         "rehearse", help="every step with a small model on made-up items", allow_abbrev=False
@@ -74,6 +80,7 @@ def main() -> int:
     rehearse.add_argument("--row", default="selfrag-7b")
     rehearse.add_argument("--model", default="demo")
     rehearse.add_argument("--judge", default="judge:demo")
+    rehearse.add_argument("--features", default="demo-base")
     rehearse.add_argument("--knowledge", default="demo")
     for one in (run, rehearse):
         one.add_argument("--out", type=Path, required=True, help="directory of the runs")
@@ -91,7 +98,7 @@ def main() -> int:
 def _plan(*, letter: bool) -> int:
     folder = Path("eval_data")
     public = {task: folder / name for task, name in PUBLIC_FILES.items()}
-    judges = Judges(facts="true", knowledge="INDEX")
+    judges = Judges(factscore="FACTSCORE/bin/python", facts="true", knowledge="INDEX")
     with tempfile.TemporaryDirectory() as made:
         samples = write_samples(Path(made))
         for one in ROWS.values():
@@ -99,7 +106,7 @@ def _plan(*, letter: bool) -> int:
             place = Place(public, Path("runs"), letter=letter)
             if one.system:
                 steps = [answering(one, place, one.checkpoint or "CHECKPOINT"), *judging(one, place, judges)]
-                print("\n".join(f"$ selfrag {shlex.join(words)}" for words in steps))
+                print("\n".join(f"$ {shlex.join(words)}" for words in steps))
             if one.note != CITED:
                 given = replace(place, files=samples).given(one)
                 print("\n".join(shown(one, read_tasks([Given.parse(text) for text in given]))))
@@ -117,18 +124,20 @@ def _run(arguments: argparse.Namespace) -> int:
     chosen = row(arguments.row)
     chosen.runnable(arguments.model)
     files = public_files(arguments.files, tuple(arguments.task or TASKS))
-    judges = Judges(None, None)
+    if arguments.limit is None and arguments.factscore != STAND_IN:
+        check_counts(files)
+    judges = Judges(None, None, None)
     if not arguments.no_judges:
         facts = arguments.facts_judge or arguments.judge
-        judges = Judges(arguments.judge, arguments.features, facts, arguments.knowledge)
+        judges = Judges(arguments.judge, arguments.features, arguments.factscore, facts, arguments.knowledge)
     about = OTHER if arguments.model not in (None, chosen.checkpoint) else ""
     checks_agree = _steps(chosen, files, judges, arguments, about)
     return 0 if checks_agree else 1
 
 
 def _rehearse(arguments: argparse.Namespace) -> int:
-    files = write_samples(arguments.out / "samples")
-    judges = Judges(arguments.judge, None, arguments.judge, arguments.knowledge)
+    files = write_samples(arguments.out / "samples", ASQA_ITEMS)
+    judges = Judges(arguments.judge, arguments.features, STAND_IN, arguments.judge, arguments.knowledge)
     _steps(row(arguments.row), files, judges, arguments, REHEARSAL)
     return 0  # figures of a rehearsal cannot disagree
 
@@ -139,11 +148,11 @@ def _steps(chosen: Row, files: dict[str, Path], judges: Judges, arguments: argpa
     place = Place(files, arguments.out, tuple(given), arguments.letter)
     steps = [answering(chosen, place, arguments.model), *judging(chosen, place, judges)]
     for number, words in enumerate(steps):
-        print(f"$ selfrag {shlex.join(words)}", flush=True)
+        print(f"$ {shlex.join(words)}", flush=True)
         if arguments.dry_run:
             continue
         # A process a step: the memory of one model is free before the next is loaded.
-        done = subprocess.run([sys.executable, "-m", "selfrag", *words], check=False)  # noqa: S603 - our own arguments
+        done = subprocess.run(python_line(words), check=False)  # noqa: S603 - our own arguments
         if done.returncode and number == 0:
             raise UserError(f"{chosen.name}: the answers are not complete; the same command continues")
         if done.returncode:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from scripts.reproduction.table2 import TASKS, Row
+from scripts.reproduction.table2 import COLUMNS, TASKS, Row
 from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.judging import OFFICIAL
 from selfrag.evaluation.metrics.mauve import ALCE_FEATURES
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.tables import compact, escape
@@ -33,8 +35,9 @@ class Judges:
 
     entailment: str | None = "true"  # of citations; `true` is T5-11B of TRUE, as in the paper
     features: str | None = ALCE_FEATURES  # model of MAUVE's features
-    facts: str | None = None  # judge of the facts of biographies
-    knowledge: str | None = None  # index in which facts are looked up
+    factscore: str | None = "python"  # of the environment with the official FactScore tool, or `stand-in`
+    facts: str | None = None  # judge of whole sentences of biographies, a figure of ours
+    knowledge: str | None = None  # index in which sentences are looked up
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,34 @@ class Place:
         return [f"{task}/{row.protocol(task, letter=self.letter)}={path}" for task, path in self.files.items()]
 
 
+ROWS_OF_FILES: Mapping[str, tuple[int, str]] = {
+    "popqa": (1_399, "the long tail, of entities with fewer than 100 views a month (s_pop < 100)"),
+    "triviaqa": (11_313, "the test split of Min et al. (2019); the authors' own file has 7,313"),
+    "arc-challenge": (1_172, "the test set"),
+    "biographies": (500, "the unlabelled names of FActScore"),
+    "asqa": (948, "the development set, as in ALCE"),
+}
+"""Task to the rows of its file, and which they are; the paper gives no number of PubHealth's."""
+ALSO = {"triviaqa": 7_313}
+"""Rows of a file that the authors published and that differ from the paper's."""
+
+
+def check_counts(files: Mapping[str, Path]) -> None:
+    """Refuse files that have another number of rows than the paper's.
+
+    Raises:
+        UserError: the first file that does, with what is expected.
+    """
+    for task, path in files.items():
+        if task not in ROWS_OF_FILES:
+            continue
+        text = path.read_text(encoding="utf-8")
+        rows = len(json.loads(text)) if path.suffix == ".json" else sum(1 for line in text.splitlines() if line.strip())
+        expected, which = ROWS_OF_FILES[task]
+        if rows not in (expected, ALSO.get(task)):
+            raise UserError(f"{path} has {rows:,} rows, and {task} is measured on {expected:,}: {which}")
+
+
 def public_files(folder: Path, only: tuple[str, ...] = TASKS) -> dict[str, Path]:
     """The published files that are in a folder.
 
@@ -64,13 +95,14 @@ def public_files(folder: Path, only: tuple[str, ...] = TASKS) -> dict[str, Path]
 
 
 def answering(row: Row, place: Place, model: str | None = None) -> list[str]:
-    """Words of the one `selfrag` command that answers every task of a row.
+    """Return the one command that answers every task of a row.
 
     Raises:
         UserError: the row cannot be run.
     """
     return [
         *(
+            "selfrag",
             "eval",
             "run",
             *place.given(row),
@@ -80,33 +112,47 @@ def answering(row: Row, place: Place, model: str | None = None) -> list[str]:
         ),
         *(f"--set={setting}" for setting in row.settings),
         f"--out={place.out}",
-        *place.options,
+        *(option for option in place.options if not (row.is_endpoint and option.startswith("--engine"))),
     ]
 
 
 def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
-    """Words of the `selfrag` commands that ask second models about the answers; of columns that the paper has only."""
-    run = ["eval", "judge", str(place.out / row.name)]
+    """Return the commands that ask second models about the answers; of columns that the paper has only.
+
+    FactScore is the official tool's, which runs in an environment of its own between two commands of `selfrag`.
+    """
+    run = ["selfrag", "eval", "judge", str(place.out / row.name)]
     data = [f"--data={next(iter(place.files.values())).parent}"]
     steps: list[list[str]] = []
     if "asqa" in place.files and judges.entailment and row.figures[-1] is not None:
         steps.append([*run, "--only=asqa", "--metric=citations", f"--judge={judges.entailment}", *data])
     if "asqa" in place.files and judges.features:
         steps.append([*run, "--only=asqa", "--metric=mauve", f"--features={judges.features}", *data])
+    if "biographies" in place.files and judges.factscore and row.figures[FACTSCORE] is not None:
+        facts = ["selfrag", "eval", "facts", str(place.out / row.name), "biographies", *data]
+        asked = str(place.out / f"{row.name}-facts.jsonl")
+        decided = asked.replace(".jsonl", "_factscore_output.json")
+        steps.append([*facts, f"--write={asked}"])
+        if judges.factscore == STAND_IN:
+            steps.append(["python", "-m", "scripts.reproduction.decide_facts", asked, decided])
+        else:
+            tool = ["-m", "factscore.factscorer", "--input_path", asked, "--model_name", "retrieval+ChatGPT"]
+            steps.append([judges.factscore, *tool, "--openai_key", "KEYFILE"])
+        steps.append([*facts, f"--read={decided}"])
     if "biographies" in place.files and judges.facts and judges.knowledge:
-        facts = [f"--judge={judges.facts}", f"--knowledge={judges.knowledge}"]
-        steps.append([*run, "--only=biographies", "--metric=facts", *facts, *data])
+        sentences = [f"--judge={judges.facts}", f"--knowledge={judges.knowledge}"]
+        steps.append([*run, "--only=biographies", "--metric=facts", *sentences, *data])
     return steps
 
 
-_CITIES = (("Paris", "France", "Seine"), ("Rome", "Italy", "Tiber"), ("Prague", "Czechia", "Vltava"))
+CITIES = (("Paris", "France", "Seine"), ("Rome", "Italy", "Tiber"), ("Prague", "Czechia", "Vltava"))
 
 
-def write_samples(folder: Path) -> dict[str, Path]:
-    """Write the six files, three items each, under the names of the public ones; task to path."""
+def write_samples(folder: Path, asqa_items: int = len(CITIES)) -> dict[str, Path]:
+    """Write the six files under the names of the public ones, three items each but for ASQA; task to path."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
-    for task, rows in _samples().items():
+    for task, rows in _samples(asqa_items).items():
         path = folder / PUBLIC_FILES[task]
         whole = path.suffix == ".json"  # ALCE publishes one array
         text = json.dumps(rows, indent=1) if whole else "".join(json.dumps(row) + "\n" for row in rows)
@@ -115,15 +161,15 @@ def write_samples(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _samples() -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    cities = list(enumerate(_CITIES))
+def _samples(asqa_items: int) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    cities = list(enumerate(CITIES))
     return {
         "popqa": [_popqa(n, *city) for n, city in cities],
         "triviaqa": [_triviaqa(n, *city) for n, city in cities],
         "pubhealth": [_claim(n, *city) for n, city in cities],
         "arc-challenge": [_choice(n, *city) for n, city in cities],
         "biographies": [_biography(*city) for _, city in cities],
-        "asqa": [_asqa(n, *city) for n, city in cities],
+        "asqa": [_asqa(n, *CITIES[n % len(CITIES)]) for n in range(asqa_items)],
     }
 
 
@@ -189,6 +235,26 @@ def _asqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
     }
 
 
+ASQA_ITEMS = 20
+"""Items of ASQA in a rehearsal; MAUVE needs as many."""
+PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "selfrag": ("-m", "selfrag"),
+    "critic": ("-m", "critic"),
+    "python": (),
+}
+"""First word of a command to what this Python runs."""
+
+
+def python_line(words: Sequence[str]) -> list[str]:
+    """Return a command as it is started here; one that begins with another program is started as it is."""
+    if words[0] not in PROGRAMS:
+        return list(words)
+    return [sys.executable, *PROGRAMS[words[0]], *words[1:]]
+
+
+STAND_IN = "stand-in"
+"""In place of the environment of the FactScore tool in a rehearsal."""
+FACTSCORE = [metric for _, metric in COLUMNS].index("factscore")
 HEAD = ("task", "metric", "paper", "ours", "difference", "may differ by", "verdict")
 Verdict = Literal["within", "outside", "not published", "not measured"]
 
@@ -244,7 +310,10 @@ def check(row: Row, folder: Path, *, letter: bool = False, seed: int = 0) -> lis
         row.columns(letter=letter), row.figures, row.tolerances, strict=True
     ):
         figures = tables[task].rows[0].figures if task in tables else {}
-        name = next((name for name in figures if name.partition(" (")[0] == metric), metric)
+        names = [name for name in figures if name.partition(" (")[0] == metric]
+        if metric == "factscore":  # sentences that another judge checked are another figure
+            names = [name for name in names if OFFICIAL in name]
+        name = next(iter(names), metric)
         settings = entries[task]["settings"] if task in entries else {}
         sampled = bool(settings) and settings["items"] < settings["rows"]
         undecided = run.files[task].undecided.get(name, 0) if task in run.files else 0

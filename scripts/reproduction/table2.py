@@ -46,6 +46,7 @@ class Row:
     checkpoint: str = ""  # public weights; empty if whoever runs it has to name some
     settings: tuple[str, ...] = ()  # of the system, KEY=VALUE
     note: str = ""  # what a reader must know, or why it cannot be run
+    is_endpoint: bool = False  # whether an OpenAI-compatible endpoint answers, `--model MODEL@URL`
 
     def protocol(self, task: str, *, letter: bool = False) -> str:
         """Of the presets: the baselines'; for Self-RAG's own rows the released code's, or the paper's by the letter."""
@@ -85,6 +86,7 @@ class Row:
 
 NA: Cell = None
 _WITHDRAWN = "the model behind the figures was withdrawn by its vendor"
+_ENDPOINT = f"give --model MODEL@URL of an OpenAI-compatible endpoint; {_WITHDRAWN}"
 CITED = "the paper quotes the figures of others, whose system is not public"
 _ALPACA = "the weights are published as a difference to LLaMA or were replicated by the authors; recover them first"
 _TRAINED = "the authors did not publish the weights; train some on rows without reflection tokens first"
@@ -96,8 +98,10 @@ _ROWS = (
         "base", "meta-llama/Llama-2-13b-chat-hf", _LLAMA2),
     Row("ret-llama2-chat-13b", "Ret-Llama2-c 13B", (51.8, 59.8, 52.1, 37.9, 79.9, 32.8, 34.8, 43.8, 19.8, 36.1),
         "rag", "meta-llama/Llama-2-13b-chat-hf", _LLAMA2),
-    Row("chatgpt", "ChatGPT", (29.3, 74.3, 70.1, 75.3, 71.8, 35.3, 36.2, 68.8, NA, NA), note=_WITHDRAWN),
-    Row("ret-chatgpt", "Ret-ChatGPT", (50.8, 65.7, 54.7, 75.3, NA, 40.7, 39.9, 79.7, 65.1, 76.6), note=_WITHDRAWN),
+    Row("chatgpt", "ChatGPT", (29.3, 74.3, 70.1, 75.3, 71.8, 35.3, 36.2, 68.8, NA, NA),
+        "base", note=_ENDPOINT, is_endpoint=True),
+    Row("ret-chatgpt", "Ret-ChatGPT", (50.8, 65.7, 54.7, 75.3, NA, 40.7, 39.9, 79.7, 65.1, 76.6),
+        "rag", note=_ENDPOINT, is_endpoint=True),
     Row("perplexity", "Perplexity.ai", (NA, NA, NA, NA, 71.2, NA, NA, NA, NA, NA), note=_WITHDRAWN),
     Row("llama2-7b", "Llama2 7B", (14.7, 30.5, 34.2, 21.8, 44.5, 7.9, 15.3, 19.0, NA, NA),
         "base", "meta-llama/Llama-2-7b-hf"),

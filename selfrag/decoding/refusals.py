@@ -22,7 +22,8 @@ _CUE = re.compile(
     r"n['\u2019]t\b|\b(?:no|not|none|nothing|nowhere|never|neither|cannot|insufficient|inconclusive|impossible|irrelevant|"
     r"unable|unavailable|unsure|uncertain|unclear|unaware|unfamiliar|unknown|unrelated|unanswerable|undetermin(?:ed|able)|"
     r"lacks?|lacking|fails?|failed|needed|need|required?|necessary|missing|silent|hard|difficult|please|"
-    r"could you|can you|beats|dunno|dont|cant|without|declin\w+|decline|abstain|refrain|pass|n/a)\b",
+    r"could you|can you|beats|dunno|dont|cant|without|outside|beyond|leaves|different|declin\w+|"
+    r"decline|abstain|refrain|pass|n/a)\b",
     re.IGNORECASE,
 )
 """Words of which each English refusal has one; most other texts are told by the lack of them."""

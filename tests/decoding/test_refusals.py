@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from selfrag.decoding.refusals import abstains
+
+REPLIES = Path(__file__).parent / "replies.txt"
 
 REFUSALS = """
 I don't know the answer
@@ -132,6 +135,15 @@ def test_defect_9_refusals_in_other_words_are_refusals(text: str) -> None:
 def test_defect_9_texts_that_only_hold_such_words_are_none(text: str) -> None:
     """Field audit E2, the other way."""
     assert not abstains(text)
+
+
+def test_precision_and_recall_on_replies_of_models() -> None:
+    rows = [line for line in REPLIES.read_text(encoding="utf-8").splitlines() if line[:2] in ("+ ", "- ")]
+    refused = [line for line in rows if abstains(line[2:])]
+    right = sum(line.startswith("+") for line in refused)
+    assert len(rows) >= 400
+    assert right / len(refused) >= 0.97
+    assert right / sum(line.startswith("+") for line in rows) >= 0.97
 
 
 @pytest.mark.parametrize("text", ["", " . ", "\n", "?!"])

@@ -1,9 +1,10 @@
-"""Table 2 again: its rows, the commands of a row, tolerances, and the script from end to end on a tiny model."""
+"""The papers' tables by commands: rows of Table 2, tolerances, counts of files, and rehearsals on stand-ins."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,31 +12,40 @@ import tiny
 import typer
 from table5 import CHOOSE, CITE, CLAIM
 
+from critic.cli.main import app as critic
 from scripts.reproduction.prompts import prompt
+from scripts.reproduction.reproduce import TABLES
+from scripts.reproduction.standins import write_intrinsics
 from scripts.reproduction.steps import (
     Check,
     Judges,
     Place,
     answering,
+    check_counts,
     judging,
     markdown,
     write_samples,
 )
 from scripts.reproduction.table2 import COLUMNS, ROWS, TASKS, row
+from scripts.reproduction.take_rows import plain, take
 from selfrag.cli.main import app
+from selfrag.common.errors import UserError
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.presets import PRESETS, Given
 from selfrag.evaluation.task_files import read_tasks
+from selfrag.training.rows import Row, Text, Token
 
 RUNNABLE = [one for one in ROWS.values() if one.system]
 
 
 def understood(words: list[str]) -> dict[str, object]:
-    """Parameters of a command of `selfrag`, as its parser reads them."""
-    node = typer.main.get_command(app)
-    for name in words[:2]:
-        node = node.commands[name]
-    return dict(node.make_context(words[1], words[2:]).params)
+    """Parameters of a command of `selfrag` or `critic`, as its parser reads them."""
+    program, *words = words
+    node = typer.main.get_command({"selfrag": app, "critic": critic}[program])
+    while isinstance(node, typer.core.TyperGroup):
+        context = typer.Context(node)
+        node = node.get_command(context, words.pop(0))
+    return dict(node.make_context(program, words).params)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +70,84 @@ def test_every_row_is_one_command_that_is_understood(samples: dict[str, Path], t
         assert [file.name for file in read] == list(TASKS)
         assert [file.task.preset for file in read] == [f"{task}/{one.protocol(task)}" for task in TASKS]
         for words in judging(one, place, Judges(facts="true", knowledge="index")):
-            assert understood(words)["runs"] == [tmp_path / one.name]
+            if words[:3] == ["selfrag", "eval", "judge"]:
+                assert understood(words)["runs"] == [tmp_path / one.name]
+            elif words[0] == "selfrag":
+                assert understood(words)["run"] == tmp_path / one.name
+
+
+def test_mauve_has_features_of_a_model_with_an_owner() -> None:
+    """Audit P1: a hub name without an owner is no model."""
+    assert Judges().features == "openai-community/gpt2-large"
+
+
+def test_factscore_is_the_official_tools_and_sentences_are_another_figure(samples: dict[str, Path]) -> None:
+    """Audit P9: the tool runs between two commands of ours."""
+    steps = judging(row("selfrag-7b"), Place({"biographies": samples["biographies"]}, Path("runs")), Judges())
+    assert [words[:3] for words in steps] == [
+        ["selfrag", "eval", "facts"],
+        ["python", "-m", "factscore.factscorer"],
+        ["selfrag", "eval", "facts"],
+    ]
+    assert steps[0][-1] == "--write=runs/selfrag-7b-facts.jsonl"
+    assert steps[2][-1] == "--read=runs/selfrag-7b-facts_factscore_output.json"
+    assert not judging(row("ret-chatgpt"), Place({"biographies": samples["biographies"]}, Path("runs")), Judges())
+
+
+def test_files_of_another_length_than_the_papers_are_refused(samples: dict[str, Path]) -> None:
+    with pytest.raises(UserError, match=r"has 3 rows, and popqa is measured on 1,399: the long tail, .*s_pop < 100"):
+        check_counts(samples)
+    check_counts({"pubhealth": samples["pubhealth"]})  # the paper gives no number
+
+
+def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text() -> None:
+    rows = [Row(str(n), "s", "Q", (Token("[Retrieval]"), Text(f" {n}."), Token("[Utility:5]"))) for n in range(8)]
+    small, large = take(list(rows), 3), take(list(rows), 5)
+    assert small == large[:3]
+    assert plain(rows[2]).target == (Text("2."),)
+    with pytest.raises(UserError, match="9 rows of 8: give a number from 1 to 8"):
+        take(list(rows), 9)
+
+
+@pytest.fixture(scope="module")
+def standins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("standins")
+    write_intrinsics(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_command_of_every_table_is_understood(name: str, standins: Path, run_script) -> None:
+    code, said, _ = run_script("reproduce", "print", name, "--files", standins)
+    lines = [shlex.split(line[2:]) for line in said.splitlines() if line.startswith("$ ")]
+    assert (code, len(lines)) == (0, len(TABLES[name].steps))
+    for words in lines:
+        if words[0] != "python":
+            assert understood(words)
+        assert "{" not in shlex.join(words)
+
+
+def test_what_no_table_has_is_refused(run_script, tmp_path: Path) -> None:
+    for arguments, message in (
+        (["print", "selfrag-9"], "unknown table 'selfrag-9'"),
+        (["print", "selfrag-3a", "--set", "modle=x"], "unknown variable 'modle'"),
+        (["print", "selfrag-3a", "--set", "model"], "give NAME=VALUE"),
+        (["report", "--out", tmp_path], "holds no table that was run"),
+    ):
+        code, _, error = run_script("reproduce", *arguments)
+        assert code == 2
+        assert message in error
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.parametrize("name", TABLES)
+def test_every_printed_step_runs_on_stand_ins(name: str, tmp_path_factory, run_script) -> None:
+    """A minute or more a table: each command is a process, and Figure 5 trains two models."""
+    out = tmp_path_factory.getbasetemp() / "rehearsal"
+    code, _, error = run_script("reproduce", "rehearse", name, "--out", out)
+    assert code == 0, error
+    assert TABLES[name].title in (out / "report.md").read_text(encoding="utf-8")
 
 
 def test_a_figure_is_within_its_tolerance_or_not() -> None:
@@ -141,7 +228,7 @@ def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples: dict
         numbered = "".join(f"[{number}] {text}\n\n" for number, text in enumerate(reads, 1))
         evidence = numbered if one.name.startswith("ret-") or one.system == "finetuned-rag" else ""
         want = f"### Instruction:\n{evidence}{asked}\n\n### Response:\n"
-        if not one.system:
+        if one.is_endpoint:
             want = f"{evidence}{asked}"
         elif "alpaca" in one.name:
             want = (
@@ -149,7 +236,7 @@ def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples: dict
                 f" request.\n\n{want.removesuffix(chr(10))}"
             )
         found = prompt(one, file)
-        if "chat" in one.name and one.system:
+        if "chat" in one.name and not one.is_endpoint:
             assert found.startswith("[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always ")
             found, want = found.partition("<</SYS>>\n\n")[2], f"{evidence}{asked} [/INST]"
         assert found == want
