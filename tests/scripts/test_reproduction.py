@@ -130,7 +130,7 @@ def test_every_command_of_every_table_is_understood(name: str, standins: Path, r
 def test_what_no_table_has_is_refused(run_script, tmp_path: Path) -> None:
     for arguments, message in (
         (["print", "selfrag-9"], "unknown table 'selfrag-9'"),
-        (["print", "selfrag-3a", "--set", "modle=x"], "unknown variable 'modle'"),
+        (["print", "selfrag-3a", "--set", "models=x"], "unknown variable 'models'"),
         (["print", "selfrag-3a", "--set", "model"], "give NAME=VALUE"),
         (["report", "--out", tmp_path], "holds no table that was run"),
     ):
