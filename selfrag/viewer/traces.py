@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.segments import LEAST_COVERAGE
 from selfrag.decoding.trace import Trace, decoding_dict
 from selfrag.reflection.labels import CRITIQUES, RETRIEVE
 from selfrag.render.documents import style_sheet
@@ -59,6 +60,7 @@ def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
             for labels in CRITIQUES
         },
         "retrieve": list(RETRIEVE.names),
+        "least_coverage": LEAST_COVERAGE,
         "abstention": Decoding.abstention,
         "defaults": decoding_dict(Decoding()),
     }

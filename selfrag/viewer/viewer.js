@@ -16,17 +16,23 @@ function likeliest(judgment) {
   return Object.entries(judgment.distribution).reduce((best, one) => (one[1] > best[1] ? one : best))[0]
 }
 
+// A token that the model did not expect where it was read says nothing; see judgment_score in segments.py.
+function counts(judgment, undefinedPolicy) {
+  const noise = judgment && judgment.source === "token" && judgment.coverage < given.least_coverage
+  return Boolean(judgment) && !(noise && undefinedPolicy !== "zero")
+}
+
 function segmentScore(node, weights, undefinedPolicy) {
   let total = 0, present = 0, every = 0, missing = false
   for (const group of CRITIQUES) {
     const judgment = node.judgments[group]
     every += Math.abs(weights[group])
-    if (judgment) {
+    if (counts(judgment, undefinedPolicy)) {
       total += weights[group] * expectation(judgment)
       present += Math.abs(weights[group])
     } else missing = true
   }
-  if (undefinedPolicy === "skip" && missing && present > 0) total *= every / present
+  if (undefinedPolicy !== "zero" && missing && present > 0) total *= every / present
   return node.likelihood + total
 }
 
@@ -56,9 +62,12 @@ function action(trace, decision, settings, hasEvidence) {
   if (!judgment || (decision.guardrails || decision.gates || []).some(([name]) => name !== "isrel") || settings.mode !== "adaptive") return decision.action
   if (hasEvidence && settings.segment_end === "retrieval") return "retrieve"
   const [yes, no, keep] = given.retrieve.map(name => judgment.distribution[name])
-  if (hasEvidence && keep > yes && keep > no) return "continue"
-  if (settings.threshold === null) return yes > no ? "retrieve" : "write"
-  return retrievalScore(judgment, settings.retrieve_test) > settings.threshold ? "retrieve" : "write"
+  const continues = hasEvidence && keep > yes && keep > no
+  if (settings.threshold === null) return continues ? "continue" : yes > no ? "retrieve" : "write"
+  const above = retrievalScore(judgment, settings.retrieve_test) > settings.threshold
+  const thresholdWins = settings.threshold === 0 || settings.keep_evidence === "below_threshold"
+  if (continues && !(above && thresholdWins)) return "continue"
+  return above ? "retrieve" : "write"
 }
 
 function replay(trace, settings) {
