@@ -25,8 +25,8 @@ from critic.student.judge import StudentCritic, load_critic
 from critic.tables import markdown
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError
-from selfrag.common.jsonl import Header, RunLog
 from selfrag.common.progress import Progress
+from selfrag.common.runs import RunLog
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
 from selfrag.evaluation.metrics.classification import BINS, equal_bins, error_statistic, macro_effective, macro_f1
 from selfrag.reflection.judgment import Judgment
@@ -237,8 +237,6 @@ GENERATOR = "generator, by its tokens"
 MAJORITY = "majority label"
 TFIDF = "tf-idf + logistic regression"
 
-_KIND = Header("critic-judgments/1", "judgments", "an evaluation", "remove it to start over")
-
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
@@ -394,7 +392,8 @@ def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iter
     engine = about["engine"] or choose_engine()[0]
     identity = {"rows": [*about["rows"].values()], **about["models"], "engine": engine, "prompt": OWN.fingerprint}
     path = out.with_name(f"{out.name}.journal")
-    with RunLog(path, _KIND, {**identity, "chunk": CHUNK}, partial(_take, chunks)) as journal:
+    take, otherwise = partial(_take, chunks), "remove it to start over"
+    with RunLog(path, {**identity, "chunk": CHUNK}, take, otherwise=otherwise) as journal:
         yield journal
     path.unlink(missing_ok=True)
 

@@ -39,6 +39,7 @@ from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress, duration
 from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.reading import parse_json, read_json
+from selfrag.common.runs import check_same_run
 from selfrag.reflection.requests import Failed, Retrieve, gather
 from selfrag.reflection.requests import Steps as DriverSteps
 from selfrag.runtime.driver import finish
@@ -227,16 +228,7 @@ def _same(file: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(read_json(file, nan=True))
     except (UserError, ValueError, TypeError) as error:
         raise UserError(f"{file} is damaged ({error}); remove it, or choose another directory") from error
-    for key, value in identity.items():
-        old = found.get(key)
-        if old != value:
-            differing = [key]
-            if isinstance(old, dict) and isinstance(value, dict):
-                differing = [str(name) for name in {**old, **value} if old.get(name) != value.get(name)]
-            raise UserError(
-                f"{file.parent} holds a run with another {key} ({', '.join(differing)}): give the same settings to"
-                " resume it, or choose another directory"
-            )
+    check_same_run(file.parent, {key: found.get(key) for key in identity}, identity)
     return found
 
 

@@ -21,9 +21,10 @@ from critic.tables import counted, markdown, quoted
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
 from selfrag.common.checks import number
 from selfrag.common.errors import UserError
-from selfrag.common.jsonl import Header, RunLog, write_jsonl
+from selfrag.common.jsonl import write_jsonl
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import sha256
+from selfrag.common.runs import RunLog
 from selfrag.common.validation import validate
 from selfrag.reflection.judgment import Judgment
 
@@ -157,8 +158,6 @@ JUDGED_AT_ONCE = 64
 EXAMPLES = 2
 """Rows that a report shows of each group and label."""
 
-_KIND = Header("critic-replies/1", "replies", "a teacher", "choose another directory")
-
 
 class Journal:
     """Replies of one teacher on disk by question id; use it as a context manager, by one process at a time."""
@@ -167,7 +166,7 @@ class Journal:
         self._replies: dict[str, tuple[str, Reply]] = {}
         self.prompt_tokens = self.completion_tokens = self.requests = 0
         """Totals over all lines, those of failed attempts included."""
-        self._file = RunLog(path, _KIND, identity, self._take)
+        self._file = RunLog(path, identity, self._take)
 
     def __enter__(self) -> Journal:
         return self

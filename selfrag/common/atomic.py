@@ -65,14 +65,23 @@ def write_text(path: Path, text: str) -> None:
     write_pieces(path, (text,))
 
 
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Replace the file `path` in one step."""
+    _write(path, (content,))
+
+
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
-    """`write_text` for a text that is too long to be in memory at once."""
+    """Replace a file as `write_text`, by a text that is too long to be in memory at once."""
+    _write(path, (piece.encode() for piece in pieces))
+
+
+def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     if path.exists() and not path.is_file():  # a renamed file would take the place of /dev/null
         raise UserError(f"cannot write {path}: it is no ordinary file")
     partial = _sibling(path, ".partial")
     with writing(path):
         try:
-            with partial.open("w", encoding="utf-8", newline="") as file:
+            with partial.open("wb") as file:
                 file.writelines(pieces)
                 file.flush()
                 os.fsync(file.fileno())

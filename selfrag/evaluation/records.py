@@ -13,10 +13,11 @@ from typing_extensions import TypedDict
 
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError
-from selfrag.common.jsonl import RunLog, read_jsonl, write_jsonl
+from selfrag.common.jsonl import read_jsonl, write_jsonl
 from selfrag.common.pretrained import fast_format
 from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.reading import read_json, user_path
+from selfrag.common.runs import RunLog, check_same_run
 from selfrag.common.validation import validate
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.presets import Given
@@ -42,9 +43,8 @@ class RunDirectory:
         self._path = folder / MANIFEST
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        plain = json.loads(json.dumps(identity))
-        self._values = read_manifest(folder) if self._path.exists() else _fresh(plain)
-        _same(self._values["identity"], plain, folder)
+        self._values = read_manifest(folder) if self._path.exists() else _fresh(identity)
+        check_same_run(folder, self._values["identity"], identity)
 
     def admit(self, file: TaskFile, settings: Mapping[str, Any]) -> None:
         """Note a file before its first item is run."""
@@ -69,7 +69,7 @@ class RunDirectory:
             self._values["files"][name] = {"path": str(path), "settings": plain}
             self._write()
         else:
-            _same(known["settings"], plain, self.folder / name)
+            check_same_run(self.folder / name, known["settings"], entry)
 
     def result(self, name: str, found: Mapping[str, Any]) -> None:
         """Note that a file is finished."""
@@ -132,15 +132,6 @@ def _fresh(identity: Mapping[str, Any]) -> dict[str, Any]:
     return {"identity": identity, "files": {}, "about": about}
 
 
-def _same(found: Mapping[str, Any], wanted: Mapping[str, Any], where: Path) -> None:
-    differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
-    if differing:
-        raise UserError(
-            f"{where} holds a run with another {', '.join(differing)};"
-            " give the same settings to continue it, or another directory"
-        )
-
-
 NO_RECORD = "no record of a run"
 
 
@@ -163,7 +154,7 @@ class RecordFile:
         self.final = folder / f"{name}.jsonl"
         self._kept: dict[str, tuple[int, bool, Spent]] = {}  # number in the log, whether it failed
         self._log = RunLog(
-            folder / f"{name}.log.jsonl", None, {}, self._take, remedy="delete this line to run its item again"
+            folder / f"{name}.log.jsonl", None, self._take, remedy="delete this line to run its item again"
         )
         if not len(self._log) and self.final.exists():  # somebody threw the log away, which costs the times only
             for record in read_records(self.final):

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from selfrag.common.atomic import writing
+from selfrag.common.atomic import write_bytes, writing
 from selfrag.common.errors import UserError
 from selfrag.common.provenance import commit, versions
 from selfrag.common.reading import read_json
+from selfrag.common.runs import RunLog, check_same_run
 from selfrag.training.export import WEIGHTS
 
 if TYPE_CHECKING:
@@ -92,27 +93,21 @@ class Journal:
         facts: Mapping[str, Any],
         setting: Mapping[str, Any] | None = None,
     ) -> None:
-        self._log = run_dir / "log.jsonl"
         self._checkpoint = run_dir / CHECKPOINT
         self._best = run_dir / "best.pt"
         with writing(run_dir):
             run_dir.mkdir(parents=True, exist_ok=True)
+        self._lines: list[dict[str, Any]] = []
+        self._log = RunLog(run_dir / "log.jsonl", None, self._lines.append)
         identity = {"config": asdict(config) | dict(setting or {}), "inputs": dict(inputs)}
-        # A manifest older than a setting was written when that setting had its default.
-        before = {"config": asdict(type(config)(precision="bf16")), "inputs": {}}
-        identity, before = json.loads(json.dumps([identity, before]))  # as a manifest gives them back
+        identity = json.loads(json.dumps(identity))  # as a manifest gives it back
         path = run_dir / "manifest.json"
         if path.exists():
             found = _manifest(path)
-            for key, value in identity.items():
-                known = {**before[key], **found.get(key, {})}
-                compared = value.keys() | known.keys() if key == "inputs" else value.keys()
-                differing = sorted(k for k in compared if known.get(k) != value.get(k))
-                if differing:
-                    raise UserError(
-                        f"{run_dir} holds a run with other {key} ({', '.join(differing)}):"
-                        " give the same settings to resume it, or choose another directory"
-                    )
+            # A manifest older than a setting was written when that setting had its default.
+            known = json.loads(json.dumps(asdict(type(config)(precision="bf16")))) | found["config"]
+            config_before = {name: known.get(name) for name in identity["config"]}
+            check_same_run(run_dir, {"config": config_before, "inputs": found.get("inputs", {})}, identity)
             return
         manifest = {
             **identity,
@@ -121,7 +116,7 @@ class Journal:
             "python": platform.python_version(),
             "commit": commit(),
         }
-        _replace(path, json.dumps(manifest, indent=2).encode())
+        write_bytes(path, json.dumps(manifest, indent=2).encode())
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append one line.
@@ -129,8 +124,9 @@ class Journal:
         Raises:
             UserError: the disk is full.
         """
-        with writing(self._log), self._log.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        self._log.append(record)
+        self._log.close()  # another process may read it, or continue the run
+        self._lines.append(dict(record))
 
     def save(self, step: int, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> None:
         """Replace the checkpoint by the state after `step` steps; the one before stays until the new one is complete.
@@ -157,14 +153,13 @@ class Journal:
         return True
 
     def records(self, steps: int | None = None) -> list[dict[str, Any]]:
-        """The lines of the log, of the first `steps` steps if given."""
-        lines = self._log.read_text().splitlines()[:steps] if self._log.exists() else []
-        return [json.loads(line) for line in lines]
+        """Return the lines of the log, of the first `steps` steps if given."""
+        return self._lines[:steps]
 
     def resume(self, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> int:
         """Load the checkpoint if there is one, cut the log back to it, and return the steps already done."""
         if not self._checkpoint.exists():
-            self._log.unlink(missing_ok=True)
+            self.cut(0)
             self._best.unlink(missing_ok=True)
             return 0
         state = read_state(self._checkpoint)
@@ -177,8 +172,9 @@ class Journal:
 
     def cut(self, steps: int) -> None:
         """Leave the log's first `steps` lines; what comes after them is done again."""
-        lines = self._log.read_text().splitlines()[:steps] if self._log.exists() else []
-        _replace(self._log, "".join(line + "\n" for line in lines).encode())
+        self._log.cut(steps)
+        self._log.close()
+        del self._lines[steps:]
 
 
 def set_parameters(parameters: Mapping[str, Parameter], values: Mapping[str, torch.Tensor]) -> None:
@@ -193,18 +189,7 @@ def _save(path: Path, step: int, parameters: Mapping[str, Parameter], more: Mapp
     torch.save(
         {"step": step, "parameters": {name: value.detach() for name, value in parameters.items()}, **more}, content
     )
-    _replace(path, content.getbuffer())
-
-
-def _replace(path: Path, content: bytes | memoryview) -> None:
-    """Raises UserError where the disk is full; the file before stays."""
-    draft = path.with_suffix(".partial")
-    with writing(path):
-        try:
-            draft.write_bytes(content)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+    write_bytes(path, content.getbuffer())
 
 
 def check_stage(start: Path) -> None:

@@ -226,7 +226,7 @@ def test_a_killed_pass_goes_on_and_what_is_damaged_or_of_another_judge_is_refuse
     assert Remembered(after, path).entails([("ab", "a"), ("ab", "b"), ("ab", "x")]) == [True, True, False]
     assert after.asked == [("ab", "x")]
     assert path.read_bytes().startswith(whole)
-    with pytest.raises(UserError, match="holds verdicts of a judge with other judge"):
+    with pytest.raises(UserError, match="holds a run with other judge"):
         Remembered(counting("other"), path)
     for damage in ("damage", '{"pair": "x", "entails": true}'):
         path.write_text("".join([*path.read_text().splitlines(keepends=True)[:2], f"{damage}\n"]))

@@ -175,7 +175,7 @@ def test_another_run_in_the_folder_or_another_process_is_named(tmp_path: Path) -
         (replace(first, settings={"limit": 5, "seed": 0}), FILE, "limit, seed"),
         (first, replace(FILE, sha256="1" * 64), "sha256"),
     ):
-        with pytest.raises(UserError, match=f"holds a run with another {what}"):
+        with pytest.raises(UserError, match=f"holds a run with other {what}"):
             run(other, [file], no_engine)
 
 

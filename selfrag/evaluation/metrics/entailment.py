@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.common.jsonl import Header, RunLog
 from selfrag.common.progress import Progress
+from selfrag.common.runs import RunLog
 from selfrag.evaluation.metrics.citations import Pair
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
@@ -59,7 +59,6 @@ def _verdict(reflection: Reflection) -> bool | None:
 
 AT_ONCE = 256
 """Pairs of one call: a kill loses no more."""
-_LOG = Header("selfrag-verdicts/1", "verdicts", "a judge", "take another directory")
 
 
 class Remembered:
@@ -73,7 +72,7 @@ class Remembered:
         self.name, self.identity = judge.name, judge.identity
         self._verdicts: dict[str, bool] = {}
         remedy = "delete this line to ask for it again"
-        self._log = RunLog(path, _LOG, {"judge": dict(judge.identity())}, self._take, remedy=remedy)
+        self._log = RunLog(path, {"judge": dict(judge.identity())}, self._take, remedy=remedy)
         self._log.close()
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:

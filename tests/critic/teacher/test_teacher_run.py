@@ -115,9 +115,9 @@ def test_money_stops_the_asking(server, tmp_path) -> None:
         ({"evidence": None}, "IsRel needs 'evidence'"),
         ({"evidence": {"title": "T", "text": " "}}, "the text of 'evidence' is empty"),
         ({"group": "IsSup"}, "IsSup needs 'output'"),
-        ({"group": "Mood"}, "unknown group 'Mood'"),
-        ({"instruction": ""}, "'instruction' is empty"),
-        ({"id": ""}, "'id' is empty"),
+        ({"group": "Mood"}, "'group' must be 'Retrieve', 'IsRel', 'IsSup' or 'IsUse'"),
+        ({"instruction": ""}, "'instruction' must be text that is not empty"),
+        ({"id": ""}, "'id' must be text that is not empty"),
         ({"id": "q0"}, "id 'q0' occurs twice"),
         ({"dataset": None}, "'dataset' must be text"),
         ({"output": "\ud800"}, "half of a character"),
@@ -165,7 +165,7 @@ def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line) -> No
         journal.append(row, GOOD)
         with pytest.raises(UserError, match="'q0' was answered for another case"):
             journal.reply(other)
-    with pytest.raises(UserError, match=r"teacher with other temperature: give the same settings to resume"):
+    with pytest.raises(UserError, match=r"holds a run with other temperature: give the same settings to resume"):
         Journal(tmp_path / "j", {**TEACHER, "temperature": 1.0})
     with (tmp_path / "j").open("a") as file:
         file.write(line + "\n")
