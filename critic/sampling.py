@@ -17,10 +17,11 @@ from typing import Literal, TypeAlias
 from critic.augment.algorithm import segments
 from critic.cases import Case, Question, digest
 from critic.pairs import Pair
-from critic.tables import counted, markdown, quoted
+from critic.tables import counted, markdown
 from retrieval.passage import Retriever
 from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
+from selfrag.render.tables import quoted
 
 SHORTEST = 12
 """Characters below which a sentence joins its neighbour, as in the augmentation."""

@@ -21,7 +21,7 @@ from selfrag.common.jsonl import read_jsonl
 from selfrag.common.provenance import sha256
 from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 from selfrag.render.colours import COLOURS, NAMES, slug
-from selfrag.render.documents import document, picked_out
+from selfrag.render.documents import document, picked_out, templates
 from selfrag.render.documents import style_sheet as style
 from selfrag.render.text import visible
 from selfrag.training.rows import Evidence, Part, Row, Text, Token, read_rows
@@ -210,12 +210,11 @@ def _listed(value: Any) -> list[Any]:
 
 def render(inspection: Inspection) -> str:
     """The page as text. The same inspection gives the same page; whatever the rows hold is text on it."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(loader=PackageLoader("critic", "inspect"), autoescape=True, undefined=StrictUndefined)
-    filters = {"visible": visible, "slug": slug, "listed": _listed, "figure": _figure, "share": _share}
+    environment = templates("critic", "inspect")
     environment.filters |= {
-        **filters,
+        "listed": _listed,
+        "figure": _figure,
+        "share": _share,
         "judgment": _judgment,
         "pretty": partial(json.dumps, ensure_ascii=False, indent=1),
     }

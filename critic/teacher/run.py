@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, read_labelled
 from critic.judging import Critic
-from critic.tables import counted, markdown, quoted
+from critic.tables import counted, markdown
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
 from selfrag.common.checks import number
 from selfrag.common.errors import UserError
@@ -27,6 +27,7 @@ from selfrag.common.provenance import sha256
 from selfrag.common.runs import RunLog
 from selfrag.common.validation import validate
 from selfrag.reflection.judgment import Judgment
+from selfrag.render.tables import quoted
 
 
 class TeacherError(UserError):

@@ -20,7 +20,7 @@ from typing import Any
 from scripts.benchmarks.job import Settings
 from selfrag.common.atomic import write_json, write_text
 from selfrag.common.untrusted import printable
-from selfrag.evaluation.tables import compact, escape
+from selfrag.render.tables import compact, escape
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 """Variables of every step: without a network, a question to a model hub would wait for its time limit."""

@@ -16,7 +16,7 @@ from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.judging import OFFICIAL
 from selfrag.evaluation.metrics.mauve import ALCE_FEATURES
 from selfrag.evaluation.records import read_manifest
-from selfrag.evaluation.tables import compact, escape
+from selfrag.render.tables import compact, escape
 
 PUBLIC_FILES: Mapping[str, str] = {
     "popqa": "popqa_longtail_w_gs.jsonl",

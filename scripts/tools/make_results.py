@@ -30,7 +30,8 @@ from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.public_data import public_sets
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.report import file_origin, run_origin
-from selfrag.evaluation.tables import compact, escape, markdown
+from selfrag.evaluation.tables import markdown
+from selfrag.render.tables import compact, escape
 
 PLAIN = tuple(field.name for field in fields(FileResult) if field.name != "scores")
 LATER = ("judges",)

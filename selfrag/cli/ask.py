@@ -22,11 +22,12 @@ from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
 from selfrag.common.reading import read_whole
-from selfrag.common.untrusted import printable, whole
+from selfrag.common.untrusted import whole
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.reflection.labels import GROUPS
 from selfrag.render.answers import file_of, judged, named, notes, spoken
+from selfrag.render.tables import plain
 from selfrag.render.text import NAME, cut
 
 if TYPE_CHECKING:
@@ -107,11 +108,6 @@ def _show(answer: Answer, *, as_json: bool) -> None:
         sys.stdout.write(whole(json.dumps(answer.as_dict(), ensure_ascii=False)) + "\n")
         return
     Console().print(render(answer))
-
-
-def plain(text: str, style: str = "") -> Text:
-    """Text to be shown as it is: no mark-up, no control characters, no reversal of the writing direction."""
-    return Text(printable(text), style)
 
 
 def render(answer: Answer) -> RenderableType:

@@ -59,7 +59,7 @@ def _show(title: str, findings: Iterable[Finding]) -> bool:
     from rich.console import Console
     from rich.text import Text
 
-    from selfrag.cli.ask import plain
+    from selfrag.render.tables import plain
 
     console, broken = Console(), False
     console.print(Text(title, "bold"))

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 from selfrag.common.errors import UserError
+from selfrag.common.reading import mended_json
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -38,6 +39,7 @@ def validate(
     where: str | Callable[[str], str] = "",
     *,
     others: Others = "forbid",
+    mended: bool = False,
 ) -> T:
     """Return decoded values as a `kind`, whose own checks run too.
 
@@ -46,6 +48,7 @@ def validate(
         values: what a JSON or TOML text holds.
         where: what the values are, for the error; or a function that names the place of a fault in it.
         others: what happens to fields that the `kind` does not have; `allow` keeps them as they are.
+        mended: replace lone surrogates in texts by U+FFFD; else they are refused.
 
     Raises:
         UserError: the first value that does not fit, in one line.
@@ -53,9 +56,9 @@ def validate(
     from pydantic import ValidationError
 
     try:
-        checked: list[T] = _adapter(cast(Any, kind), others).validate_json(
-            json.dumps([values], default=str), strict=True
-        )
+        text = json.dumps([values], default=str)
+        text = mended_json(text) if mended else text
+        checked: list[T] = _adapter(cast(Any, kind), others).validate_json(text, strict=True)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part)[:40] for part in details["loc"][1:])

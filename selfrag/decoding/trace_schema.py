@@ -124,7 +124,7 @@ def read_record(data: object) -> TraceRecord:
     Raises:
         UserError: what is wrong first, in one line.
     """
-    record = validate(TraceRecord, data)
+    record = validate(TraceRecord, data, mended=True)
     if record["best"] is not None and record["best"] >= len(record["nodes"]):
         raise UserError(f"best: there is no node {record['best']}")
     _check_decisions(record)

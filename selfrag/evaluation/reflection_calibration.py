@@ -22,12 +22,12 @@ from selfrag.decoding.segments import read_critique
 from selfrag.engines.base import Engine
 from selfrag.evaluation.intervals import Estimate, Floats, bracketed, mean
 from selfrag.evaluation.metrics.classification import calibration_error, plot_reliability, reliability
-from selfrag.evaluation.tables import compact
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, LabelSet, Role
 from selfrag.reflection.requests import Generate, Generated, ask, failure_of
 from selfrag.reflection.vocabulary import STORED, Scaling, as_record
+from selfrag.render.tables import compact
 from selfrag.runtime.driver import finish
 from selfrag.training.rows import Row, TargetLayout
 

@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from retrieval.passage import Passage
 from selfrag.common.atomic import write_text, writing
 from selfrag.common.errors import UserError, require
@@ -30,8 +28,8 @@ from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
 from selfrag.reflection.labels import CRITIQUES, Role
-from selfrag.render.colours import COLOURS, slug
-from selfrag.render.documents import document, picked_out, style_sheet
+from selfrag.render.colours import COLOURS
+from selfrag.render.documents import document, page_policy, picked_out, style_sheet, templates
 from selfrag.render.figures import FORMATS, encoded, save
 from selfrag.render.text import visible
 from selfrag.viewer.traces import traces_page
@@ -260,23 +258,23 @@ def read_report(
 @cache
 def parts() -> Any:
     """The macros of the page, such as `page`, `article`, `segments` and `judged`; what they get is untrusted."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("selfrag", "evaluation"), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters |= {
-        "visible": visible,
-        "slug": slug,
+    environment = templates("selfrag", "evaluation")
+    filters: dict[str, Any] = {
         "judge_names": lambda nodes: list(dict.fromkeys(key for node in nodes for key in node.judges)),
         "gold": _gold,
         "figures": _figures,
-        "mark": lambda share: {None: "-", 0.0: "\N{MULTIPLICATION X}", 1.0: "\N{CHECK MARK}"}.get(
-            share, f"{share or 0:.2f}"
-        ),
+        "mark": _mark,
     }
+    environment.filters |= filters
     roles = (Role.RETRIEVE, *(labels.role for labels in CRITIQUES))
     environment.globals |= {"colours": COLOURS, "unexpected": UNEXPECTED, "most": MOST, "kinds": KINDS, "root": ROOT}
     environment.globals |= {"all_roles": roles, "segments_of": segments_of, "svg": svg}
     return environment.get_template("report.html.j2").module
+
+
+def _mark(share: float | None) -> str:
+    marks = {None: "-", 0.0: "\N{MULTIPLICATION X}", 1.0: "\N{CHECK MARK}"}
+    return marks.get(share, f"{share or 0:.2f}")
 
 
 def _gold(item: Item) -> list[tuple[str, Sequence[str], str, int]]:
@@ -335,7 +333,9 @@ def render(report: Report, viewer: str = "") -> str:
     systems = list(manifests)
     named = ", ".join(systems[:4]) + (" ..." if len(systems) > 4 else "")
     picks = [picked_out(f"show-{kind}", f"article:not(.is-{kind})") for kind in KINDS]
-    return document(f"Results: {visible(named, 120)}", style_sheet(OWN_STYLE.strip(), *picks), body, pictures=True)
+    return document(
+        f"Results: {visible(named, 120)}", style_sheet(OWN_STYLE.strip(), *picks), body, page_policy(pictures=True)
+    )
 
 
 def traces_of(report: Report) -> dict[str, Trace]:

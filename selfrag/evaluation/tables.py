@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from selfrag.common.untrusted import printable
 from selfrag.evaluation.comparison import AVERAGE, Comparison, Row, Table
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.metrics.registry import judge_of, scale_of
+from selfrag.render.tables import compact, escape, plain, terminal_table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Column
     from rich.table import Table as RichTable
-    from rich.text import Text
 
 _UNBOUNDED = 10_000
 
@@ -84,29 +82,25 @@ class Terminal:
         from rich.measure import Measurement
 
         unbounded = options.update(max_width=_UNBOUNDED)
-        yield _plain(about(self.comparison))
+        yield plain(about(self.comparison))
         for table in tables(self.comparison):
             *wider, narrow = (_shown(table, columns, self.comparison.reference) for columns in (WIDE, USUAL, NARROW))
             fitting = (one for one in wider if Measurement.get(console, unbounded, one).maximum <= options.max_width)
             shown = next(fitting, None)
             yield from [shown] if shown is not None else _pieces(narrow, console, options)
-            yield from (_plain(note, "dim") for note in table.notes)
+            yield from (plain(note, "dim") for note in table.notes)
 
 
 def _shown(table: Table, columns: Sequence[str], reference: str | None) -> RichTable:
-    from rich import box
-    from rich.table import Table as RichTable
-
     kept = [metric for metric in table.metrics[1:] if metric in columns or judge_of(metric)]
     brief = replace(table, metrics=(table.metrics[0], *kept))
     header, *rows = grid(brief, reference, narrow=columns is NARROW)
-    heading = _plain(title(table))
-    shown = RichTable(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = terminal_table(title(table))
     for i, name in enumerate(header):
         words = name.replace(" ", "\n") if i else name
-        shown.add_column(_plain(words), justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
+        shown.add_column(plain(words), justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
     for name, *figures in rows:
-        shown.add_row(_plain(name), *(_plain(figure.replace(" [", "\n[")) for figure in figures))
+        shown.add_row(plain(name), *(plain(figure.replace(" [", "\n[")) for figure in figures))
     return shown
 
 
@@ -137,13 +131,6 @@ def _piece(table: RichTable, columns: Sequence[Column]) -> RichTable:
     piece.columns = [replace(column, _index=index) for index, column in enumerate(columns)]
     piece.title = table.title if columns[0] is table.columns[0] else None
     return piece
-
-
-def _plain(text: str, style: str = "") -> Text:
-    """Text of others: neither mark-up nor a command to the terminal."""
-    from rich.text import Text
-
-    return Text(printable(text), style)
 
 
 def about(comparison: Comparison) -> str:
@@ -221,23 +208,3 @@ def _ends(found: Estimate | None) -> tuple[str, str, str]:
         return "", "", ""
     low, value, high = ("" if end != end else f"{end:.6g}" for end in (found.low, found.value, found.high))
     return value, low, high
-
-
-def compact(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for a page that is made again and again: cells as they are, one space around each."""
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
-
-
-def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table that is read as text as well: cells as they are, columns as wide as their longest."""
-    lines = [list(head), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    padded = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join((padded[0], rule, *padded[1:]))
-
-
-def escape(text: str) -> str:
-    """Text of others for a cell: neither a new cell nor mark-up comes out of it."""
-    shown = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("\\", "\\\\")
-    return re.sub(r"([|`*\[\]])", r"\\\1", " ".join(shown.split()))

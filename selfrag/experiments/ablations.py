@@ -21,7 +21,7 @@ from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY_SUBSTRING, M
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Model, Source, run_systems
-from selfrag.evaluation.tables import compact, csv_text, escape, markdown
+from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task import SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.studies import (
@@ -45,6 +45,7 @@ from selfrag.experiments.sweeps import (
     write_tables,
 )
 from selfrag.loading import resolve_model
+from selfrag.render.tables import compact, escape
 
 WHOLE = "selfrag"
 """Name of the policy that the others take something from."""

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from selfrag.common.untrusted import printable
 from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.evaluation.metrics.classification import Bin
-from selfrag.evaluation.tables import aligned
+from selfrag.render.tables import aligned, escape
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,6 @@ def given(*values: float | None, digits: int = 1) -> tuple[str, ...]:
 
 def markdown(table: Table) -> str:
     """A table with its heading and notes; what others wrote is made harmless."""
-    body = aligned(table.head, [[_cell(cell) for cell in row] for row in table.rows])
+    body = aligned(table.head, [[escape(cell) for cell in row] for row in table.rows])
     notes = "".join(f"\n{note}.\n" for note in table.notes)
     return f"### {table.title}\n\n{body}\n{notes}"
-
-
-def _cell(text: str) -> str:
-    return " ".join(printable(text).split()).replace("|", "\\|").replace("<", "&lt;")

@@ -33,13 +33,14 @@ from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
 from selfrag.evaluation.runner import Model, Source
 from selfrag.evaluation.systems import PROTOCOL, parse_value, runnable
-from selfrag.evaluation.tables import csv_text, escape, markdown
+from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.studies import FileStudy, Setting, balance, opened, spared, study, write_answers
 from selfrag.intrinsics.named import open_judge
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.weights import TOKEN_TERMS
+from selfrag.render.tables import escape
 
 HEADLINE = "headline"
 """Stands for the metric that a task is averaged by."""

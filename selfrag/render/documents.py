@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from importlib.resources import files
+from typing import Any
 
 from selfrag.render.colours import COLOURS, DARK, LIGHT, slug
-from selfrag.render.text import inert
+from selfrag.render.text import inert, visible
 
 
 def style_sheet(*own: str) -> str:
@@ -35,20 +38,41 @@ def _variables(colours: dict[str, str]) -> str:
     return "; ".join(f"--{name}: {value}" for name, value in colours.items())
 
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""Content security policy: even if some text became mark-up, no script of it could run and nothing be fetched."""
+def page_policy(script: str = "", *, pictures: bool = False, connect: str = "") -> str:
+    """Return a content security policy: even if some text became mark-up, nothing else could run or be fetched.
 
-
-def document(title: str, style: str, body: str, *, pictures: bool = False) -> str:
-    """A whole page, which runs no script and asks no address for anything; `body` is HTML, `title` is text.
-
-    With `pictures` those that are part of the file (`data:`) may be shown.
+    Args:
+        script: the text of the one script that may run.
+        pictures: whether pictures that are part of the file (`data:`) may be shown.
+        connect: the addresses that the script may ask, such as `'self'`; none by default.
     """
-    policy = f"{POLICY}; img-src data:" if pictures else POLICY
+    rules = ["default-src 'none'", "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'"]
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        rules.append(f"script-src 'sha256-{digest}'")
+    if pictures:
+        rules.append("img-src data:")
+    if connect:
+        rules.append(f"connect-src {connect}")
+    return "; ".join(rules)
+
+
+def templates(package: str, folder: str) -> Any:
+    """Return the templates of a package with escaping on; `visible` shows and cuts the text of others."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(loader=PackageLoader(package, folder), autoescape=True, undefined=StrictUndefined)
+    environment.filters |= {"visible": visible, "slug": slug}
+    return environment
+
+
+def document(title: str, style: str, body: str, policy: str = "", head: str = "") -> str:
+    """Return a page; `body` and `head` are HTML, `title` is text. Without a policy it runs no script."""
+    policy = policy or page_policy()
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
-        f"<title>{inert(title, 160)}</title>\n<style>\n{style}\n</style></head>\n<body>{body}</body></html>\n"
+        f"{head}<title>{inert(title, 160)}</title>\n<style>\n{style}\n</style></head>\n<body>{body}</body></html>\n"
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +12,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import LEAST_COVERAGE
 from selfrag.decoding.trace import Trace, decoding_dict
 from selfrag.reflection.labels import CRITIQUES, RETRIEVE
-from selfrag.render.documents import style_sheet
+from selfrag.render.documents import document, page_policy, style_sheet
 from selfrag.render.text import inert
 
 
@@ -48,11 +46,7 @@ def traces_page(traces: Mapping[str, Trace]) -> str:
 
 def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
     script = _asset("viewer.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; img-src data:; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
-    )
+    policy = page_policy(script, pictures=True, connect=connect)
     known = {
         "values": {str(labels.role): {label.name: label.value for label in labels} for labels in CRITIQUES},
         "labels": {
@@ -65,15 +59,12 @@ def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
         "defaults": decoding_dict(Decoding()),
     }
     given = json.dumps(data | known, ensure_ascii=True).replace("<", "\\u003c")
-    text = (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
-        f"<title>{inert(title, 160)}</title>\n<style>\n{style_sheet(_asset('viewer.css'))}\n</style></head>\n"
-        f"<body>{_asset('viewer.html').replace('{title}', inert(title, 160))}"
-        f'<script type="application/json" id="given">{given}</script>\n<script>{script}</script></body></html>\n'
+    body = (
+        f"{_asset('viewer.html').replace('{title}', inert(title, 160))}"
+        f'<script type="application/json" id="given">{given}</script>\n<script>{script}</script>'
     )
+    icon = '<link rel="icon" href="data:,">'  # else a browser asks the server for one
+    text = document(title, style_sheet(_asset("viewer.css")), body, policy, icon)
     return text, f"{policy}; frame-ancestors 'none'"
 
 

@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from retrieval import Passage, index_passages
-from selfrag.cli.ask import plain, render
 from selfrag.cli.main import main
 from selfrag.cli.options import constraints, decoding, intrinsics, reflector_weights
 from selfrag.common.errors import UserError
@@ -22,6 +21,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, Role
 from selfrag.reflection.weights import Weights
+from selfrag.render.tables import plain, render
 
 USAGE_KEYS = ["requests", "prompt_tokens", "cached_tokens", "generated_tokens", "searches", "seconds"]
 LABELS = {"retrieve": 3, "isrel": 2, "issup": 3, "isuse": 5}

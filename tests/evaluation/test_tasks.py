@@ -24,10 +24,10 @@ from selfrag.evaluation import public_data
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import COLUMNS, PRESETS, Given, preset, rows
 from selfrag.evaluation.public_data import ROWS, Original, make, public_sets
-from selfrag.evaluation.tables import compact
 from selfrag.evaluation.task import BIOGRAPHY, CLOSED, LIST, LONG, SHORT, task_of
 from selfrag.evaluation.task_files import read_task, read_tasks, searched
 from selfrag.reflection.weights import Weights
+from selfrag.render.tables import compact
 
 ROW: dict[str, Any] = {"id": "a", "task": "short_qa", "instruction": "who?", "answers": ["Ann"]}
 CHOICE = {

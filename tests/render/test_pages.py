@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfrag.render.colours import COLOURS, DARK, LIGHT
-from selfrag.render.documents import document, picked_out, style_sheet
+from selfrag.render.documents import document, page_policy, picked_out, style_sheet
 from selfrag.render.text import inert, visible
 
 
@@ -43,7 +43,8 @@ def test_texts_have_enough_contrast():
 
 
 def test_a_page_runs_nothing_and_fetches_nothing():
-    plain, pictured = document("T <i>", style_sheet(), "<main></main>"), document("T", style_sheet(), "", pictures=True)
+    plain = document("T <i>", style_sheet(), "<main></main>")
+    pictured = document("T", style_sheet(), "", page_policy(pictures=True))
     policy = re.search('Content-Security-Policy" content="([^"]*)"', plain)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'unsafe-inline';")

@@ -12,8 +12,8 @@ from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
-from selfrag.evaluation.tables import aligned
 from selfrag.extensions.annotation.forms import FIGURES, form, read_forms
+from selfrag.render.tables import aligned
 
 
 def annotate(

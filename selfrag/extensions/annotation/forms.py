@@ -6,19 +6,15 @@ IsSup of each of its segments are right. The form is one HTML file; it saves a J
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeAlias
-
-import jinja2
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
@@ -30,7 +26,7 @@ from selfrag.evaluation.comparison import read_runs
 from selfrag.evaluation.intervals import Estimate, kappa, mean
 from selfrag.evaluation.records import item_id
 from selfrag.reflection.labels import Role
-from selfrag.render.documents import style_sheet
+from selfrag.render.documents import document, page_policy, style_sheet, templates
 from selfrag.render.text import visible
 
 FORMAT = "selfrag-annotation-1"
@@ -120,21 +116,15 @@ def form(folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()) -
     names = {name for _, _, name in asked(answers)}
     about = {"format": FORMAT, "count": count, "seed": seed, "only": list(only), "sample": digest(answers)}
     script = files(__package__).joinpath("form.js").read_text(encoding="utf-8")
-    checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; script-src 'sha256-{checksum}'; style-src 'unsafe-inline'; base-uri 'none'"
-    return _template().render(
-        answers=answers, names=names, questions=QUESTIONS, about=json.dumps(about), title=folder.name,
-        policy=policy, script=script, style=style_sheet(),
-    )  # fmt: skip
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    body = (
+        templates("selfrag.extensions", "annotation")
+        .get_template("form.html.j2")
+        .render(
+            answers=answers, names=names, questions=QUESTIONS, about=json.dumps(about), title=folder.name, script=script
+        )
     )
-    environment.filters["visible"] = visible
-    return environment.from_string(files(__package__).joinpath("form.html.j2").read_text(encoding="utf-8"))
+    style = style_sheet(files(__package__).joinpath("form.css").read_text(encoding="utf-8"))
+    return document(f"Judge answers of {visible(folder.name, 80)}", style, body, page_policy(script))
 
 
 def digest(answers: Sequence[Sampled]) -> str:
