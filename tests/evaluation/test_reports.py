@@ -331,7 +331,7 @@ def test_figures_and_agreement_by_hand(runs: list[Path], tmp_path: Path, capsys)
     assert main(["eval", "annotate", str(run), "--read", str(one), "--read", str(other)]) == 0
     shown = capsys.readouterr().out
     line = next(line for line in shown.splitlines() if line.startswith("|") and "supported and plausible" in line)
-    assert [cell.strip() for cell in line.split("|")[3:5]] == ["2", "75.0 (50.0 to 100.0)"]
+    assert [cell.strip() for cell in line.split("|")[3:5]] == ["2", "75.0 [50.0, 100.0]"]
     assert "2 people" in shown
 
 
