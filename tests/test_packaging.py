@@ -151,7 +151,7 @@ import selfrag.api, selfrag.serving.app, selfrag.cli.index, selfrag.training.pac
 assert critic.grade == 5 and "script" in sys.argv[0]
 assert isinstance(retrieval.search(["?"], 1)[0][0], Passage)
 assert open_index.__module__ == "selfrag.retrieval.index"
-for point in entry_points(group="selfrag.entailment"):
+for point in entry_points(group="selfrag.judges", name="critic"):
     print(load_point(point).__module__, read_vector_size("v.parquet"))
 """,
 }
@@ -176,7 +176,7 @@ def test_issue_50_modules_called_retrieval_and_critic_stay_the_users(
     # A child process reads the table, and `-m` puts the folder first on the path.
     parquet.write_table(pyarrow.table({"id": ["1"], "vector": [[1.0, 2.0]]}), project / "v.parquet")
     script = subprocess.run([python, "script.py"], **options)
-    assert (script.returncode, script.stdout) == (0, "selfrag.critic.entailment (1, 2)\n"), script.stderr
+    assert (script.returncode, script.stdout) == (0, "selfrag.critic.student.judge (1, 2)\n"), script.stderr
     searched = subprocess.run([python, "-m", "selfrag", "index", "search", "nowhere", "Q"], **options)
     assert (searched.returncode, searched.stderr[:28]) == (2, "selfrag: no index at nowhere"), searched.stderr
 

@@ -59,7 +59,7 @@ def judge(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
-    """Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more."""
+    """Judge a conversation: certainty, faithfulness, answerability, citations, rewrite and more."""
     from retrieval.readers import read_files
     from selfrag.intrinsics.catalog import codec_of, find
     from selfrag.intrinsics.families import PUBLISHED
