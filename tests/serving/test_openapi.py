@@ -19,7 +19,8 @@ CASES = int(os.environ.get("SELFRAG_OPENAPI_CASES", "20"))
 """Of each route, right ones and as many wrong ones."""
 SCHEMA = schemathesis.openapi.from_dict(create_app(Service(random_rag())).openapi())
 OPERATIONS = {f"{found.ok().method} {found.ok().path}": found.ok() for found in SCHEMA.get_all_operations()}
-POST = [f"post /{path}" for path in ("v1/chat/completions", "v1/responses", "v1/rescore", "v1/judge", "retrieve", "search")]
+ANSWERING = ("v1/chat/completions", "v1/responses", "v1/rescore", "v1/judge")
+POST = [f"post /{path}" for path in (*ANSWERING, "retrieve", "search")]
 GET = [f"get /{path}" for path in ("v1/models", "v1/models/{name}", "v1/answers/{name}", "health", "metrics")]
 
 
