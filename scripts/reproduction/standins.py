@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from selfrag.common.jsonl import write_jsonl
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 
 LABELS_EACH = 10
+SHORT = 640
+"""Context of the model with reflection tokens."""
 ANSWER = "Goethe did. It is long."
 TURNS = (("user", "What is Faust?"), ("agent", "A play."), ("user", "Who wrote it?"))
 CHAT = (
@@ -126,7 +129,10 @@ def write_training(data: Path) -> None:
 
 
 def write_model(folder: Path, *, reflects: bool) -> None:
-    """Write a tiny Llama of random weights with a chat template, and with reflection tokens if it `reflects`."""
+    """Write a tiny Llama of random weights with a chat template, and with reflection tokens if it `reflects`.
+
+    A model that reflects has a short context, so that its answers, which never end, are short.
+    """
     import torch
 
     from scripts.benchmarks.random_models import TINY_DEMO, make_model, make_tokenizer
@@ -141,7 +147,8 @@ def write_model(folder: Path, *, reflects: bool) -> None:
     if reflects:
         add_tokens(tokenizer)
     tokenizer.chat_template = CHAT
-    make_model(TINY_DEMO, tokenizer, "cpu", torch.float32).save_pretrained(folder)
+    shape = replace(TINY_DEMO, context=SHORT if reflects else TINY_DEMO.context)
+    make_model(shape, tokenizer, "cpu", torch.float32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

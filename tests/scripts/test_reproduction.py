@@ -13,6 +13,7 @@ import typer
 from table5 import CHOOSE, CITE, CLAIM
 
 from critic.cli.main import app as critic
+from scripts.reproduction.long_tail import long_tail
 from scripts.reproduction.prompts import prompt
 from scripts.reproduction.reproduce import TABLES
 from scripts.reproduction.standins import write_intrinsics
@@ -98,6 +99,16 @@ def test_files_of_another_length_than_the_papers_are_refused(samples: dict[str, 
     with pytest.raises(UserError, match=r"has 3 rows, and popqa is measured on 1,399: the long tail, .*s_pop < 100"):
         check_counts(samples)
     check_counts({"pubhealth": samples["pubhealth"]})  # the paper gives no number
+
+
+def test_the_long_tail_has_fewer_than_100_views(tmp_path: Path, run_script) -> None:
+    rows = [{"question": "Q", "s_pop": views} for views in ("99", 100, 12.5)]
+    assert [row["s_pop"] for row in long_tail(rows)] == ["99", 12.5]
+    with pytest.raises(UserError, match="row 1 has no number under 's_pop'"):
+        list(long_tail([{"question": "Q"}]))
+    (tmp_path / "test.tsv").write_text("id\tquestion\ts_pop\n1\tWho?\t7\n")
+    code, _, error = run_script("long_tail", tmp_path / "test.tsv", "-o", tmp_path / "out.jsonl")
+    assert (code, "1 rows have s_pop < 100, and the paper's are 1,399" in error) == (2, True)
 
 
 def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text() -> None:
