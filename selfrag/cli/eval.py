@@ -218,7 +218,7 @@ def judge(
         ),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="citations (default), claims, facts or mauve; repeatable")
+        list[str] | None, typer.Option(help="citations (default), claims, facts, judgments or mauve; repeatable")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="judge this file only; repeatable")] = None,
     data: DataFolder = None,

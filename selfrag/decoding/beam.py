@@ -19,8 +19,9 @@ from selfrag.decoding.terms import Guardrail, ScoreTerm
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
 from selfrag.decoding.tree import Admitted, Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
 from selfrag.prompting import Prompting, Turn
-from selfrag.reflection.judge import Judge, check_taking_part
+from selfrag.reflection.judge import Judge, Scope, check_taking_part
 from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import Result, Steps
 
 
@@ -215,6 +216,10 @@ def _named(policy: Decoding, judges: Sequence[Judge]) -> dict[str, Judge]:
         if name not in known:
             raise UserError(f"no judge {name!r}; there is {', '.join(sorted(known)) or 'none'}: pass judges=[..]")
         check_taking_part(name, known[name].labels, known[name].scope)
+    for guardrail in policy.guardrails:
+        judge = known[guardrail.judge]
+        if judge.role in (Role.SUPPORT, Role.CITATION) and judge.scope in (Scope.SEGMENT, Scope.ANSWER):
+            raise UserError(f"{judge.name} judges what is written, and a guardrail decides before anything is")
     return {name: known[name] for name in names}
 
 

@@ -48,13 +48,27 @@ from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
 from selfrag.evaluation.metrics.registry import JUDGED, Part
 from selfrag.evaluation.normalisation import evaluated
 from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read_records
-from selfrag.reflection.judge import Judge
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import NEEDS_PASSAGE, Judge, Scope
+from selfrag.reflection.labels import Role
+from selfrag.runtime.driver import finish
 
 CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
 DEFAULT = ("citations",)
-FAMILIES = ("citations", "claims", "facts", "mauve")
+FAMILIES = ("citations", "claims", "facts", "mauve", "judgments")
 """What can be asked for: figures that are computed together."""
 _FAMILY = {**dict.fromkeys(CITATIONS, "citations"), "claim_recall": "claims", "factscore": "facts", "mauve": "mauve"}
+
+FIGURES: Mapping[Role, str] = {
+    Role.SUPPORT: "faithfulness",
+    Role.ANSWERABLE: "answerability",
+    Role.RELEVANCE: "passage_relevance",
+    Role.CITATION: "cited_sentences",
+    Role.UTILITY: "utility",
+    Role.COMPLIANCE: "compliance",
+    Role.CERTAINTY: "certainty",
+}
+"""What the mean score of a judge is called, by what it judges."""
 
 FAILURE: Part = (0.0, 1.0)
 """A failed item counts as a wrong answer."""
@@ -186,6 +200,30 @@ def facts_judged(
     return Judged(judge, identity, columns, dict.fromkeys(NAMES, sum(not one.decided for one in facts.values())))
 
 
+def judge_judgments(records: Sequence[Record], judge: Judge) -> Judged:
+    """Return the mean score of any judge on each answer, with the passages that the model read."""
+    if judge.role not in FIGURES or judge.scope is Scope.FINISHED:
+        raise UserError(f"{judge.name} judges {judge.role}, which is no figure of an answer; name another judge")
+    column: dict[str, Part | None] = {record.item.id: FAILURE for record in records}
+    asked: dict[str, JudgeInput] = {}
+    for record in records:
+        if record.output is not None:
+            passages = tuple(record.passages[name] for name in record.output.read if name in record.passages)
+            turns = [Message("user", record.question), Message("assistant", record.output.text)]
+            if judge.scope in (Scope.QUESTION, Scope.PASSAGE):
+                turns.pop()
+            asked[record.item.id] = JudgeInput(tuple(turns), passages)
+            column[record.item.id] = None
+    known = {name: state for name, state in asked.items() if state.passages or judge.role not in NEEDS_PASSAGE}
+    reflections = finish(judge.judge(list(known.values())), judge.engine) if known else []
+    for name, reflection in zip(known, reflections, strict=True):
+        judgment = reflection.mean("answer", None)
+        column[name] = None if judgment is None else (judgment.score, 1.0)
+    figure = FIGURES[judge.role]
+    undecided = sum(value is None for value in column.values())
+    return Judged(judge.name, judge.identity(), {figure: column}, {figure: undecided})
+
+
 def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
     """MAUVE of all answers against the first reference of each item; items without either are left out."""
     pairs = [
@@ -248,6 +286,8 @@ def _family(
         if judges.features is None:
             raise UserError("mauve needs a model that gives features of texts; name one with --features")
         return judge_likeness(records, judges.features)
+    if family == "judgments" and judges.judge is not None:
+        return judge_judgments(records, judges.judge)
     if judges.judge is None:
         raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
     judge = remembered(judges.judge, folder)

@@ -99,10 +99,11 @@ def open_judge(spec: str) -> Judge:
     if made is None and not colon:
         raise UserError(f"unknown judge {spec[:80]!r}; known: {', '.join((*KINDS, *names(GROUP)))}")
     made = plugin(GROUP, spec) if made is None else made
-    judge = made if isinstance(made, Judge) else made(rest if registered(GROUP, kind) is not None else "")
-    if not isinstance(judge, Judge):
-        raise UserError(f"{spec:.80} gives no judge, but {type(judge).__name__}; see docs/guides/judges.md")
-    return judge
+    if not isinstance(made, Judge) and registered(GROUP, kind) is not None:
+        made = made(rest)
+    if not isinstance(made, Judge):
+        raise UserError(f"{spec:.80} is no judge, but {type(made).__name__}; see docs/guides/judges.md")
+    return made
 
 
 def open_named(text: str) -> Judge:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from retrieval import Passage, index_passages
 from selfrag.cli.main import main
-from selfrag.cli.options import constraints, decoding, intrinsics, reflector_weights
+from selfrag.cli.options import constraints, decoding, judge_names, judge_weights
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
@@ -149,15 +149,15 @@ def test_options_become_the_policy_that_a_python_caller_would_write() -> None:
         with pytest.raises(UserError, match=r"GROUP=LABEL"):
             constraints("--require", [pair])
 
-    reflectors = ["citation_generation", "hallucination_detection=issup"]
+    judges = ["citation_generation", "hallucination_detection=issup"]
     weights = {"weights.issup": 2.0, "weights.judges": ["citation_generation=0.25"]}
-    made = decoding("paper", {"judges": reflectors, "guardrails": ["answerability<0.5:write"], **weights})
+    made = decoding("paper", {"judges": judges, "guardrails": ["answerability<0.5:write"], **weights})
     assert str(made.weights) == "isrel=1,issup=2,isuse=0.5,+citation_generation=0.25"
-    assert [str(part) for part in made.reflectors] == reflectors
-    assert intrinsics(made) == ("citation_generation", "hallucination_detection", "answerability")
-    assert intrinsics(decoding("official", {})) == ()
+    assert [str(part) for part in made.judges] == judges
+    assert judge_names("demo", made) == ["citation_generation", "hallucination_detection", "answerability"]
+    assert judge_names("demo", decoding("official", {}), loaded=["nli:x"]) == ["nli:x"]
     with pytest.raises(UserError, match="--w-judge 'x=y'"):
-        reflector_weights(["x=y"])
+        judge_weights(["x=y"])
 
 
 def test_an_answer_is_shown_with_the_numbers_of_its_passages_judgments_and_cost() -> None:

@@ -58,7 +58,7 @@ RIGHT: dict[str, list[str]] = {
     "selfrag serve": ["--port", "0", *MODEL],
     "selfrag show": ["{w}/trace.json", "--out", "{w}/out/trace.html"],
     "selfrag doctor": ["{w}/no-model"],
-    "selfrag intrinsic": ["answerability", "Who?", *MODEL, "--passage", "Ann did.", "--adapter", "none"],
+    "selfrag judge": ["answerability", "Who?", *MODEL, "--passage", "Ann did.", "--adapter", "none"],
     "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
     "selfrag ablate": ["{w}/rows.jsonl", "--out", "{w}/out/ablate", *MODEL],
     "selfrag index build": ["{w}/passages.jsonl", "--out", "{w}/out/index", "--encoder", "{w}/encoder"],
@@ -194,7 +194,7 @@ ODD = {
 _TEACH = ["answerability", "--base", "{w}/model", "--out", "{w}/out/taught", "--data"]
 _CASES = "{w}/cases.jsonl"
 FREE: dict[str, dict[str, list[str]]] = {
-    "selfrag intrinsic": {
+    "selfrag judge": {
         f"conversation {what}": ["answerability", "--conversation", value, *MODEL] for what, value in READ.items()
     },
     "selfrag train adapter": {
@@ -244,8 +244,8 @@ FREE: dict[str, dict[str, list[str]]] = {
 """Command lines that are wrong as a whole."""
 
 _ASK = "ask hi --engine transformers --model {w}/tiny"
-_ASKED = "intrinsic answerability Q? --passage x"
-_CHECK = "intrinsic requirement_check Q?"
+_ASKED = "judge answerability Q? --passage x"
+_CHECK = "judge requirement_check Q?"
 _RUN = "eval run f.jsonl --out={w}/out/x"
 _GRID = "interpret run {w}/lists.jsonl -o {w}/out/x"
 _ROWS = "train adapter {w}/train.jsonl --base {w}/model -o {w}/out/x"
@@ -274,10 +274,10 @@ REFUSED = {
     f"ask '{'why ' * 25_000}' --engine transformers --model {{w}}/tiny --mode never": "tokens",
     "ask hi --engine transformers --model {w}/plain": "lacks 15 of 15 reflection tokens",
     "ask hi --engine transformers --model {w}/damaged": "config.json holds no object",
-    "intrinsic answers Q?": "unknown intrinsic 'answers'; known: query_rewrite",
-    "intrinsic answerability": "give a question or --conversation FILE",
-    "intrinsic answerability Q? --conversation x.json": "give a question or --conversation FILE",
-    "intrinsic answerability Q?": "answerability: there are no passages",
+    "judge answers Q?": "unknown intrinsic 'answers'; known: query_rewrite",
+    "judge answerability": "give a question or --conversation FILE",
+    "judge answerability Q? --conversation x.json": "give a question or --conversation FILE",
+    "judge answerability Q?": "answerability: there are no passages",
     f"{_ASKED} --response y": "must be of role user",
     f"{_ASKED} --dialect morse": "unknown dialect 'morse'; known: chat, granite-3.2",
     f"{_ASKED} --endpoint http://127.0.0.1:9": "--endpoint needs --model NAME",
@@ -286,7 +286,7 @@ REFUSED = {
     f"{_CHECK} --dialect granite-3.2": "granite-3.2 has no 'requirement_check'; it has:",
     f"{_CHECK} --argument short": "write it as NAME=VALUE",
     f"{_CHECK} --argument a=1 --argument a=2": "is given twice",
-    "intrinsic query_rewrite --conversation {w}/talk.json": r"role '\x1b[2Jx' is none of user, assistant",
+    "judge query_rewrite --conversation {w}/talk.json": r"role '\x1b[2Jx' is none of user, assistant",
     "eval run f.jsonl": "--out",
     f"{_RUN} --system=selfrg": "--system selfrg: known are selfrag, selfrag-adaptive",
     f"{_RUN} --system=base --system=rag-1 --name=n": "--name names one run",

@@ -109,7 +109,7 @@ def test_the_index_finds_what_it_should() -> None:
 def test_the_library_of_the_demo_model_judges_with_what_was_measured_best() -> None:
     with Library.from_pretrained("demo", engine="transformers", max_model_len=1024) as library:
         assert set(library.adapters) == ADAPTED
-        assert {name: library[name].judge for name in PAPER} == {
+        assert {name: library[name].by.name for name in PAPER} == {
             "answerability": "tokens",
             "citation_generation": "overlap",
             "hallucination_detection": "combined",

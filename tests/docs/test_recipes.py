@@ -78,7 +78,7 @@ def test_an_intrinsic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tiny.save_llama(folder / "chat", reflection=False, context=2048)
     (path / "chat_template.jinja").write_text("{% for turn in messages %}<|im_start|>{{ turn.content }}{% endfor %}")
     words = ["on_topic", "Who wrote Faust?", "--passage", "Faust is a play by Goethe."]
-    assert main(["intrinsic", *words, "--model", str(path), "--engine", "transformers"]) == 0
+    assert main(["judge", *words, "--model", str(path), "--engine", "transformers"]) == 0
     assert "answerable" in shown(capsys)
 
 
@@ -98,16 +98,15 @@ from selfrag.reflection.labels import ISSUP
 def careful(tokenizer, settings):
     return named_system("selfrag-never", tokenizer, settings)
 
-def strict(prompting):
-    return FunctionJudge("strict", ISSUP, lambda states: [[0.0, 0.0, 1.0] for _ in states])
+STRICT = FunctionJudge("strict", ISSUP, lambda states: [[0.0, 0.0, 1.0] for _ in states])
 """
 
 
 @pytest.mark.engine
-def test_a_system_and_a_reflector(folder: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_system_and_a_judge(folder: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "more.py").write_text(MORE)
     points = folder / "house_parts-1.0.dist-info" / "entry_points.txt"
-    added = "[selfrag.systems]\ncareful = more:careful\n[selfrag.reflectors]\nstrict = more:strict\n"
+    added = "[selfrag.systems]\ncareful = more:careful\n[selfrag.judges]\nstrict = more:STRICT\n"
     points.write_text(points.read_text() + added)
     assert main(["eval", "systems"]) == 0
     assert "of another package" in shown(capsys)
@@ -120,6 +119,6 @@ def test_a_system_and_a_reflector(folder: Path, model: str, capsys: pytest.Captu
         passages = [Passage("1", "Ann was first.")]
         answer = rag.generate("Who?", evidence=passages, mode="always", max_segments=1, judges=["strict=issup>=0.5"])
     assert [node.status for node in answer.trace.nodes] == ["forbidden"]
-    with pytest.raises(UserError, match=r"no entry point 'lenient' of selfrag\.reflectors"):
+    with pytest.raises(UserError, match=r"unknown .*'lenient'"):
         SelfRAG.from_pretrained(model, engine="transformers", judges=["lenient"])
     sys.modules.pop("more", None)

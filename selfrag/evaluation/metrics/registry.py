@@ -77,6 +77,9 @@ JUDGED: Mapping[str, JudgedMetric] = {
         "share of a complete answer's claims that are entailed", _ENTAILMENT, f"{_ALCE}, ELI5"
     ),
     "factscore": JudgedMetric("share of supported facts", "facts and their verdicts", "FActScore (arXiv 2305.14251)"),
+    "judgments": JudgedMetric(
+        "mean score of any judge: faithfulness, answerability, utility, ..", "a judge", "docs/guides/judges.md"
+    ),
     "mauve": JudgedMetric(
         "likeness to human answers", "a model that gives features of texts", "MAUVE (arXiv 2102.01454), mauve-text"
     ),

@@ -352,19 +352,19 @@ def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys)
 def test_judges_rivals_and_dialects_can_be_chosen(command, adapters, tmp_path, capsys):
     command = [*command, "--limit", "4", "--only", "answerability"]
     with ChatServer(lambda body: said("answerable", TOKENS if body.get("logprobs") else None)) as server:
-        words = ["--execution", "overlap", "--out", str(tmp_path), "--rival", f"mixtral@{server.url}/v1"]
+        words = ["--by", "overlap", "--out", str(tmp_path), "--rival", f"mixtral@{server.url}/v1"]
         assert main([*command, *words]) == 0
         assert {body["model"] for body in server.bodies} == {"mixtral"}
     assert "answerability: overlap: row 4 of 4" in capsys.readouterr().err  # not a terminal
     figures = written(tmp_path)["figures"]["answerability"]
     assert set(figures) == {"majority", "overlap", "rival mixtral"}
     assert value(figures, "rival mixtral", "all rows", "classes", "answerable", "recall") == 1.0
-    assert main([*command, "--execution", "tokens"]) == 2
+    assert main([*command, "--by", "tokens"]) == 2
     assert "the model has no reflection tokens" in capsys.readouterr().err
 
     shutil.copytree(adapters / "answerability" / "adapter", tmp_path / "answerability")
     (tmp_path / "answerability" / "intrinsic.json").unlink()
-    command += ["--adapters", str(tmp_path), "--execution", "adapter"]
+    command += ["--adapters", str(tmp_path), "--by", "adapter"]
     assert main(command) == 2
     assert "has no intrinsic.json that says which prompts it was trained with; name its dialect: chat, granite-3.2" in (
         capsys.readouterr().err
@@ -399,7 +399,7 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
         assert main([*flows, "--grader", f"m@{server.url}/v1", "--out", str(tmp_path / "graded")]) == 0
     assert not any(one["answered"] for one in written(tmp_path / "graded", "items")["flows"])
     assert "decided by a grader" in capsys.readouterr().out
-    rewriting = ["--only", "query_rewrite", "--execution", "prompt", "--answers", "2", "--out"]
+    rewriting = ["--only", "query_rewrite", "--by", "prompt", "--answers", "2", "--out"]
     assert main([*command, *rewriting, str(tmp_path / "answers")]) == 0
     assert "Answers after rewrites, full (2)" in capsys.readouterr().out
     found = written(tmp_path / "answers", "items")["query_rewrite"]

@@ -35,7 +35,7 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object) -> int:
-    return main(["intrinsic", *map(str, arguments)])
+    return main(["judge", *map(str, arguments)])
 
 
 @pytest.mark.engine
@@ -65,7 +65,7 @@ def test_every_intrinsic_answers(kind, chat_model, tmp_path, capsys):
     ],
 )
 def test_a_model_without_a_usable_chat_template_is_one_line(kind, template, chat_model, tmp_path, capsys):
-    """Issue 45, section 5: `intrinsic` exited with 0 and no result."""
+    """Issue 45, section 5: `selfrag judge` exited with 0 and no result."""
     model = shutil.copytree(chat_model, tmp_path / "model")
     (model / "chat_template.jinja").unlink()
     if template is not None:
@@ -85,10 +85,10 @@ def test_a_model_without_a_usable_chat_template_is_one_line(kind, template, chat
 
 def test_without_a_name_they_are_listed(capsys):
     assert run() == 0
-    *listed, executions, dialects, published = capsys.readouterr().out.splitlines()
+    *listed, judges, dialects, published = capsys.readouterr().out.splitlines()
     assert run(*published.split()[-1:]) == 0
     assert [line.split()[0] for line in listed] == [kind.name for kind in catalog()]
-    assert executions == "executions: tokens, combined, adapter, prompt, overlap, bm25"
+    assert judges.startswith("judges: tokens, combined, adapter, prompt, overlap, bm25, token_isrel, ")
     assert dialects.startswith("dialects: chat")
 
 

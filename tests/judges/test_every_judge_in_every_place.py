@@ -1,0 +1,395 @@
+"""Every judge in every place, with real runs on a tiny random model; a cell that cannot be is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tiny_judges
+from chat_server import ChatServer, said
+from intrinsic_rows import CHAT
+from lora_on_the_spot import save_adapter
+from starlette.testclient import TestClient
+
+from critic.augment.algorithm import AugmentOptions
+from critic.augment.run import augment_locally, augment_pairs
+from critic.baselines import lexical_critic
+from critic.cases import Case, Question
+from critic.judging import Critic, group_of
+from critic.pairs import Pair
+from critic.student.judge import StudentJudge
+from critic.student.prompt import PromptCodec
+from critic.teacher.run import JudgeTeacher, label_questions
+from retrieval.passage import Passage
+from selfrag import SelfRAG, Weights
+from selfrag.cli.main import main
+from selfrag.common.errors import UserError
+from selfrag.decoding.segments import LEAST_COVERAGE
+from selfrag.evaluation.items import Item, Output
+from selfrag.evaluation.judging import Record, judge_judgments
+from selfrag.evaluation.metrics.entailment import entails
+from selfrag.intrinsics import Answerability, ContextRelevance, HallucinationDetection, Uncertainty
+from selfrag.intrinsics.catalog import AdapterCard
+from selfrag.intrinsics.named import open_named
+from selfrag.judges.asking import JudgeScorer
+from selfrag.judges.engine import EngineExecutor
+from selfrag.judges.entailment import CODEC, ENTAILMENT
+from selfrag.judges.external import FunctionJudge
+from selfrag.judges.learned import ScoreCalibrator, TraceCertainty
+from selfrag.judges.prompted import PromptedJudge
+from selfrag.loading import load_tokenizer
+from selfrag.reflection.judge import Judge, Scope
+from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.labels import ISSUP, Role
+from selfrag.runtime.driver import finish
+from selfrag.serving.app import create_app
+from selfrag.serving.service import Service
+
+pytestmark = pytest.mark.engine
+RADIUM = Passage("radium", "Radium was discovered by Marie and Pierre Curie. It glows.", "Radium")
+TEA = Passage("tea", "Green tea is brewed at 80 degrees.", "Tea")
+QUESTION, REPLY = "Who discovered radium?", "Marie Curie discovered radium."
+TURNS = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": REPLY}]
+JUDGES = (
+    "token_isrel",
+    "token_issup",
+    "hallucination_detection.prompt",
+    "hallucination_detection.adapter",
+    "hallucination_detection.overlap",
+    "context_relevance.prompt",
+    "answerability.overlap",
+    "uncertainty.prompt",
+    "adapter",
+    "nli",
+    "endpoint",
+    "critic-issup",
+    "critic-isrel",
+    "function",
+    "shouting",
+    "certainty",
+)
+OWN = """
+from selfrag.reflection.judge import Cost, Judge, Scope
+from selfrag.judges.external import as_reflection
+from selfrag.reflection.labels import Label, LabelSet, Role
+
+CALM = LabelSet(Role.COMPLIANCE, (Label("calm", 1.0, "calm"), Label("loud", 0.0, "loud")))
+
+
+class Shouting(Judge):
+    name, labels, cost, scope = "shouting", CALM, Cost.INLINE, Scope.SEGMENT
+
+    def judge(self, inputs):
+        loud = [sum(map(str.isupper, state.text)) / max(1, len(state.text)) for state in inputs]
+        return [as_reflection(state, CALM, (1 - share, share)) for state, share in zip(inputs, loud)]
+        yield
+
+
+SHOUTING = Shouting()
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A model with reflection tokens, a chat template and an adapter; and a judge of every kind."""
+    folder = tmp_path_factory.mktemp("world")
+    model = tiny.save_llama(folder / "model", tie=True, context=2048)
+    (model / "chat_template.jinja").write_text(CHAT)
+    adapter = save_adapter(model, folder / "adapter")
+    card = AdapterCard.of(HallucinationDetection.chat, rank=4, base={}, invocation=())
+    (adapter / AdapterCard.FILE).write_text(json.dumps(card.as_dict()))
+    nli = tiny_judges.save_classifier(folder / "nli")
+    (folder / "own_judge.py").write_text(OWN)
+    names = [name for name in JUDGES[:8] if "adapter" not in name]
+    with pytest.MonkeyPatch.context() as patch, ChatServer(lambda body: said("yes")) as server:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        patch.delenv("OPENAI_API_KEY", raising=False)
+        loaded = [*names, f"nli=nli:{nli}", f"endpoint=judge:m@{server.url}/v1", "own_judge:SHOUTING"]
+        rag = SelfRAG.from_pretrained(model, engine="transformers", judges=loaded, adapters={"faith": str(adapter)})
+        codec = PromptCodec.from_tokenizer(load_tokenizer(model))
+        critics = [StudentJudge(group, codec, rag.engine) for group in ("IsSup", "IsRel")]
+        executor = EngineExecutor(rag.engine, load_tokenizer(model))
+        faith = HallucinationDetection.on(executor, adapter="faith", name="hallucination_detection.adapter")
+        asked = PromptedJudge(executor, CODEC, ENTAILMENT, adapter="faith")
+        asked.name = "adapter"
+        function = FunctionJudge("function", ISSUP, lambda inputs: [(0.7, 0.2, 0.1) for _ in inputs])
+        certainty = TraceCertainty(ScoreCalibrator((0.0, 3.0), (0.1, 0.9)))
+        certainty.name = "certainty"
+        rag.judges = (*rag.judges, *critics, faith, asked, function, certainty)
+        yield {"rag": rag, "model": model, "nli": nli, "url": server.url, "folder": folder}
+        rag.close()
+
+
+def of(world: dict[str, Any], name: str) -> Judge:
+    (judge,) = [judge for judge in world["rag"].judges if judge.name == name]
+    return judge
+
+
+FINISHED, WRITTEN = "of a finished answer", "judges what is written"
+"""Why a cell cannot be."""
+
+
+def alone(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    reflection = world["rag"].judge(judge, TURNS, [RADIUM])
+    if judge.scope is Scope.FINISHED:
+        assert reflection.reason  # no answer of a decoder to judge
+        return
+    assert reflection.judgments, reflection.reason
+    assert all(math.fsum(one.distribution) == pytest.approx(1) for one in reflection.judgments)
+
+
+def on_the_command_line(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    specs = {
+        "nli": f"nli:{world['nli']}",
+        "endpoint": f"judge:m@{world['url']}/v1",
+        "shouting": "own_judge:SHOUTING",
+        "hallucination_detection.overlap": judge.name,
+    }
+    if judge.name in specs or judge.name.startswith("token_"):
+        given = [specs.get(judge.name, judge.name), QUESTION, "--response", REPLY, "--passage", RADIUM.text]
+        assert main(["judge", *given, "--model", str(world["model"]), "--engine", "transformers", "--json"]) == 0
+
+
+def over_http(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    body = {"judge": judge.name, "messages": TURNS, "passages": [{"id": "radium", "text": RADIUM.text}]}
+    service = Service(world["rag"])
+    reply = TestClient(create_app(service), base_url="http://127.0.0.1").post("/v1/judge", json=body)
+    assert reply.status_code == 200, reply.text
+    here = world["rag"].judge(judge, TURNS, [Passage("radium", RADIUM.text)]).as_dict()
+    there = reply.json()
+    assert there.pop("judge") == judge.name
+    close(there, here)
+
+
+def close(one: Any, other: Any) -> None:
+    """The same, up to what the size of a batch changes in the last digits."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            close(one[name], other[name])
+    elif isinstance(one, list):
+        for mine, theirs in zip(one, other, strict=True):
+            close(mine, theirs)
+    else:
+        assert one == (pytest.approx(other, abs=1e-4) if isinstance(other, float) else other)
+
+
+def typed(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    kinds: dict[Role, Any] = {
+        Role.SUPPORT: HallucinationDetection,
+        Role.RELEVANCE: ContextRelevance,
+        Role.ANSWERABLE: Answerability,
+        Role.CERTAINTY: Uncertainty,
+    }
+    for role, kind in kinds.items():
+        if role is not judge.role:
+            with pytest.raises(UserError, match="needs a judge of"):
+                kind(judge)
+            continue
+        task = kind(judge)
+        turns = TURNS if "assistant" in kind.needs.ends_with else TURNS[:1]
+        engine = judge.engine or world["rag"].engine
+        (reflection,) = finish(task.judge([kind.state(turns, [RADIUM])]), engine)
+        assert task.result(reflection).as_dict()["judge"] == judge.name
+
+
+def generated(world: dict[str, Any], **options: Any) -> Any:
+    settings = {"mode": "always", "max_segments": 1, "segment_tokens": 8, "passages": 2}
+    return world["rag"].generate(QUESTION, evidence=[RADIUM, TEA], **settings | options)
+
+
+def as_a_term(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    answer = generated(world, judges=[judge.name], weights=Weights(judges={judge.name: 2.0}))
+    nodes = [node for node in answer.trace.nodes if node.text.strip()]
+    assert nodes
+    for node in nodes:
+        assert node.judges[judge.name] is not None or judge.name in node.undefined
+        known = node.judges[judge.name]
+        plain = generated(world).trace.nodes[node.id]
+        if known is not None:
+            assert node.score == pytest.approx(expected_score(node, {judge.name: (2.0, known)}))
+        assert plain.text == node.text
+
+
+def expected_score(node: Any, extra: dict[str, tuple[float, Judgment]]) -> float:
+    """Eq. 4 by hand: the likelihood, and every defined critique times its weight, scaled to the sum of all weights."""
+    weights = {Role.RELEVANCE: 1.0, Role.SUPPORT: 1.0, Role.UTILITY: 0.5}
+    terms = [(weights[role], one.score) for role, one in node.judgments.items() if one is not None and seen(one)]
+    terms += [(weight, judgment.score) for weight, judgment in extra.values() if seen(judgment)]
+    total = sum(weights.values()) + sum(weight for weight, _ in extra.values())
+    present = sum(weight for weight, _ in terms)
+    return node.likelihood + (sum(weight * score for weight, score in terms) * total / present if present else 0.0)
+
+
+def seen(judgment: Judgment) -> bool:
+    """Whether the model expected a reflection token there at all."""
+    return judgment.source is not Source.TOKEN or judgment.coverage >= LEAST_COVERAGE
+
+
+def in_place_of_a_critique(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    places = {Role.SUPPORT: "issup", Role.RELEVANCE: "isrel"}
+    role = places.get(judge.role, "isuse")
+    answer = generated(world, judges=[f"{judge.name}={role}"])
+    for node in answer.trace.nodes:
+        if node.text.strip():
+            judgment = node.judgments[Role(role)]
+            assert judgment is None or judgment.labels == of(world, judge.name).labels or judgment.role is judge.role
+
+
+def as_a_guardrail(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    answer = generated(world, guardrails=[f"{judge.name}<2:drop"])
+    decisions = answer.trace.decisions
+    assert any(name == judge.name for decision in decisions for name, _ in decision.guardrails)
+    assert answer.abstained  # no score reaches 2, so every passage is left out
+
+
+def as_a_critic(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    critic = Critic(lexical_critic().judges, world["rag"].engine).replaced([judge])
+    pair = Pair("p1", "made", QUESTION, REPLY, "short_qa", (RADIUM,))
+
+    class Pairs:
+        name = "pairs"
+
+        def __iter__(self) -> Iterator[Pair]:
+            return iter([pair])
+
+        def total(self) -> int:
+            return 1
+
+    options = AugmentOptions(gold="only")
+    source: Any = Pairs()
+    manifest = augment_pairs(source, tmp_path / "out", augment_locally(critic, None, options), options)
+    assert manifest["counts"]["items"] == 1
+    written = (tmp_path / "out/provenance.jsonl").read_text()
+    if judge.name.startswith(MAYBE_NA) and not written:
+        return
+    (segment,) = json.loads(written)["segments"]
+    assert segment["candidates"]
+
+
+def as_a_labeller(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    group = group_of(judge)
+    case = Case(group, QUESTION, "", "" if group == "IsRel" else REPLY, RADIUM)
+    teacher = JudgeTeacher(Critic({group: judge}, judge.engine or world["rag"].engine))
+    rows = label_questions([Question("q1", case)], teacher, tmp_path / "labels").rows
+    if judge.name.startswith(MAYBE_NA) and not rows:
+        return
+    (row,) = rows
+    assert row.label in case.labels.names
+    assert row.label_source == judge.name
+
+
+def as_a_metric(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    judge = copy_on(judge, world["rag"].engine)
+    item = Item("i1", QUESTION, True, answers=("Curie",), task="short_qa")
+    record = Record(item, Output(REPLY, read=("radium",)), {"radium": RADIUM})
+    judged = judge_judgments([record], judge)
+    values = [value for column in judged.parts.values() for value in column.values() if value is not None]
+    assert all(math.isfinite(part) for part, _ in values)
+    assert values or judge.name.startswith(MAYBE_NA)
+    if judge.role is Role.SUPPORT:
+        assert entails(judge, [(RADIUM.text, REPLY)])[0] in (True, False, None)
+
+
+def copy_on(judge: Judge, engine: Any) -> Judge:
+    """Token judges have no engine of their own."""
+    if judge.engine is None:
+        judge.engine = engine
+    return judge
+
+
+def as_a_reranker(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    ((radium, tea),) = JudgeScorer(judge, world["rag"].engine)([QUESTION], [[RADIUM, TEA]])
+    assert math.isfinite(radium)
+    assert math.isfinite(tea)
+
+
+MAYBE_NA = ("hallucination_detection.prompt", "hallucination_detection.adapter")
+"""A random model may find that there is nothing to judge."""
+NO_GROUP = r"judges \w+, which is none of Retrieve"
+PLACES: dict[str, tuple[Callable[..., None], Callable[[Judge], str | None]]] = {
+    "alone": (alone, lambda judge: None),
+    "command line": (on_the_command_line, lambda judge: None),
+    "http": (over_http, lambda judge: None),
+    "typed intrinsic": (typed, lambda judge: None),
+    "score term": (as_a_term, lambda judge: FINISHED if judge.scope is Scope.FINISHED else None),
+    "in place": (in_place_of_a_critique, lambda judge: FINISHED if judge.scope is Scope.FINISHED else None),
+    "guardrail": (
+        as_a_guardrail,
+        lambda judge: FINISHED if judge.scope is Scope.FINISHED else WRITTEN if judge.role is Role.SUPPORT else None,
+    ),
+    "critic augment": (as_a_critic, lambda judge: None if judge.role in (Role.SUPPORT, Role.RELEVANCE) else NO_GROUP),
+    "critic label": (as_a_labeller, lambda judge: None if judge.role in (Role.SUPPORT, Role.RELEVANCE) else NO_GROUP),
+    "metric": (as_a_metric, lambda judge: "no figure of an answer" if judge.scope is Scope.FINISHED else None),
+    "reranker": (as_a_reranker, lambda judge: None if judge.scope is Scope.PASSAGE else WRITTEN),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_judge_takes_its_place_or_is_refused_in_one_line(
+    name: str, place: str, world: dict[str, Any], tmp_path: Path
+) -> None:
+    judge = of(world, name)
+    run, refusal = PLACES[place]
+    why = refusal(judge)
+    if why is None:
+        run(world, judge, tmp_path)
+        return
+    with pytest.raises(UserError) as caught:
+        run(world, judge, tmp_path)
+    assert re.search(why, str(caught.value))
+    assert "\n" not in str(caught.value)
+
+
+def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(world: dict[str, Any]) -> None:
+    """From the adapter's own probabilities, asked by itself; the critique's weight is that of IsSup."""
+    name = "adapter"
+    answer = generated(world, judges=[f"{name}=issup"], weights=Weights(isrel=1, issup=3, isuse=0))
+    checked = 0
+    for node in answer.trace.nodes:
+        if node.passage is None or not node.text.strip():
+            continue
+        turns = [TURNS[0], {"role": "assistant", "content": node.text.strip()}]
+        faithful = world["rag"].judge(of(world, name), turns, [node.passage])
+        scores = []
+        for judgment in faithful.judgments:
+            entailed, _ = judgment.distribution
+            scores.append(entailed)
+        relevance = node.judgments[Role.RELEVANCE]
+        terms = [(3.0, sum(scores) / len(scores))] if scores else []
+        if relevance is not None and seen(relevance):
+            terms.append((1.0, relevance.score))
+        weight = sum(weight for weight, _ in terms)
+        support = sum(weight * score for weight, score in terms) * 4.0 / weight if terms else 0.0
+        assert node.score == pytest.approx(node.likelihood + support, abs=1e-4)
+        checked += bool(scores)
+    assert checked
+
+
+def test_a_judge_that_cannot_take_part_is_refused_before_a_model_loads(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--judge uncertainty", "--judge query_rewrite"):
+        assert main(["ask", "Who?", "--model", "demo", *option.split()]) == 2
+        error = capsys.readouterr().err
+        assert len(error.splitlines()) == 1
+        assert "finished answer" in error or "neither ranks nor guards" in error
+
+
+def test_judges_by_name(tmp_path: Path) -> None:
+    for spec, message in (
+        ("oracle", "unknown judge 'oracle'; known: true, nli:MODEL"),
+        ("answerability", "of which model"),
+        ("json:loads", "is no judge"),
+        ("no_such_module:JUDGE", "cannot be imported"),
+        (f"nli:{tmp_path}/none", "no model at"),
+    ):
+        with pytest.raises(UserError, match=message):
+            open_named(spec)
+    assert open_named("words=answerability.overlap").name == "words"
