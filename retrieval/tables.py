@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from retrieval.corpus import Place, Row, scalars
 from retrieval.parquet import read_table_rows
@@ -82,12 +82,16 @@ def _hint(fault: str) -> str:
     return ""
 
 
-def read_separated(path: Path, delimiter: str) -> Iterator[Row]:
-    """Rows of a `,` or tab separated file; fields may be quoted as spreadsheets write them."""
+ColumnCheck: TypeAlias = Callable[[Path, Sequence[str]], None]
+"""Refuses a file by the names of its columns."""
+
+
+def separated_fields(path: Path, delimiter: str, check: ColumnCheck) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the line and the fields of each row of a separated file; fields may be quoted as spreadsheets do."""
     reader = csv.reader(read_lines(path), delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
-        _check_columns(path, header)
+        check(path, header)
         while True:
             number = reader.line_num + 1  # a quoted field may span lines: the row is named by its first
             fields = next(reader, None)
@@ -97,9 +101,15 @@ def read_separated(path: Path, delimiter: str) -> Iterator[Row]:
                 continue
             if len(fields) != len(header):
                 raise UserError(f"{path}:{number}: {len(fields)} fields where the header has {len(header)}")
-            yield to_row(dict(zip(header, fields, strict=True)), path, number)
+            yield number, dict(zip(header, fields, strict=True))
     except csv.Error as error:
         raise UserError(f"{path}:{reader.line_num}: {error}{_hint(str(error))}") from error
+
+
+def read_separated(path: Path, delimiter: str) -> Iterator[Row]:
+    """Yield the rows of a file that is separated by `,` or tabs."""
+    for number, fields in separated_fields(path, delimiter, _check_columns):
+        yield to_row(fields, path, number)
 
 
 def read_parquet(path: Path) -> Iterator[Row]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
+from selfrag.common.errors import UserError, require
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.refusals import refuses
 from selfrag.decoding.terms import as_label
@@ -210,6 +210,28 @@ class Answer:
             "usage": self.usage.as_dict(),
             **({"steps": [step.as_dict() for step in self.steps]} if self.steps else {}),
         }
+
+    def frame(self) -> Any:
+        """Return a pandas frame with a row for each segment: text, citation, judgments and score.
+
+        A critique has two columns, its likeliest label and that label's probability, such as `issup` and `issup_p`.
+        """
+        pandas = require("pandas", extra="eval")
+        numbers = self.numbers
+        rows = []
+        for segment in self.segments:
+            passage = segment.citation
+            row: dict[str, Any] = {"text": segment.text, "start": segment.start, "end": segment.end}
+            row["citation"] = None if passage is None else numbers[passage.key]
+            row["title"] = None if passage is None else passage.title
+            for name in ("file", "page"):
+                row[name] = None if passage is None else passage.metadata.get(name)
+            judgments = {str(labels.role): segment.judgments.get(labels.role) for labels in GROUPS}
+            for name, judgment in (judgments | dict(segment.joined)).items():
+                row[name] = None if judgment is None else judgment.label
+                row[f"{name}_p"] = None if judgment is None else max(judgment.distribution)
+            rows.append(row | {"score": segment.score, "finish": segment.finish})
+        return pandas.DataFrame(rows)
 
     def rescore(self, weights: Weights | None = None, threshold: float | None = None) -> Answer:
         """The answer that other weights or another threshold would have given, without the model.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NotRequired
@@ -15,6 +15,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
+from retrieval.tables import separated_fields
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.kinds import Filled
@@ -69,7 +70,11 @@ def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> li
     Raises:
         UserError: a row is bad (names `file:line`, or the row of an array), or no row is left.
     """
-    if _WHOLE.match(next(read_lines(path), "")):
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if suffix in SEPARATORS:
+        rows = separated_fields(path, SEPARATORS[suffix], _check_columns)
+        found = [_row(path, number, record, parse, "line") for number, record in rows]
+    elif _WHOLE.match(next(read_lines(path), "")):
         records = parse_json(read_whole(path), str(path), nan=True, mended=True)
         records = records.get("data") if isinstance(records, dict) else records
         if not isinstance(records, list):
@@ -83,13 +88,26 @@ def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> li
     return items
 
 
-def _row(path: Path, number: int, record: Any, parse: Callable[[dict[str, Any]], Item | None]) -> Item | None:
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""Between the fields of files of questions and answers, by their endings."""
+
+
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    names = {name.lower() for name in columns}
+    if "question" not in names or not names & {"answer", "answers"}:
+        shown = ", ".join(name[:40] for name in columns[:20]) or "none"
+        raise UserError(f"{path}: the header must name the columns question and answer; found: {shown}")
+
+
+def _row(
+    path: Path, number: int, record: Any, parse: Callable[[dict[str, Any]], Item | None], unit: str = "row"
+) -> Item | None:
     try:
         if not isinstance(record, dict):
             raise UserError(f"a row must be an object, not {type(record).__name__}")
         return parse(record)
     except UserError as error:
-        raise UserError(f"{path}: row {number}: {error}; fix this row") from error
+        raise UserError(f"{path}: {unit} {number}: {error}; fix this row") from error
 
 
 class PassageRecord(TypedDict):
@@ -118,6 +136,41 @@ class ItemRecord(TypedDict):
     metrics: NotRequired[list[str]]
 
 
+def full_record(record: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+    """Return a row of a question and its answer in the schema of files; rows with an `instruction` as they are.
+
+    Its `task` is `short_qa` unless it says another.
+
+    `answer` or `answers` may be a text, a list of texts, or what public data sets have: an object with the list `text`
+    (SQuAD), or with `value` and `aliases` (TriviaQA).
+
+    Args:
+        record: the row.
+        number: of the row, which names it where it has no `id`.
+
+    Raises:
+        UserError: the row has a question and no answer.
+    """
+    plain = {name.strip().lower(): value for name, value in record.items() if isinstance(name, str)}
+    if "instruction" in plain or "question" not in plain:
+        return record
+    answers = plain.pop("answers", None)
+    if answers is None:
+        answers = plain.get("answer")
+    if isinstance(answers, Mapping):
+        value = [answers["value"]] if answers.get("value") else []
+        answers = answers.get("text") or [*value, *(answers.get("aliases") or ())]
+    if isinstance(answers, str):
+        answers = [answers] if answers.strip() else []
+    if not answers:
+        raise UserError("no answer; a row of a question has the column answer, or a list of answers")
+    question, name = plain["question"], plain.get("id")
+    simple = {"id": f"row-{number}" if name in (None, "") else str(name), "answers": answers}
+    simple["task"] = plain.get("task") or "short_qa"
+    kept = {key: plain[key] for key in ("passages", "gold_passage_ids", "metrics") if key in plain}
+    return {**kept, **simple, "instruction": question, "question": question}
+
+
 def item_of(record: Mapping[str, Any]) -> Item:
     """The item of a row in the schema of `eval/dev`: `task`, `id`, `instruction`, what is right, `passages`.
 
@@ -126,8 +179,8 @@ def item_of(record: Mapping[str, Any]) -> Item:
     """
     if "task" not in record:
         raise UserError(
-            "unknown kind of row: key 'task' is missing; a row in the schema of eval/dev has it, and a file of a"
-            " published task is given as TASK=FILE (selfrag eval tasks)"
+            "unknown kind of row: it has neither 'question' and 'answer' nor 'task'; a file of a published task is"
+            " given as TASK=FILE (selfrag eval tasks)"
         )
     row = validate(ItemRecord, record, others="ignore")
     passages = tuple(Passage(p["id"], p["text"], p.get("title") or "") for p in row.get("passages", ()))

@@ -349,7 +349,15 @@ class Given:
     @property
     def name(self) -> str:
         """What a run and a table call it: the task, or the file's name without its endings."""
-        return self.preset.name if self.preset else self.path.name.removesuffix(".gz").removesuffix(".jsonl")
+        return self.preset.name if self.preset else _stem(self.path.name)
+
+
+def _stem(name: str) -> str:
+    """Return the name of a file without its endings."""
+    name = name.removesuffix(".gz")
+    for ending in (".jsonl", ".csv", ".tsv"):
+        name = name.removesuffix(ending)
+    return name
 
 
 COLUMNS = ("task", "answers", "headline", "judged afterwards", "protocols", "a row of its public file has")

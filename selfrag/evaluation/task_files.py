@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.checks import component, whole
 from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import sha256
 from selfrag.common.public_fields import Record
-from selfrag.evaluation.items import Item, choices, item_of, read_items
+from selfrag.evaluation.items import Item, choices, full_record, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.presets import Given, Preset, passages_of
 from selfrag.evaluation.task import SHORT, Task, task_of
@@ -53,7 +57,7 @@ def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, 
     """Read a file of user rows, or of a published task.
 
     Args:
-        source: rows in JSON Lines or one array, plain or as `.gz`.
+        source: rows in JSON Lines or one array, or the columns question and answer as `.csv` or `.tsv`; plain or `.gz`.
         limit: a seeded sample of this many items, in the order of the file.
         seed: of the sample.
         searched: passages are searched for rows without any; else a row of a published task must have some, and one
@@ -68,7 +72,9 @@ def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, 
     given = source if isinstance(source, Given) else Given(source)
     if given.preset is None:
         check = _Check(searched)
-        items, task = read_items(given.path, lambda row: check(item_of(row))), check.task
+        numbers = count(1)
+        items = read_items(given.path, lambda row: check(item_of(full_record(row, next(numbers)))))
+        task = check.task
     else:
         items = _read_published(given.path, given.preset, given.protocol, searched=searched)
         task = given.preset.task(given.protocol)
@@ -77,6 +83,43 @@ def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, 
         chosen = sorted(random.Random(seed).sample(range(rows), limit))  # noqa: S311 - no cryptography
         items = [items[i] for i in chosen]
     return TaskFile(given.name, given.path, sha256(given.path), task, tuple(items), rows)
+
+
+def save_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> TaskFile:
+    """Write questions and answers as a file to evaluate on, and read it.
+
+    Args:
+        rows: a Hugging Face data set, a pandas frame or a list of dictionaries with `question` and `answer` or
+            `answers`, or rows in the schema of files.
+        path: where the file is written; it ends with `.jsonl`.
+
+    Raises:
+        UserError: a row is bad, or there is none.
+    """
+    target = Path(path)
+    if target.suffix != ".jsonl":
+        raise UserError(f"{path}: the file of rows must end with .jsonl")
+    if isinstance(rows, Mapping):
+        raise UserError(f"the data set has the splits {', '.join(map(str, rows))}; give one of them")
+    listed = rows.to_dict("records") if hasattr(rows, "columns") else rows
+    records = []
+    for number, row in enumerate(listed, 1):
+        if not isinstance(row, Mapping):
+            raise UserError(f"row {number}: a row must be a mapping, not {type(row).__name__}")
+        values = {str(name): _plain(value) for name, value in row.items()}
+        try:
+            records.append(dict(full_record({name: v for name, v in values.items() if v is not None}, number)))
+        except UserError as error:
+            raise UserError(f"row {number}: {error}") from error
+    write_jsonl(target, records)
+    return read_task(target)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a data frame as JSON has it: lists for arrays, None for what is missing."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def read_tasks(

@@ -203,3 +203,21 @@ def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page() -> None:
     hostile = answered(title="\x1b]0;title\x07\u202e", question="\x1b[2J")
     for text in (str(hostile), hostile._repr_html_(), str(replace(hostile, error="\x1b[2J"))):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
+
+
+def test_issue_50_an_answer_as_a_frame_of_segments() -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    answer = rag("Q").generate("Q", max_segments=1)
+    frame = answer.frame()
+    [row] = frame.to_dict("records")
+    assert (row["text"], row["start"], row["end"], row["citation"], row["title"]) == (
+        "Found.",
+        0,
+        6,
+        1,
+        answer.citations[0].title,
+    )
+    support = answer.segments[0].judgments["issup"]
+    assert (row["issup"], row["issup_p"]) == ("Fully supported", max(support.distribution))
+    assert row["score"] == answer.segments[0].score
+    assert len(Answer.failed("Q", Decoding(), UserError("x")).frame()) == 0

@@ -25,7 +25,7 @@ from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import COLUMNS, PRESETS, Given, preset, rows
 from selfrag.evaluation.public_data import ROWS, Original, make, public_sets
 from selfrag.evaluation.task import BIOGRAPHY, CLOSED, LIST, LONG, SHORT, task_of
-from selfrag.evaluation.task_files import read_task, read_tasks, searched
+from selfrag.evaluation.task_files import read_task, read_tasks, save_rows, searched
 from selfrag.reflection.weights import Weights
 from selfrag.render.tables import compact
 
@@ -104,7 +104,7 @@ def test_fields_of_a_row_reach_the_item_and_metrics_the_task(tmp_path: Path) -> 
         ([CHOICE | {"label": "C"}], r"set.jsonl:1: label 'C' is none of A, B"),
         ([CHOICE, CHOICE | {"id": "d", "options": ["x", "x"]}], r"set.jsonl:2: .*equal"),
         ([CHOICE | {"options": [str(n) for n in range(30)]}], r"set.jsonl:1: .*30 options, and letters name 26"),
-        ([{"id": "x", "kind": "short_qa", "instruction": "who?"}], r"set.jsonl:1: .*key 'task' is missing"),
+        ([{"id": "x", "kind": "short_qa", "instruction": "who?"}], r"set.jsonl:1: unknown kind of row"),
         ([ROW | {"passages": [{"id": "p", "text": "x"}] * 2}], r"set.jsonl:1: two passages have one id"),
         ([], r"set.jsonl: no rows"),
         ([ROW | {"metrics": ["bleu"]}], r"set.jsonl:1: unknown metric 'bleu'; all are in docs/"),
@@ -442,3 +442,89 @@ def test_originals_are_downloaded_once_and_checked(small: Path, tmp_path: Path, 
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "empty"))
     with pytest.raises(UserError, match=r"cannot download http://127.*name its folder with --from"):
         make("nq_gold", tmp_path / "dev")
+
+
+SIMPLE: dict[str, tuple[str, list[tuple[str, str, tuple[str, ...]]]]] = {
+    "qa.csv": (
+        'question,answer\nWho?,Ann\n"Where, then?","Rome, Italy"\n',
+        [("row-1", "Who?", ("Ann",)), ("row-2", "Where, then?", ("Rome, Italy",))],
+    ),
+    "more.tsv": ("ID\tQuestion\tAnswer\tnote\n7\tWho?\tAnn\tx\n", [("7", "Who?", ("Ann",))]),
+    "rows.jsonl": ('{"question": "Who?", "answer": ["Ann", "Anna"]}\n', [("row-1", "Who?", ("Ann", "Anna"))]),
+    "squad.jsonl": (
+        '{"id": "s", "question": "Who?", "context": "c", "answers": {"text": ["Ann"], "answer_start": [0]}}\n',
+        [("s", "Who?", ("Ann",))],
+    ),
+    "trivia.json": (
+        '[{"question": "Who?", "answer": {"value": "Ann", "aliases": ["Anna"]}}]',
+        [("row-1", "Who?", ("Ann", "Anna"))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_issue_50_rows_of_a_question_and_its_answer(tmp_path: Path, name: str) -> None:
+    """At 2d68d6f3: "unknown kind of row: key 'task' is missing", or no JSON."""
+    text, expected = SIMPLE[name]
+    file = tmp_path / name
+    file.write_text(text)
+    read = read_task(file)
+    assert (read.name, read.task) == (file.stem if file.suffix != ".json" else file.name, SHORT)
+    assert [(item.id, item.instruction, item.answers) for item in read.items] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "a.csv",
+            "question,reply\nWho?,Ann\n",
+            "the header must name the columns question and answer; found: question, reply",
+        ),
+        ("a.csv", "", "the header must name"),
+        ("a.csv", "question,answer\n", "no rows"),
+        ("a.csv", "question,answer\nWho?\n", "a.csv:2: 1 fields where the header has 2"),
+        ("a.csv", "question,answer\nWho?,Ann\nWhen?,\n", "line 3: no answer"),
+        ("a.csv", "question,answer\n ,Ann\n", "line 2"),
+        ("a.jsonl", '{"question": "Who?"}', "a.jsonl:1: no answer"),
+        ("a.jsonl", '{"question": 5, "answer": "x"}', "a.jsonl:1: "),
+        ("a.jsonl", '{"question": "Who?", "answer": 5}', "a.jsonl:1: "),
+        ("a.jsonl", '{"question": "Who?", "answer": {"x": 1}}', "no answer"),
+        ("a.jsonl", '{"query": "Who?"}', "unknown kind of row"),
+    ],
+)
+def test_bad_rows_of_questions_are_one_line(tmp_path: Path, name: str, text: str, said: str) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(UserError) as error:
+        read_task(file)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_issue_50_data_sets_and_frames_become_files(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    columns = {"question": ["Who?", "When?"], "answer": [["Ann"], ["1900", "in 1900"]], "note": [None, 1.5]}
+    read = [
+        save_rows(rows, tmp_path / f"{name}.jsonl")
+        for name, rows in {
+            "set": datasets.Dataset.from_dict(columns),
+            "frame": pandas.DataFrame(columns),
+            "list": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+        }.items()
+    ]
+    for file in read:
+        assert [(item.id, item.answers) for item in file.items] == [("row-1", ("Ann",)), ("row-2", ("1900", "in 1900"))]
+        assert read_task(file.path).items == file.items
+    split = datasets.DatasetDict({"validation": datasets.Dataset.from_dict(columns)})
+    for wrong, said in (
+        (split, "the splits validation; give one of them"),
+        (pandas.DataFrame({"question": ["Who?"], "answer": [float("nan")]}), "row 1: no answer"),
+        ([5], "row 1: a row must be a mapping, not int"),
+        ([], "no rows"),
+    ):
+        with pytest.raises(UserError, match=said):
+            save_rows(wrong, tmp_path / "wrong.jsonl")
+    with pytest.raises(UserError, match="must end with .jsonl"):
+        save_rows([], tmp_path / "wrong.csv")
