@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).parents[2]
 PICTURE = re.compile(r"""<(?:img|source|embed)\b[^>]*?\bsrc=["']?(?!data:)([^"'\s>]+)""")
+OUTPUT = re.compile(r'<span class="gp">(\s*#[^<]*)</span>')
 MARK = re.compile(r"^::: command (\w+)$", flags=re.M)
 
 
@@ -65,6 +66,11 @@ def _kind(field: dict[str, Any]) -> str:
     most = f" up to {int(field['maximum']):,}" if "maximum" in field else ""
     items = f" of {_kind(field['items'])}" if field.get("items") else ""
     return f"{field.get('type', 'any')}{items}{most}"
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Called by MkDocs for each page as HTML: a line of output that begins with `#` is no prompt."""
+    return OUTPUT.sub(r'<span class="go">\1</span>', content)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
