@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "rooms.svg"
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 132, 30, 24, 46
 STYLE = (
-    "svg { color: #222; background: #fff; font: 14px system-ui, sans-serif } rect { fill: none; stroke: currentColor }"
+    "svg { color: #222; background: #fff; font: 14px system-ui, sans-serif } rect { fill: #fff; stroke: currentColor }"
     " text { fill: currentColor; text-anchor: middle } path { fill: none; stroke: currentColor; opacity: .55 }"
-    " @media (prefers-color-scheme: dark) { svg { color: #ddd; background: #1e2129 } }"
+    " @media (prefers-color-scheme: dark) { svg { color: #ddd; background: #1e2129 } rect { fill: #1e2129 } }"
 )
 EVERYWHERE = {"selfrag", "common", "__main__"}
 """Rooms that are left out: the floor, which nearly everything uses, and the front door."""

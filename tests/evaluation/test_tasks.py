@@ -526,5 +526,5 @@ def test_issue_50_data_sets_and_frames_become_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=said):
             save_rows(wrong, tmp_path / "wrong.jsonl")
-    with pytest.raises(UserError, match="must end with .jsonl"):
+    with pytest.raises(UserError, match=r"must end with \.jsonl"):
         save_rows([], tmp_path / "wrong.csv")
