@@ -227,7 +227,7 @@ class Answer:
             for name in ("file", "page"):
                 row[name] = None if passage is None else passage.metadata.get(name)
             judgments = {str(labels.role): segment.judgments.get(labels.role) for labels in GROUPS}
-            for name, judgment in (judgments | dict(segment.joined)).items():
+            for name, judgment in (judgments | dict(segment.judges)).items():
                 row[name] = None if judgment is None else judgment.label
                 row[f"{name}_p"] = None if judgment is None else max(judgment.distribution)
             rows.append(row | {"score": segment.score, "finish": segment.finish})

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.checks import component, whole
@@ -101,7 +101,8 @@ def save_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> TaskFile:
         raise UserError(f"{path}: the file of rows must end with .jsonl")
     if isinstance(rows, Mapping):
         raise UserError(f"the data set has the splits {', '.join(map(str, rows))}; give one of them")
-    listed = rows.to_dict("records") if hasattr(rows, "columns") else rows
+    is_frame = hasattr(rows, "columns") and hasattr(rows, "to_dict")
+    listed: Iterable[Any] = cast(Any, rows).to_dict("records") if is_frame else rows
     records = []
     for number, row in enumerate(listed, 1):
         if not isinstance(row, Mapping):

@@ -69,17 +69,14 @@ def test_a_statement_is_judged_beside_each_passage() -> None:
     rag = random_rag(3)
     texts = ["Tea is hot.", "Ice is cold."]
     judgments = call("judge", Service(rag), statement="Tea is hot.", passages=texts, question="Q")["judgments"]
-    choices, evidence = (
-        ["Tea is hot.", rag.defaults.abstention],
-        [Passage(str(i), text) for i, text in enumerate(texts)],
-    )
-    trace = rag.choose("Q", choices, evidence=evidence, mode="always").trace
-    nodes = [node for node in trace.nodes if node.passage and node.text == "Tea is hot."]
-    expected = [[str(node.judgments[role].label) for role in ("isrel", "issup", "isuse")] for node in nodes]
-    assert [[one["relevance"], one["support"], one["usefulness"]] for one in judgments] == expected
-    assert [one["support_probability"] for one in judgments] == [
-        node.judgments["issup"].distribution[0] for node in nodes
-    ]
+    turns = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "Tea is hot."}]
+    for text, judgment in zip(texts, judgments, strict=True):
+        named = [
+            rag.judge(f"token_{role}", turns, [Passage("0", text)]).judgments[0] for role in ("isrel", "issup", "isuse")
+        ]
+        labels = [judgment["relevance"], judgment["support"], judgment["usefulness"]]
+        assert labels == [one.label for one in named]
+        assert judgment["support_probability"] == named[1].distribution[0]
 
 
 BAD = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -161,9 +162,13 @@ def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_ch
     index, new = tmp_path / "index", {"id": "e", "text": "honey five", "year": 2030.5, "page": 7}
     build_index([jsonl(tmp_path / "rows.jsonl", ROWS)], index, encoder=encoder)
 
+    def columns(passage):
+        assert Path(passage.metadata["file"]).name in ("rows.jsonl", "more.jsonl")
+        return {name: value for name, value in passage.metadata.items() if name != "file"}
+
     def found(*conditions):
         every = [
-            {passage.id: dict(passage.metadata) for passage in retriever.where(*conditions)(["honey"], 9)[0]}
+            {passage.id: columns(passage) for passage in retriever.where(*conditions)(["honey"], 9)[0]}
             for retriever in (open_index(index, encoder, mode=mode) for mode in ("dense", "words", "hybrid"))
         ]
         assert every[0] == every[1] == every[2]

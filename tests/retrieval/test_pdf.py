@@ -445,8 +445,8 @@ def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path: Path) -> None:
     rows = list(read_files([file]))
     assert [(row.passage.id, row.passage.title, row.passage.text, dict(row.metadata)) for row in rows] == [
         ("guide-1", "Tea", "Green tea is brewed at 80 degrees.", {"page": 1, "heading": "Tea", "start": 0, "end": 34}),
-        ("guide-2", "Tea", "Black tea.", {"page": 2, "heading": "Tea", "start": 35, "end": 45}),
-        ("guide-3", "Coffee", "Coffee.", {"page": 3, "heading": "Coffee", "start": 46, "end": 53}),
+        ("guide-2", "Tea", "Black tea.", {"page": 2, "heading": "Tea", "start": 36, "end": 46}),
+        ("guide-3", "Coffee", "Coffee.", {"page": 3, "heading": "Coffee", "start": 48, "end": 55}),
     ]
     assert str(rows[2].place) == f"{file}: page 3"
 
