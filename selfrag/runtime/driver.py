@@ -13,31 +13,30 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Lock
-from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
-from retrieval.passage import Passage, Retriever
-from selfrag.common.errors import UserError
+from retrieval.passage import Retriever
+from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Segment
+from selfrag.decoding.policy import Decoding
 from selfrag.decoding.tree import Abort, Commit, Decoder, Race
 from selfrag.reflection.requests import (
     Arrived,
     External,
-    ExternalResult,
     Failed,
     Generate,
     Generated,
     Result,
     Retrieve,
-    Retrieved,
     Service,
     Steps,
     has_ended,
 )
-from selfrag.runtime.sessions import Finished, Serving, Session, Ticket, open_session, session
+from selfrag.runtime.batching import Batcher, SharedRetriever, call_service, search
+from selfrag.runtime.sessions import Finished, Serving, Session, Ticket, close, open_session, session
 
 T = TypeVar("T")
 
@@ -46,39 +45,42 @@ T = TypeVar("T")
 class _Line:
     """Requests of one kind that wait, and those that are being served, each with its task and position there."""
 
-    serve: Callable[[Sequence[Any]], Sequence[Result]]
+    batcher: Batcher
     timeout: float  # seconds for a batch
     name: str  # for messages
-    wanted: list[tuple[_Task, int, Any]] = field(default_factory=list)
+    waiting: list[tuple[_Task, int, Any]] = field(default_factory=list)
     served: list[tuple[_Task, int, Any]] = field(default_factory=list)
     future: Future[Sequence[Result]] | None = None
     deadline: float = 0.0  # of the batch that is being served, or of those that wait behind one that hangs
 
 
-class _Batcher:
-    """Serves searches and services beside the engine, one batch of each kind at a time."""
+class _Beside:
+    """What one call asks beside the engine: searches and services, one batch of each kind at a time."""
 
     def __init__(self, retriever: Retriever | None, ring: Callable[[], None]) -> None:
         """Start nothing yet; `ring` is called, in some thread, whenever results have arrived."""
         self._ring = ring
-        self._search = _Line(partial(search, retriever), math.inf, "the retriever")
+        shared = retriever.batcher if isinstance(retriever, SharedRetriever) else Batcher(partial(search, retriever))
+        self._search = _Line(shared, math.inf, "the retriever")
         self._lines: dict[Service, _Line] = {}
 
     def ask(self, task: _Task, position: int, request: Retrieve | External) -> None:
         """Queue a request."""
         line = self._search
         if isinstance(request, External):
-            new = _Line(partial(call_service, request.service), request.timeout, request.name)
-            line = self._lines.setdefault(request.service, new)
-        line.wanted.append((task, position, request))
+            if request.service not in self._lines:
+                batcher = Batcher(partial(call_service, request.service))
+                self._lines[request.service] = _Line(batcher, request.timeout, request.name)
+            line = self._lines[request.service]
+        line.waiting.append((task, position, request))
 
     def start(self) -> None:
         """Send the waiting requests."""
         for line in (self._search, *self._lines.values()):
-            if line.wanted and line.future is None:
-                line.served, line.wanted = line.wanted, []
+            if line.waiting and line.future is None:
+                line.served, line.waiting = line.waiting, []
                 line.deadline = time.monotonic() + line.timeout
-                line.future = _in_thread(partial(line.serve, [request for *_, request in line.served]))
+                line.future = line.batcher.submit([request for *_, request in line.served])
                 line.future.add_done_callback(lambda _: self._ring())
 
     def collect(self) -> Iterator[tuple[_Task, int, Result]]:
@@ -90,118 +92,10 @@ class _Batcher:
                     yield task, position, result
             elif line.future is not None and time.monotonic() > line.deadline:
                 # Nothing can stop the thread. Until it ends, requests behind it fail as well, after their own time.
-                late, line.served, line.wanted = [*line.served, *line.wanted], [], []
+                late, line.served, line.waiting = [*line.served, *line.waiting], [], []
                 line.deadline = time.monotonic() + line.timeout
                 for task, position, _ in late:
                     yield task, position, Failed(f"{line.name} gave no answer within {line.timeout:g} s")
-
-
-def _in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run in a thread of its own that no interpreter waits for at its end, since a service may hang."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # raised where the result is read
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="selfrag-service", daemon=True).start()
-    return future
-
-
-def call_service(service: Service, requests: Sequence[External]) -> Sequence[Result]:
-    """Serve the requests of many decoders by one call. If that fails, each is served alone, with its own error."""
-    values = _together(service, [request.payload for request in requests], requests[0].name, "requests")
-    return [value if isinstance(value, Failed) else ExternalResult(value) for value in values]
-
-
-def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> Sequence[Result]:
-    """Serve the queries of many decoders by one search. If that fails, each runs alone, with its own error."""
-    if retriever is None:
-        return [Failed("no retriever: pass retriever=.. or evidence=.., on the command line --index DIR")] * len(
-            requests
-        )
-    most = max(request.k for request in requests)
-    found = _together(lambda queries: retriever(queries, most), [r.query for r in requests], "the retriever", "queries")
-    return [_retrieved(passages, request.k) for passages, request in zip(found, requests, strict=True)]
-
-
-def _together(serve: Callable[[list[Any]], Any], given: list[Any], name: str, what: str) -> list[Any]:
-    """Returns a value or `Failed` for each item, from one call. If that call fails, each item gets its own call.
-
-    A user's callable may raise any exception, and one question must not make the others fail.
-    """
-    try:
-        found = serve(given)
-    except UserError as error:
-        reason = str(error)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-    else:
-        if not _is_list(found):
-            reason = f"{name} returned {type(found).__name__}, not a list for its {what}"
-        elif len(found) != len(given):
-            reason = f"{name} answered {len(found)} of {len(given)} {what}"
-        else:
-            return list(found)
-    return [Failed(reason)] if len(given) == 1 else [_together(serve, [one], name, what)[0] for one in given]
-
-
-def _retrieved(passages: object, k: int) -> Result:
-    if isinstance(passages, Failed):
-        return passages
-    if not _is_list(passages):
-        return Failed(f"the retriever returned {type(passages).__name__} for a query, not a list of passages")
-    for passage in passages:
-        if not isinstance(passage, Passage):
-            return Failed(f"the retriever returned {type(passage).__name__} where a Passage was expected")
-    return Retrieved(tuple(passages[:k]))
-
-
-def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-class SharedRetriever:
-    """A retriever for several threads. It runs one search at a time, for all queries that arrived meanwhile."""
-
-    def __init__(self, retriever: Retriever) -> None:
-        self.retriever = retriever
-        self._searching, self._changing = Lock(), Lock()
-        self._waiting: list[tuple[Sequence[str], int, Future[Sequence[Sequence[Passage]]]]] = []
-
-    def __call__(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """Up to `k` passages for each query, best first; raises what the retriever raises."""
-        mine: Future[Sequence[Sequence[Passage]]] = Future()
-        with self._changing:
-            self._waiting.append((queries, k, mine))
-        with self._searching:
-            with self._changing:
-                together, self._waiting = self._waiting, []
-            if len(together) == 1 or not self._serve_together(together):
-                for queries_alone, k_alone, future in together:
-                    try:
-                        future.set_result(self.retriever(queries_alone, k_alone))
-                    except BaseException as error:  # belongs to the thread that asked
-                        future.set_exception(error)
-        return mine.result()
-
-    def _serve_together(
-        self, together: Sequence[tuple[Sequence[str], int, Future[Sequence[Sequence[Passage]]]]]
-    ) -> bool:
-        """Run one search for all; False if it failed, because the failing query is unknown."""
-        every = [query for queries, *_ in together for query in queries]
-        try:
-            found = self.retriever(every, max((k for _, k, _ in together), default=0)) if every else []
-        except Exception:
-            return False
-        if not _is_list(found) or len(found) != len(every) or not all(map(_is_list, found)):
-            return False
-        rest = iter(found)
-        for queries, k, future in together:
-            future.set_result([next(rest)[:k] for _ in queries])
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +150,7 @@ MAX_LIVE = 256
 @dataclass(slots=True)
 class _Driver:
     engine: Session
-    batcher: _Batcher
+    beside: _Beside
     running: dict[int, tuple[_Task, int]] = field(default_factory=dict)  # ticket -> task, position in its batch
     live: int = 0  # questions in flight
 
@@ -296,7 +190,7 @@ class _Driver:
                 if isinstance(request, Generate):
                     self._submit(task, position, request)
                 else:
-                    self.batcher.ask(task, position, request)
+                    self.beside.ask(task, position, request)
             return
 
     def _submit(self, task: _Task, position: int, request: Generate) -> Ticket:
@@ -330,9 +224,9 @@ class _Driver:
 
     def poll(self) -> Iterator[Event | None]:
         """Do one round: send what is asked, deliver what has arrived; None if nothing has."""
-        self.batcher.start()
+        self.beside.start()
         arrived = [self._served(ticket, result) for ticket, result in self.engine.step()]
-        arrived += self.batcher.collect()
+        arrived += self.beside.collect()
         if not arrived:
             yield None
         yield from self.deliver(arrived)
@@ -364,7 +258,7 @@ def drive(
     """
     bell = threading.Event()
     with session(engine or _NO_ENGINE, bell.set) as own:
-        for event in _Driver(own, _Batcher(retriever, bell.set)).events(decoders, max_live):
+        for event in _Driver(own, _Beside(retriever, bell.set)).events(decoders, max_live):
             if event is not None:
                 yield event
                 continue
@@ -384,7 +278,7 @@ async def adrive(
 
     own = open_session(engine, ring)
     try:
-        for event in _Driver(own, _Batcher(retriever, ring)).events(decoders, MAX_LIVE):
+        for event in _Driver(own, _Beside(retriever, ring)).events(decoders, MAX_LIVE):
             if event is not None:
                 yield event
                 continue
@@ -422,3 +316,80 @@ def finish(steps: Steps[T], engine: Serving | None = None, retriever: Retriever 
     if isinstance(end, Broken):
         raise end.error
     return cast(T, cast("Answered", end).answer)
+
+
+class OwnsEngine:
+    """What holds an engine, which is freed at the end of a `with` block."""
+
+    __slots__ = ()
+    engine: Serving
+
+    def close(self) -> None:
+        """Free the engine."""
+        close(self.engine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: one question or many."""
+
+    decoders: Sequence[Decoder]  # of its questions
+    engine: Serving
+    retriever: Retriever | None
+    policy: Decoding = Decoding()  # noqa: RUF009 - frozen value
+    # of a list, for reports; None for a single question, whose failure is raised
+    questions: Sequence[str] | None = None
+    notes: Sequence[str | None] = ()  # of each question; none where no answer has one
+
+    def answers(self) -> Answer | list[Answer]:
+        """What the caller gets when all is done."""
+        return self._collected(drive(self.decoders, self.engine, self.retriever))
+
+    async def answers_async(self) -> Answer | list[Answer]:
+        """`answers` for an event loop."""
+        events = adrive(self.decoders, self.engine, self.retriever)
+        return self._collected([event async for event in events])
+
+    def pieces(self) -> Iterator[Segment | Answer]:
+        """Segments as they come, then the answer."""
+        for event in drive(self.decoders, self.engine, self.retriever):
+            yield event.segment if isinstance(event, Committed) else self._noted(answer_of(event), 0)
+
+    async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
+        """`pieces` for an event loop."""
+        async with aclosing(adrive(self.decoders, self.engine, self.retriever)) as events:
+            async for event in events:
+                yield event.segment if isinstance(event, Committed) else self._noted(answer_of(event), 0)
+
+    def _collected(self, events: Iterable[Event]) -> Answer | list[Answer]:
+        ends = {event.index: event for event in events if not isinstance(event, Committed)}
+        if self.questions is None:
+            return self._noted(answer_of(ends[0]), 0)
+        listed = [ends[index] for index in range(len(self.questions))]
+        return [
+            self._noted(end.answer, number)
+            if isinstance(end, Answered)
+            else Answer.failed(question, self.policy, end.error)
+            for number, (end, question) in enumerate(zip(listed, self.questions, strict=True))
+        ]
+
+    def _noted(self, answer: Answer, number: int) -> Answer:
+        """Return an answer with the note on its question, if there is one."""
+        note = self.notes[number] if self.notes else None
+        return answer if note is None else replace(answer, note=note)
+
+
+def answer_of(end: Answered | Broken) -> Answer:
+    """The answer to a single question; where there is none, why is raised."""
+    if isinstance(end, Broken):
+        raise end.error
+    if end.answer.error is not None:
+        raise DecodingError(end.answer.error)
+    answer: Answer = end.answer
+    return answer

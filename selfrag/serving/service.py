@@ -27,7 +27,7 @@ from selfrag.common.reading import user_path
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.reflection.judgment import Reflection
-from selfrag.runtime.driver import SharedRetriever
+from selfrag.runtime.batching import SharedRetriever
 from selfrag.serving.citations import CitationStyle
 from selfrag.serving.requests import LONGEST, Asked, Fault
 

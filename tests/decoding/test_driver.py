@@ -26,7 +26,8 @@ from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import External, ExternalResult, Failed, Generate, Generated
 from selfrag.runtime import sessions
-from selfrag.runtime.driver import Answered, Broken, Event, SharedRetriever, drive
+from selfrag.runtime.batching import SharedRetriever
+from selfrag.runtime.driver import Answered, Broken, Event, drive
 
 NEVER, ALWAYS = Decoding(mode="never"), Decoding(mode="always")
 MORE = "{retrieve 0 1 0}"
@@ -104,10 +105,14 @@ def failing(error: Exception) -> Callable[[Sequence[str], int], Any]:
     [
         (failing(ConnectionError("index is gone")), "ConnectionError: index is gone"),
         (failing(UserError("no such index")), "no such index"),
-        (lambda queries, k: [], "the retriever answered 0 of 1 queries"),
-        (lambda queries, k: "x", "the retriever returned str, not a list for its queries"),
-        (lambda queries, k: ["text"], "the retriever returned str for a query, not a list of passages"),
-        (lambda queries, k: [["text"]], "the retriever returned str where a Passage was expected"),
+        (lambda queries, k: [], "retriever <lambda> returned 0 lists for 1 queries"),
+        (lambda queries, k: "x", "retriever <lambda> returned str, not a list with a list for each query"),
+        (lambda queries, k: ["text"], "passages from retriever <lambda> for query 1 must be a list, not str"),
+        (
+            lambda queries, k: [["text"]],
+            "passage 1 from retriever <lambda> for query 1 is str; a passage is a Passage or a dictionary with id and "
+            "text",
+        ),
         (None, "no retriever: pass retriever=.. or evidence=.., on the command line --index DIR"),
     ],
 )
@@ -382,11 +387,11 @@ def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_
     def search(number: int) -> list[str] | str:
         try:
             return [passage.id for passage in shared(["bad" if number == 5 else f"d{number}x"], 1 + number % 3)[0]]
-        except ConnectionError as error:
+        except UserError as error:
             return str(error)
 
     wanted = [[f"d{number}x{rank}" for rank in range(1 + number % 3)] for number in range(16)]
-    assert at_once(16, search) == [*wanted[:5], "gone, 1 asked", *wanted[6:]]
+    assert at_once(16, search) == [*wanted[:5], "ConnectionError: gone, 1 asked", *wanted[6:]]
     calls.clear()
     assert at_once(5, search) == wanted[:5]
     assert sum(calls) == 5

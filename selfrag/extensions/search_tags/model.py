@@ -13,8 +13,8 @@ from selfrag.engines.base import Engine
 from selfrag.engines.select import ready_engine
 from selfrag.extensions.search_tags.decoder import Budget, Profile, Searcher, decode_tags
 from selfrag.loading import load_checkpoint, load_retriever
-from selfrag.runtime.calls import Call, OwnsEngine
-from selfrag.runtime.driver import SharedRetriever
+from selfrag.runtime.batching import SharedRetriever
+from selfrag.runtime.driver import Call, OwnsEngine
 
 
 @dataclass(slots=True)
