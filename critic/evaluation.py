@@ -332,7 +332,7 @@ def _models(subjects: Subjects) -> Iterator[tuple[str, Callable[[], StudentCriti
 
 def _otherwise(model: str | Path, engine: str | None, kind: type[PromptedCodec | GeneratorCodec]) -> StudentCritic:
     """A model that is no critic, asked in its own way."""
-    from selfrag.engines.select import load_engine
+    from selfrag.engines import load_engine
     from selfrag.loading import load_tokenizer, resolve_model
 
     directory = resolve_model(model)
@@ -386,7 +386,7 @@ def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iter
         yield None
         return
     from critic.teacher.forms import OWN
-    from selfrag.engines.select import choose_engine
+    from selfrag.engines import choose_engine
 
     # All that decides what the models judge: not the training rows and the seed, whose figures are made again.
     engine = about["engine"] or choose_engine()[0]

@@ -16,19 +16,11 @@ if TYPE_CHECKING:
         index_passages,
         remove_passages,
     )
+    from retrieval.combining import RerankedRetriever, join
     from retrieval.corpus import Corpus
     from retrieval.index import open_index
     from retrieval.passage import Passage, Retriever
-    from retrieval.search import (
-        DenseRetriever,
-        FixedPassages,
-        Fusion,
-        HybridRetriever,
-        RerankedRetriever,
-        WordRetriever,
-        as_retriever,
-        join,
-    )
+    from retrieval.search import DenseRetriever, FixedPassages, Fusion, HybridRetriever, WordRetriever, as_retriever
     from retrieval.sync import add_files, remove_files, sync_index
     from selfrag.common.errors import UserError
 

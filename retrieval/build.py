@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.corpus import Corpus, Row, check_replaceable
+from retrieval.corpus import Corpus, Row
+from retrieval.corpus_writing import build_corpus, check_replaceable
 from retrieval.encoders import (
     BLOCK_ROWS,
     BlockEncoder,
@@ -44,7 +45,6 @@ from retrieval.index import (
     open_parts,
     removed_rows,
 )
-from retrieval.index_kinds import factory_of
 from retrieval.index_writing import (
     STORAGES,
     check_language,
@@ -61,11 +61,14 @@ from retrieval.reports import LongPassages, ReadReport
 from retrieval.search import LocalRetriever
 from retrieval.sources import list_files, name_files
 from retrieval.splitting import Splitting
-from retrieval.vectors import FlatIndex, GrowingMatrix, Mask
-from retrieval.words import ANALYZER, add_words
-from selfrag.common.atomic import MANIFEST, damaged, locked_directory, write_json, writing
+from retrieval.vector_writing import GrowingMatrix
+from retrieval.vectors import FlatIndex, Mask, factory_of
+from retrieval.word_writing import add_words
+from retrieval.words import ANALYZER
+from selfrag.common.atomic import locked_directory, write_json, writing
 from selfrag.common.checks import choice, whole
 from selfrag.common.errors import UserError
+from selfrag.common.finished import MANIFEST, damaged
 from selfrag.common.progress import Progress
 from selfrag.common.reading import read_json
 
@@ -239,7 +242,7 @@ def draft_corpus(passages: Iterable[Passage | Row], building: Path, others: Corp
     """Write the passages of a build or of a change; `others` are passages whose ids are used already."""
     draft = building / "draft"
     try:
-        return Corpus.build(passages, draft / CORPUS, others=others)
+        return build_corpus(passages, draft / CORPUS, others=others)
     except BaseException:
         if not (draft / VECTORS).exists():
             shutil.rmtree(building, ignore_errors=True)

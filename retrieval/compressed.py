@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.index_kinds import DenseCard
-from retrieval.vectors import FlatIndex, Hits, Mask, Matrix, faiss_threads
+from retrieval.vectors import DenseCard, FlatIndex, Hits, Mask, Matrix, faiss_threads
 from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
 

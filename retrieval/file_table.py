@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.vectors import Mask
-from selfrag.common.atomic import damaged
 from selfrag.common.errors import UserError
+from selfrag.common.finished import damaged
 
 Rows: TypeAlias = NDArray[np.int64]
 """Row numbers of passages in an index, rising."""

@@ -22,14 +22,13 @@ from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.file_table import FileFinder, FileRecord, read_file_table
-from retrieval.index_kinds import DenseCard, factory_of
 from retrieval.languages import language_name
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
-from retrieval.vectors import NPY_ERRORS, FlatIndex, Mask, SegmentedIndex, VectorIndex
+from retrieval.vectors import NPY_ERRORS, DenseCard, FlatIndex, Mask, SegmentedIndex, VectorIndex, factory_of
 from retrieval.words import ANALYZER, WordIndex
-from selfrag.common.atomic import MANIFEST, check_finished, checksums, damaged, recover
 from selfrag.common.checks import choice, whole
 from selfrag.common.errors import UserError
+from selfrag.common.finished import MANIFEST, check_finished, checksums, damaged, recover
 from selfrag.common.reading import user_path
 
 FORMAT = "selfrag-index-2"

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 
 from retrieval.compressed import build_compressed
 from retrieval.corpus import Corpus
+from retrieval.corpus_writing import build_corpus
 from retrieval.index import CORPUS, DENSE, FILES, PARTS, VECTORS, WORDS, IndexManifest, file_records, open_parts
-from retrieval.index_kinds import DenseCard, factory_of
-from retrieval.languages import detect_language, language_name, sample
-from retrieval.vectors import FlatIndex, GrowingMatrix, Mask, live_blocks
-from retrieval.words import ANALYZER, add_words
-from selfrag.common.atomic import MANIFEST, checksums, publish, sizes, write_json, writing
+from retrieval.language_detection import detect_language, sample
+from retrieval.languages import language_name
+from retrieval.vector_writing import GrowingMatrix
+from retrieval.vectors import DenseCard, FlatIndex, Mask, factory_of, live_blocks
+from retrieval.word_writing import add_words
+from retrieval.words import ANALYZER
+from selfrag.common.atomic import publish, write_json, writing
+from selfrag.common.finished import MANIFEST, checksums, sizes
 
 if TYPE_CHECKING:
     from retrieval.file_table import FileRecord
@@ -94,7 +98,7 @@ def restructure(
     if manifest.added or manifest.removed or dtype != present:
         draft = building / "compacted"
         shutil.rmtree(draft, ignore_errors=True)
-        corpus = Corpus.build(parts.corpus.live(), draft / CORPUS)
+        corpus = build_corpus(parts.corpus.live(), draft / CORPUS)
         _copy_vectors(parts.vectors, parts.corpus.kept, draft, len(corpus), dtype)
         plan = replace(
             manifest,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import os
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,9 +15,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.common.atomic import write_json, writing
+from selfrag.common.checks import number, whole
 from selfrag.common.errors import UserError, require
-from selfrag.common.reading import read_json
 
 Matrix: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -250,17 +249,6 @@ def stored_type(storage: str, dim: int) -> np.dtype[Any]:
     return np.dtype((np.dtype(storage).newbyteorder("<"), (dim,)))
 
 
-def as_stored(vectors: Matrix, storage: str) -> NDArray[Any]:
-    """Vectors [n, d] as a vector file holds them; see `stored_type`."""
-    kind = stored_type(storage, vectors.shape[1])
-    if storage != "int8":
-        return np.ascontiguousarray(vectors, kind.base)
-    found = np.empty(len(vectors), kind)
-    found["scale"] = np.abs(vectors).max(axis=1) / 127
-    found["codes"] = np.rint(vectors / np.maximum(found["scale"], np.finfo(np.float32).tiny)[:, None])
-    return found
-
-
 def _width(vectors: NDArray[Any]) -> int:
     """Numbers of a vector; 0 where these are no vectors."""
     if vectors.ndim == 2:
@@ -282,57 +270,39 @@ def as_float32(vectors: NDArray[Any]) -> Matrix:
     return np.asarray(vectors, dtype=np.float32)
 
 
-class GrowingMatrix:
-    """Append-only matrix [rows, dim] in a `.npy` file; one of the same shape and type that is there is continued.
-
-    Rows that the journal does not vouch for are cut off on opening, so a torn write is written again, not kept. `done`
-    is the number of rows on disk.
-    """
-
-    def __init__(self, file: Path, journal: Path, rows: int, dim: int, dtype: str = "float32") -> None:
-        self._file, self._journal = file, journal
-        self._dtype = dtype
-        self._row_bytes = stored_type(dtype, dim).itemsize
-        self._header = _header(rows, stored_type(dtype, dim))
-        self.done = self._safe_rows(rows)
-        with writing(file):
-            if self.done == 0:
-                file.write_bytes(self._header)
-            else:
-                os.truncate(file, self._end(self.done))
-
-    def append(self, vectors: NDArray[np.float32]) -> None:
-        """Add rows [n, dim]; when this returns they are on disk."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            stored = as_stored(vectors, self._dtype)
-        if not np.isfinite(as_float32(stored)).all():
-            raise UserError(f"a vector holds values too large for {self._dtype}; store float32")
-        with writing(self._file):
-            with self._file.open("r+b") as file:
-                file.seek(self._end(self.done))
-                file.write(stored.tobytes())
-                file.flush()
-                os.fsync(file.fileno())
-            write_json(self._journal, {"rows": self.done + len(vectors)})
-        self.done += len(vectors)
-
-    def _end(self, rows: int) -> int:
-        return len(self._header) + rows * self._row_bytes
-
-    def _safe_rows(self, rows: int) -> int:
-        try:
-            claimed = int(read_json(self._journal)["rows"])
-            with self._file.open("rb") as file:
-                intact = file.read(len(self._header)) == self._header
-            size = self._file.stat().st_size
-        except (UserError, OSError, ValueError, KeyError, TypeError):
-            return 0
-        return claimed if intact and 0 <= claimed <= rows and size >= self._end(claimed) else 0
+KINDS = ("auto", "flat", "rabitq", "ivf")
 
 
-def _header(rows: int, row: np.dtype[Any]) -> bytes:
-    buffer = io.BytesIO()
-    descr = np.lib.format.dtype_to_descr(row.base)  # type: ignore[no-untyped-call]
-    layout = {"descr": descr, "fortran_order": False, "shape": (rows, *row.shape)}
-    np.lib.format.write_array_header_1_0(buffer, layout)  # type: ignore[no-untyped-call]
-    return buffer.getvalue()
+_FLAT_ROWS, _RABITQ_ROWS = 50_000, 500_000  # `auto` is flat, then rabitq up to these numbers of rows
+
+
+@dataclass(frozen=True, slots=True)
+class DenseCard:
+    """An approximate index, its settings and what they reach."""
+
+    factory: str  # faiss's description of it, such as `RR384,IVF4096,RaBitQfs`
+    nprobe: int  # lists that a search visits; 0 where there are none
+    candidates: int  # rows that a search scores exactly
+    # mean share of the exact 10 best that it finds, over vectors as far from the passages as questions are
+    recall: float
+    recall_low: float  # lower end of the 95% interval of `recall`
+    queries: int  # number of those vectors
+
+    def __post_init__(self) -> None:
+        whole("nprobe", self.nprobe, 0)
+        whole("candidates", self.candidates)
+        number("recall", self.recall, 0, 1)
+
+
+def factory_of(kind: str, rows: int, dim: int) -> str:
+    """Faiss's description of a kind for n `rows` of length `dim`, empty for flat; a description stays as it is."""
+    if kind == "auto":
+        kind = "flat" if rows <= _FLAT_ROWS else "rabitq" if rows <= _RABITQ_ROWS else "ivf"
+    if kind in ("flat", "rabitq"):
+        return "" if kind == "flat" else "RaBitQfs"
+    if kind == "ivf":
+        lists = 1 << max(0, round(math.log2(2 * math.sqrt(rows))))
+        return f"RR{dim},IVF{min(lists, rows)},RaBitQfs"
+    if kind.lower() == kind or not kind.isprintable():  # faiss's own names have capitals
+        raise UserError(f"kind={kind!r:.80}: choose one of {', '.join(KINDS)}, or give faiss's factory string")
+    return kind

@@ -17,8 +17,8 @@ from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.tree import Decoder
+from selfrag.engines import is_remote, ready_engine
 from selfrag.engines.base import Engine, check_process
-from selfrag.engines.select import is_remote, ready_engine
 from selfrag.loading import DEMO, load_checkpoint, load_retriever
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.judge import Judge

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from retrieval.encoders import Encoder, EncoderCard, load_encoder, resolve_device
 from retrieval.index import MODES, load_manifest, open_index
 from retrieval.passage import Retriever
-from retrieval.search import IndexRetriever, as_retriever, join
+from retrieval.search import IndexRetriever, as_retriever
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, require
 from selfrag.common.plugins import names, registered
@@ -177,7 +177,11 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
     if not isinstance(retriever, str):
         return as_retriever(retriever)
     found = [load_index_or_address(part) for part in retriever_parts(retriever)]
-    return found[0] if len(found) == 1 else join(*found)
+    if len(found) == 1:
+        return found[0]
+    from retrieval.combining import join
+
+    return join(*found)
 
 
 def retriever_parts(name: str) -> list[str]:

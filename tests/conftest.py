@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait 
 import forked
 import tiny
 
-from selfrag.demo.assets import cache_home
+from selfrag.demo import cache_home
 
 settings.register_profile("selfrag", deadline=None)  # wall-clock deadlines fail on a busy machine
 settings.load_profile("selfrag")

@@ -30,7 +30,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, RELEVANCE
 from selfrag.reflection.labels import ISSUP, ISUSE
 from selfrag.reflection.weights import Weights
-from selfrag.render.answers import html, plain
+from selfrag.render import html, plain
 from selfrag.viewer.trees import svg
 
 FILE = Path(__file__).with_name("golden.json")

@@ -15,7 +15,7 @@ from selfrag.cli.options import decoding
 from selfrag.common import plugins
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.select import load_engine
+from selfrag.engines import load_engine
 from selfrag.loading import (
     DEMO,
     index_directory,

@@ -51,7 +51,7 @@ def outcome(do):
         return f"TRACEBACK {type(error).__name__}: {error}"
 
 def engine(source, name, **options):
-    from selfrag.engines.select import load_engine
+    from selfrag.engines import load_engine
     load_engine(name, source, max_model_len=128, **options).close()
 
 def sentence_transformer(source):
@@ -181,7 +181,7 @@ def test_an_adapter_cannot_name_a_module_to_import(tiny_llama: Path, tmp_path: P
 
     from selfrag.common.errors import UserError
     from selfrag.common.pretrained import load, load_adapter
-    from selfrag.engines.select import load_engine
+    from selfrag.engines import load_engine
 
     folder = save_adapter(tiny_llama, tmp_path / "adapter")
     settings = json.loads((folder / "adapter_config.json").read_text())

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from selfrag.common.errors import UserError
-from selfrag.demo.model import checkpoint_path
+from selfrag.demo import checkpoint_path
 from selfrag.reflection.labels import TOKENS
 from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer
 

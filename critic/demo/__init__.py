@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from selfrag.demo.model import merged_path
+from selfrag.demo import merged_path
 
 ADAPTER = Path(__file__).parent / "adapter"
 _MERGED = "ba5f6d7526d6e9dc33470a5fe94d9a6ef0534d83c9769893734960af2a444fe3"

@@ -19,11 +19,11 @@ from critic.mixture import Sample
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.provenance import sha256
+from selfrag.common.untrusted import visible
 from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 from selfrag.render.colours import COLOURS, NAMES, slug
 from selfrag.render.documents import document, picked_out, templates
 from selfrag.render.documents import style_sheet as style
-from selfrag.render.text import visible
 from selfrag.training.rows import Evidence, Part, Row, Text, Token, read_rows
 
 WORDS = (0, 1, 6, 11, 21, 51, 101, 201, 501)

@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 
 from retrieval import Passage, build_index, open_index
+from retrieval.combining import RerankedRetriever
 from retrieval.compressed import CompressedIndex, build_compressed
 from retrieval.encoders import load_encoder
 from retrieval.index import open_parts
-from retrieval.index_kinds import DenseCard, factory_of
-from retrieval.search import Fusion, RerankedRetriever
-from retrieval.vectors import FlatIndex, Matrix
+from retrieval.search import Fusion
+from retrieval.vectors import DenseCard, FlatIndex, Matrix, factory_of
 from selfrag.api import SelfRAG
 from selfrag.evaluation.intervals import DIFFERENCE, SHARE, Bounds, mean
 from selfrag.judges.asking import JudgeScorer

@@ -15,7 +15,7 @@ from typing import Any
 from selfrag.common.atomic import new_directory, write_json
 from selfrag.common.errors import UserError
 from selfrag.common.reading import read_json
-from selfrag.demo.assets import BASE_MODEL, asset_path
+from selfrag.demo import BASE_MODEL, asset_path
 from selfrag.demo.download import publish
 
 LIST = "parts.json"

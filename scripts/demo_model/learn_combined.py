@@ -156,7 +156,7 @@ def main() -> int:
     given = parser.parse_args()
     from selfrag.cli.options import quiet
     from selfrag.common.provenance import model_files
-    from selfrag.engines.select import load_engine
+    from selfrag.engines import load_engine
 
     quiet()
     rows: list[Labelled] = []

@@ -18,17 +18,15 @@ from rich.text import Text
 
 from retrieval.passage import Passage
 from selfrag.cli import options
-from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
 from selfrag.common.reading import read_whole
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import NAME, cut, whole
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.reflection.labels import GROUPS
-from selfrag.render.answers import file_of, judged, named, notes, spoken
+from selfrag.render import file_of, judged, named, notes, spoken
 from selfrag.render.tables import plain
-from selfrag.render.text import NAME, cut
 
 if TYPE_CHECKING:
     from selfrag.reflection.inputs import Message
@@ -80,6 +78,8 @@ def ask(
             answer = rag.generate(asked, evidence=evidence, flow=flow, decoding=decoding)
     _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
     if trace is not None:
+        from selfrag.common.atomic import write_text
+
         write_text(trace, whole(answer.trace.to_json()))
 
 
@@ -225,6 +225,8 @@ def demo(
     engine: options.EngineName = None,
 ) -> None:
     """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
+    from selfrag.common.atomic import write_text
+
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -251,6 +253,7 @@ def show(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file; by default beside the trace")] = None,
 ) -> None:
     """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
+    from selfrag.common.atomic import write_text
     from selfrag.decoding.trace import Trace
     from selfrag.viewer.traces import traces_page
 

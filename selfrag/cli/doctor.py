@@ -23,7 +23,7 @@ from selfrag.common import pretrained
 from selfrag.common.errors import UserError, VocabularyError, installing
 from selfrag.common.pretrained import fast_format
 from selfrag.common.reading import user_path
-from selfrag.demo.assets import ASSETS, asset_path, cache_home
+from selfrag.demo import ASSETS, asset_path, cache_home
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 
@@ -170,7 +170,7 @@ def _matrices(folder: Path) -> Iterator[tuple[str, Any]]:
 
 def check_engine() -> Iterator[Finding]:
     """The engine that `SelfRAG.from_pretrained` would choose."""
-    from selfrag.engines.select import choose_engine
+    from selfrag.engines import choose_engine
 
     if not installed("torch"):
         yield Finding("engine", "none here; name a server: --engine http://HOST:PORT", "note", installing("cpu"))
@@ -246,7 +246,7 @@ def check_model(name: str) -> Iterator[Finding]:
 def _folder(name: str) -> Path | None:
     """Where the files of a model are, None if they are not on this machine."""
     if name == "demo":
-        from selfrag.demo.model import checkpoint_path
+        from selfrag.demo import checkpoint_path
 
         path = checkpoint_path()
         return path if path.exists() else None

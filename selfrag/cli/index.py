@@ -31,7 +31,7 @@ from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import printable, whole
+from selfrag.common.untrusted import NAME, cut, printable, whole
 from selfrag.loading import (
     DEMO,
     LazyEncoder,
@@ -41,7 +41,6 @@ from selfrag.loading import (
     remote_indexes,
     resolve_encoder,
 )
-from selfrag.render.text import NAME, cut
 
 app = Commands(
     name="index",

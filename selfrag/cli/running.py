@@ -25,12 +25,10 @@ from typer.core import TyperGroup
 from typer.models import CommandFunctionType
 
 from selfrag.cli.fields import with_field_options
-from selfrag.common.atomic import check_room
 from selfrag.common.checks import choice, web_address
 from selfrag.common.checks import whole as whole_number
 from selfrag.common.errors import UserError, missing_extra
 from selfrag.common.plugins import load_present, names
-from selfrag.common.provenance import package_version
 from selfrag.common.untrusted import printable, whole
 
 USER_ERROR = 2
@@ -191,6 +189,8 @@ class Commands(typer.Typer):
 
 def _show_version(ctx: typer.Context, wanted: bool) -> None:
     if wanted:
+        from selfrag.common.provenance import package_version
+
         typer.echo(f"{ctx.info_name} {package_version()}")
         raise typer.Exit
 
@@ -258,13 +258,15 @@ def _checked(name: str, value: Any) -> Any:
             raise UserError(f"this locale ({error.encoding}) cannot name {shown(value)}; set PYTHONUTF8=1") from error
         _place(str(value))
         if name in _WRITTEN:
+            from selfrag.common.atomic import check_room
+
             _writable(value)
             check_room(value)
     elif isinstance(value, str):
         if name in _ADDRESSES and "://" in value:
             web_address(value)
         elif name == "engine":
-            from selfrag.engines.select import ENGINES, GROUP
+            from selfrag.engines import ENGINES, GROUP
 
             choice("--engine", value, (*ENGINES, *names(GROUP)))
         value = whole(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from html import escape
 
 UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
@@ -78,3 +79,31 @@ def markers(text: str) -> frozenset[str]:
         found.start(): re.compile(rf"[{_CLOSE}{_RIGHT}]").search(text, found.end()) for found in _MARKER.finditer(text)
     }
     return frozenset(text[begin : end.end()] for begin, end in ends.items() if end is not None)
+
+
+LONGEST = 6_000
+"""Characters of one text that are shown; how many more there are is said."""
+
+
+def visible(text: str, longest: int = LONGEST) -> str:
+    """Plain text, every character of which can be seen; cut if it is longer than `longest`."""
+    cut = text[:longest]
+    shown = UNSEEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", cut.replace("\r\n", "\n"))
+    return shown if len(text) <= longest else f"{shown} \u2026 ({len(text) - longest:,} more characters)"
+
+
+def inert(text: str, longest: int = LONGEST) -> str:
+    """`visible`, for the inside of an element or of a quoted attribute."""
+    return escape(visible(text, longest), quote=True)
+
+
+TEXT = 20_000
+"""Characters that are shown of a text."""
+NAME = 200
+"""Characters that are shown of a title or an id."""
+
+
+def cut(text: str, most: int = TEXT) -> str:
+    """Text of others for people: nothing in it that cannot be shown, and where it is long, how much is left out."""
+    left_out = len(text) - most
+    return printable(text if left_out <= 0 else f"{text[:most]} ... ({left_out:,} characters more)")

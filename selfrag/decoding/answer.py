@@ -15,7 +15,7 @@ from selfrag.decoding.trace import FinishReason, Node, Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 from selfrag.reflection.weights import Weights
-from selfrag.render.answers import html, plain
+from selfrag.render import html, plain
 
 
 @dataclass(frozen=True, slots=True)

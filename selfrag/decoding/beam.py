@@ -14,7 +14,6 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.candidates import Candidate, Hypothesis, candidate_of, write
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
-from selfrag.decoding.pruning import cannot_win, in_question, resume, segment_limits, write_promising
 from selfrag.decoding.terms import Guardrail, ScoreTerm
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
 from selfrag.decoding.tree import Admitted, Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
@@ -52,7 +51,9 @@ def decode(
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
     tree.query, tree.history, tree.judges = query, tuple(history), _named(policy, judges)
     if policy.prunes:
-        tree.limits = segment_limits(policy)
+        from selfrag.decoding import pruning  # most calls need none of it
+
+        tree.limits = pruning.segment_limits(policy)
     prompt = prompting.prompt(question, history=history)
     boundary = yield from start_boundary(tree, prompt)
     live = [Hypothesis(ROOT, prompt, boundary)]
@@ -62,7 +63,7 @@ def decode(
     for depth in range(1, policy.max_segments + 1):
         candidates = yield from _expand(tree, live)
         if policy.prunes and len(candidates) > 1:
-            written = yield from write_promising(tree, candidates, depth, _score(tree, best))
+            written = yield from pruning.write_promising(tree, candidates, depth, _score(tree, best))
         else:
             written = yield from write(tree, candidates, depth)
         usable, staying = yield from _judge(tree, written.usable)
@@ -71,17 +72,21 @@ def decode(
         finished, live = _select(tree, staying, last=depth == policy.max_segments)
         best = _finish(tree, [*stuck, *finished], best)
         bounded |= written.bounded
-        if best is not None and cannot_win(tree, live, _score(tree, best)):
-            live = []
-        aside = [bounded[node].parent for node in in_question(tree, bounded, _score(tree, best))]
-        committed = yield from _commit(tree, [*([] if best is None else [best]), *live, *aside], committed)
+        deferred: list[Hypothesis] = []
+        if policy.prunes:
+            if best is not None and pruning.cannot_win(tree, live, _score(tree, best)):
+                live = []
+            unresolved = pruning.in_question(tree, bounded, _score(tree, best))
+            deferred = [bounded[node].parent for node in unresolved]
+        committed = yield from _commit(tree, [*([] if best is None else [best]), *live, *deferred], committed)
         if not live:
             break
-    while rest := in_question(tree, bounded, _score(tree, best)):
-        finished = yield from resume(tree, {node: bounded[node] for node in rest[: policy.beam]})
-        best = _finish(tree, finished, best)
-    if policy.prunes and best is not None:
-        yield from _commit(tree, [best], committed)
+    if policy.prunes:
+        while unresolved := pruning.in_question(tree, bounded, _score(tree, best)):
+            finished = yield from pruning.resume(tree, {node: bounded[node] for node in unresolved[: policy.beam]})
+            best = _finish(tree, finished, best)
+        if best is not None:
+            yield from _commit(tree, [best], committed)
     return _answer(tree, best)
 
 

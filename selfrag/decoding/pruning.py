@@ -126,8 +126,6 @@ def in_question(tree: Tree, bounded: Mapping[int, Candidate], best: float) -> li
 
 def cannot_win(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
     """Whether no answer that begins with one of these hypotheses scores as high as `best`."""
-    if not tree.policy.prunes:
-        return False
     return all(below(_highest(tree, tree.nodes[one.node]).answer, best) for one in live)
 
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from retrieval.passage import Passage
-from selfrag.common.atomic import held, new_directory, recover
+from selfrag.common.atomic import held, new_directory
 from selfrag.common.errors import UserError
-from selfrag.demo.assets import CORPUS, ENCODER, Asset, asset_path
+from selfrag.common.finished import recover
+from selfrag.demo import CORPUS, ENCODER, Asset, asset_path
 
 _ABANDONED_SECONDS = 24 * 3600
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

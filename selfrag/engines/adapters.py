@@ -133,27 +133,3 @@ def dormant(adapter: str, prompt: Sequence[int], invocation: Sequence[int]) -> s
         f"the prompt lacks the invocation tokens {list(invocation)} of the activated LoRA {adapter!r},"
         " so the base model alone would answer; encode it with the dialect the adapter was trained for"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The weights that compute the keys and values of a prompt."""
-
-    adapter: str | None = None  # name of the adapter, None for the base model
-    start: int | None = None  # position from which an activated LoRA acts, None for adapters that act everywhere
-
-    @property
-    def key(self) -> str | None:
-        """Prompts with equal keys may share the keys and values of a common prefix.
-
-        Different starts give different keys: a token may precede the invocation in one and follow it in the other.
-        """
-        return self.adapter if self.start is None else f"{self.adapter}@{self.start}"
-
-    @property
-    def dormant_length(self) -> int:
-        """Leading tokens that the base model computes."""
-        return self.start or 0
-
-
-BASE = Scope()

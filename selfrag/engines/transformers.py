@@ -13,11 +13,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.engines.adapters import BASE, Scope, dormant, invocation_start
 from selfrag.engines.base import BaseEngine, Limits, Ticket, common_length
 from selfrag.engines.transformers_model import LoadedModel, Matcher, Prefix, Slab, load, padded_cache, row_of
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The weights that compute the keys and values of a prompt."""
+
+    adapter: str | None = None  # name of the adapter, None for the base model
+    start: int | None = None  # position from which an activated LoRA acts, None for adapters that act everywhere
+
+    @property
+    def key(self) -> str | None:
+        """Prompts with equal keys may share the keys and values of a common prefix.
+
+        Different starts give different keys: a token may precede the invocation in one and follow it in the other.
+        """
+        return self.adapter if self.start is None else f"{self.adapter}@{self.start}"
+
+    @property
+    def dormant_length(self) -> int:
+        """Leading tokens that the base model computes."""
+        return self.start or 0
+
+
+BASE = Scope()
 
 
 class TransformersEngine(BaseEngine):
@@ -44,7 +67,11 @@ class TransformersEngine(BaseEngine):
 
     def _queue(self, ticket: Ticket, request: Generate) -> str | None:
         name, invocations = request.adapter or "", self._live_model.invocations
-        problem = dormant(name, request.prompt_ids, invocations[name]) if name in invocations else None
+        problem = None
+        if name in invocations:
+            from selfrag.engines.adapters import dormant
+
+            problem = dormant(name, request.prompt_ids, invocations[name])
         if problem is None:
             self._waiting.append((ticket, request))
         return problem
@@ -292,7 +319,11 @@ class Batch:
 
     def _scope(self, prompt: tuple[int, ...]) -> Scope:
         invocation = self._model.invocations.get(self._adapter or "")
-        return Scope(self._adapter, None if invocation is None else invocation_start(prompt, invocation))
+        if invocation is None:
+            return Scope(self._adapter)
+        from selfrag.engines.adapters import invocation_start
+
+        return Scope(self._adapter, invocation_start(prompt, invocation))
 
     def _compute_base(self, beginnings: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
         """Cache the base model's keys and values of these ids; return how many tokens were computed for each."""

@@ -19,7 +19,6 @@ from selfrag.common.checks import choice, whole
 from selfrag.common.errors import EngineError, UserError, require
 from selfrag.common.plugins import load_present
 from selfrag.common.reading import read_json
-from selfrag.engines.adapters import read_config
 from selfrag.engines.base import Architecture, check_model
 from selfrag.reflection.requests import Constraint, Form, Generate
 
@@ -296,6 +295,9 @@ def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
 
 
 def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
+
+    from selfrag.engines.adapters import read_config
+
     settings = read_config(name, path)
     if (kind := settings.get("peft_type")) != "LORA":
         raise EngineError(f"adapter {name!r} ({path}): peft_type is {kind!r}; only LoRA is switched by request")

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import json_line
-from selfrag.demo.assets import cache_home
+from selfrag.demo import cache_home
 from selfrag.demo.download import publish
 
 HOST = "https://raw.githubusercontent.com"

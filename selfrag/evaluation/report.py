@@ -18,6 +18,7 @@ from retrieval.passage import Passage
 from selfrag.common.atomic import write_text, writing
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import read_jsonl
+from selfrag.common.untrusted import visible
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import ROOT, Trace, trace_of
 from selfrag.evaluation.comparison import Comparison, Row, SystemRun, Table, compare, read_runs
@@ -31,7 +32,6 @@ from selfrag.reflection.labels import CRITIQUES, Role
 from selfrag.render.colours import COLOURS
 from selfrag.render.documents import document, page_policy, picked_out, style_sheet, templates
 from selfrag.render.figures import FORMATS, encoded, save
-from selfrag.render.text import visible
 from selfrag.viewer.traces import traces_page
 from selfrag.viewer.trees import svg
 

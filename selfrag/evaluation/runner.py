@@ -16,9 +16,10 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from retrieval import as_retriever
 from retrieval.passage import Passage, Retriever
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
-from selfrag.common.atomic import MANIFEST, locked_directory
+from selfrag.common.atomic import locked_directory
 from selfrag.common.checks import component
 from selfrag.common.errors import UserError, require
+from selfrag.common.finished import MANIFEST
 from selfrag.common.plugins import plugin
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import model_files, sha256
@@ -388,7 +389,7 @@ class Model:
 
     def load(self, path: Path) -> Engine:
         """Load the weights, or connect."""
-        from selfrag.engines.select import load_engine
+        from selfrag.engines import load_engine
 
         return load_engine(self.engine, path, **self.options)
 
@@ -510,7 +511,7 @@ def _open(model: Model) -> Engine:
 
 def engine_kind(engine: str | None) -> str:
     """Engines agree within tolerance only, so records of different ones are not mixed; servers may move."""
-    from selfrag.engines.select import choose_engine, is_remote
+    from selfrag.engines import choose_engine, is_remote
 
     if engine is None:
         return choose_engine()[0]

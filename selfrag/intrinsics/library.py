@@ -154,7 +154,7 @@ class Library:
             UserError: a name is unknown, something cannot be loaded, an adapter was trained with other prompts, or
                 nobody says with which.
         """
-        from selfrag.engines.select import is_remote, load_engine
+        from selfrag.engines import is_remote, load_engine
         from selfrag.judges.engine import EngineExecutor
         from selfrag.loading import load_tokenizer, resolve_model
 

@@ -1,1 +1,154 @@
-"""What people look at: texts, answers, pages and figures. Knows an answer only by the attributes that it shows."""
+"""An answer as text and as HTML, with its citations, judgments, and what a reader must know beside them.
+
+Answers are known by the attributes that are shown, so that `selfrag.decoding.answer` can use this package. `documents`
+has pages, `figures` and `colours` pictures.
+"""
+
+# ruff: noqa: D102 - the attributes of the protocols are those of answers and segments
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Protocol
+
+from retrieval.passage import Passage
+from selfrag.common.untrusted import NAME, cut, printable
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import GROUPS, Role
+
+
+class ShownSegment(Protocol):
+    """What is shown of a `selfrag.decoding.answer.Segment`."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def citation(self) -> Passage | None: ...
+    @property
+    def judgments(self) -> Mapping[Role, Judgment | None]: ...
+    @property
+    def judges(self) -> Mapping[str, Judgment | None]: ...
+    @property
+    def score(self) -> float: ...
+
+
+class ShownAnswer(Protocol):
+    """What is shown of a `selfrag.decoding.answer.Answer`."""
+
+    @property
+    def question(self) -> str: ...
+    @property
+    def segments(self) -> Sequence[ShownSegment]: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def citations(self) -> Sequence[Passage]: ...
+    @property
+    def numbers(self) -> Mapping[tuple[str, str, str], int]: ...
+    @property
+    def abstained(self) -> bool: ...
+    @property
+    def without_evidence(self) -> bool: ...
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def partial(self) -> str | None: ...
+    @property
+    def note(self) -> str | None: ...
+    @property
+    def finish(self) -> str: ...
+    def cited_text(self, mark: Callable[[Passage], str] | None = None) -> str: ...
+
+
+LEFT = "style='text-align:left'"
+
+
+def named(passage: Passage, most: int = NAME) -> str:
+    """A passage's title, or its id where it has none, and the page of its document where that is known."""
+    page = passage.metadata.get("page")
+    where = f", p. {page}" if isinstance(page, int) and not isinstance(page, bool) else ""
+    return cut(passage.title or passage.id, most) + where
+
+
+def file_of(passage: Passage) -> str:
+    """Return the path of the file that a passage came from, shown from the working directory on; "" without one."""
+    file = passage.metadata.get("file")
+    if not isinstance(file, str):
+        return ""
+    here = f"{Path.cwd()}{os.sep}"
+    return cut(file.removeprefix(here), NAME)
+
+
+def judged(judgment: Judgment | None) -> str:
+    """`Relevant 0.93`, or a dash for a critique that was not made."""
+    return "-" if judgment is None else f"{judgment.label} {max(judgment.distribution):.2f}"
+
+
+def reflections(segment: ShownSegment) -> str:
+    """All judgments of a segment in one line."""
+    own = [f"{labels.role}: {judged(segment.judgments.get(labels.role))}" for labels in GROUPS]
+    return ", ".join([*own, *(f"{name}: {judged(judgment)}" for name, judgment in segment.judges.items())])
+
+
+def spoken(answer: ShownAnswer) -> str:
+    """The text with its citations."""
+    return answer.cited_text() or "(no answer)"
+
+
+def notes(answer: ShownAnswer) -> list[str]:
+    """Return what a reader must know of an answer beside its text, a line each."""
+    lines = []
+    if answer.abstained:
+        lines.append(f"abstained: {answer.reason}")
+    if answer.without_evidence:
+        lines.append(f"written without evidence: {answer.reason}")
+    if answer.partial is not None:
+        lines.append(f"partial: {answer.partial}")
+    if answer.note is not None:
+        lines.append(f"note: {answer.note}")
+    if answer.finish == "length":
+        lines.append("cut: the token budget or the context is used up")
+    return lines
+
+
+def plain(answer: ShownAnswer) -> str:
+    """Text with numbered citations, why it ends early if it does, then the cited passages."""
+    if answer.error is not None:
+        return cut(f"error: {answer.error}")
+    cited = []
+    for number, passage in enumerate(answer.citations, 1):
+        file = file_of(passage)
+        cited.append(f"[{number}] {named(passage)}" + (f" ({file})" if file else ""))
+    return "\n".join([printable(spoken(answer)), *map(cut, notes(answer)), *cited])
+
+
+def html(answer: ShownAnswer) -> str:
+    """A small table: each segment with its citation and judgments; passages unfold. Needs no style sheet or script."""
+    if answer.error is not None:
+        return f"<p><b>error</b>: {_escaped(answer.error)}</p>"
+    numbers = answer.numbers
+    rows = []
+    for s in answer.segments:
+        mark = f" <sup>[{numbers[s.citation.key]}]</sup>" if s.citation else ""
+        cells = (
+            f"<td {LEFT}>{_escaped(s.text)}{mark}</td><td {LEFT}>{_escaped(reflections(s))}</td><td>{s.score:.3f}</td>"
+        )
+        rows.append(f"<tr>{cells}</tr>")
+    passages = []
+    for passage in answer.citations:
+        heading = f"[{numbers[passage.key]}] {escape(named(passage))}"
+        text = f"<p>{_escaped(passage.text)}</p><p><small>{escape(file_of(passage))}</small></p>"
+        passages.append(f"<details><summary>{heading}</summary>{text}</details>")
+    head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
+    said = "" if rows else f"<p>{_escaped(spoken(answer))}</p>"
+    for note in notes(answer):
+        label, _, rest = note.partition(": ")
+        said += f"<p><b>{label}</b>: {_escaped(rest)}</p>"
+    return f"<p><b>{_escaped(answer.question)}</b></p>{said}<table>{head}{''.join(rows)}</table>{''.join(passages)}"
+
+
+def _escaped(text: str) -> str:
+    return escape(cut(text))

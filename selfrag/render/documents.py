@@ -7,8 +7,8 @@ import hashlib
 from importlib.resources import files
 from typing import Any
 
+from selfrag.common.untrusted import inert, visible
 from selfrag.render.colours import COLOURS, DARK, LIGHT, slug
-from selfrag.render.text import inert, visible
 
 
 def style_sheet(*own: str) -> str:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from retrieval.passage import Passage
+from selfrag.common.untrusted import cut
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.render.answers import named
-from selfrag.render.text import cut
+from selfrag.render import named
 
 CitationStyle = Literal["brackets", "markdown", "none"]
 TITLE, SNIPPET = 300, 500

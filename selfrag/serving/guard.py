@@ -19,8 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from selfrag.common.errors import ContextLengthError, SearchError, UserError
-from selfrag.common.untrusted import printable
-from selfrag.render.text import cut
+from selfrag.common.untrusted import cut, printable
 from selfrag.serving.requests import Fault
 
 LOG = logging.getLogger("selfrag.serving")

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
+from selfrag.common.untrusted import inert
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import LEAST_COVERAGE
 from selfrag.decoding.trace import Trace, decoding_dict
 from selfrag.reflection.labels import CRITIQUES, RETRIEVE
 from selfrag.render.documents import document, page_policy, style_sheet
-from selfrag.render.text import inert
 
 
 @dataclass(frozen=True, slots=True)

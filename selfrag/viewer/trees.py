@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from textwrap import shorten, wrap
 
+from selfrag.common.untrusted import inert, visible
 from selfrag.decoding.trace import ROOT, Node, Status, Trace
 from selfrag.reflection.labels import CRITIQUES
-from selfrag.render.text import inert, visible
 
 BOX, GAP_X, GAP_Y, LINE = (300, 96), 70, 14, 15
 FILLS = {

@@ -16,7 +16,7 @@ from intrinsic_rows import CHAT, save_chat_llama, turns
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
-from selfrag.engines.select import load_engine
+from selfrag.engines import load_engine
 from selfrag.evaluation.records import read_records
 from selfrag.experiments.self_interpretation.grid import Cell
 from selfrag.experiments.self_interpretation.report import published
@@ -262,7 +262,7 @@ def test_a_model_in_process_is_run_tested_and_judged(rivers, tmp_path, capsys, m
     assert main(judged) == 0
     assert "Agreement with reflection tokens and citation intrinsic, prompt basic" in capsys.readouterr().out
     with monkeypatch.context() as patched:  # what is judged needs no model
-        patched.setattr("selfrag.engines.select.load_engine", None)
+        patched.setattr("selfrag.engines.load_engine", None)
         assert main(judged) == 0
     capsys.readouterr()
     (name,) = [path for path in run.glob("*.agreement.jsonl") if "log" not in path.name]

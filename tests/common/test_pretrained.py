@@ -10,7 +10,7 @@ import pytest
 
 from selfrag.cli.doctor import check_model
 from selfrag.common.pretrained import cpu_instructions, fast_format, number_format, saved_format
-from selfrag.engines.select import load_engine
+from selfrag.engines import load_engine
 
 SKYLAKE = {"avx2": True, "avx512_f": True, "avx512_vnni": True, "avx512_bf16": False, "architecture": "x86_64"}
 

@@ -12,8 +12,8 @@ from critic.cli.main import main
 from critic.inspect import MOST_PARTS, Inspection, Statistics, departure, inspect_rows, render
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
+from selfrag.common.untrusted import LONGEST
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
-from selfrag.render.text import LONGEST
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 
 HALL = Evidence(Passage("wiki-1", "The ceiling was painted by Ann Example in 1720. It shows a hunt.", "Great Hall"))

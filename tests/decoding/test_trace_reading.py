@@ -26,7 +26,7 @@ from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, trace_of
 from selfrag.reflection.judge import Scope
 from selfrag.reflection.weights import Weights
-from selfrag.render.answers import html, plain
+from selfrag.render import html, plain
 from selfrag.viewer.traces import traces_page
 from selfrag.viewer.trees import svg
 

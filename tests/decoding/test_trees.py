@@ -29,7 +29,7 @@ from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
-from selfrag.render.answers import html
+from selfrag.render import html
 
 TREE: dict[str, Any] = {
     "": "{~retrieve .5 .5 0}x",

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from selfrag.common.errors import UserError
-from selfrag.demo import model
-from selfrag.demo.assets import Asset, asset_path, cache_home
+from selfrag.demo import Asset, asset_path, cache_home, model
 from selfrag.demo.download import fetch, passages, publish
 from selfrag.training.export import published
 

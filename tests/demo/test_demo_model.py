@@ -15,11 +15,9 @@ import pytest
 from selfrag import SelfRAG
 from selfrag.cli.doctor import check_checkpoint
 from selfrag.common.errors import UserError
-from selfrag.demo import encoder_path, index_path, model_path
-from selfrag.demo.assets import BASE_MODEL, asset_path
+from selfrag.demo import ADAPTER, BASE_MODEL, asset_path, base_path, encoder_path, index_path, model_path
 from selfrag.demo.download import fetch
 from selfrag.demo.intrinsics import adapter_paths
-from selfrag.demo.model import ADAPTER, base_path
 from selfrag.engines.adapters import read_adapter
 from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
 from selfrag.intrinsics.library import Library
@@ -78,7 +76,7 @@ def test_the_weights_made_here_are_those_that_were_measured_and_trained_for() ->
     assert {one["manifest"]["identity"]["model"]["model.safetensors"] for one in records} > {made, base}
 
 
-MAKE = "from selfrag.demo.model import model_path; print(model_path())"
+MAKE = "from selfrag.demo import model_path; print(model_path())"
 
 
 @pytest.mark.demo

@@ -14,7 +14,7 @@ import tiny
 
 from selfrag import Passage, SelfRAG, UserError
 from selfrag.cli.main import main
-from selfrag.engines.select import load_engine
+from selfrag.engines import load_engine
 from selfrag.evaluation.metrics import registry
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.common.errors import EngineError
 from selfrag.decoding.answer import Answer
-from selfrag.engines.select import load_engine
+from selfrag.engines import load_engine
 from selfrag.engines.vllm import VLLMConfig, VLLMEngine, quiet_import
 from selfrag.intrinsics.questions import Answerability
 from selfrag.judges.engine import EngineExecutor

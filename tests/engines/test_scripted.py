@@ -11,8 +11,8 @@ import pytest
 from pump import FORMS, LABELS, SCHEMA, serve
 
 from selfrag.common.errors import UserError
+from selfrag.engines import choose_engine, load_engine
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.engines.select import choose_engine, load_engine
 from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
 
 
@@ -59,7 +59,7 @@ def test_a_vllm_that_does_not_import_is_named(tmp_path) -> None:
     """In a process of its own: a package called vllm that breaks on import, as beside a wrong torch."""
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").write_text("raise ImportError('libcuda.so.1:\\n cannot open')")
-    script = "from selfrag.engines.select import choose_engine; print(*choose_engine(), sep='|')"
+    script = "from selfrag.engines import choose_engine; print(*choose_engine(), sep='|')"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {script}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     said = "transformers|vllm is installed but does not import (ImportError: libcuda.so.1: cannot open)\n"

@@ -174,7 +174,7 @@ def test_a_critic_calls_full_support_entailment(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.engine
 def test_judges_in_process_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from selfrag.engines import select
+    from selfrag import engines as select
 
     model = save_chat_llama(tmp_path / "chat")
     load = select.load_engine

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from retrieval import Passage, UserError, index_passages, open_index, remove_passages
-from retrieval.corpus import Condition, Place, Row
+from retrieval.conditions import Condition
+from retrieval.corpus import Place, Row
 from retrieval.search import Fusion
 from selfrag.cli.main import main
 from selfrag.extensions.milvus.collections import (

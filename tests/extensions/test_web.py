@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from loopback import Answering, loopback
 
+from retrieval.combining import join
 from retrieval.passage import Passage
-from retrieval.search import join
 from selfrag.common.errors import UserError
 from selfrag.extensions.web.search import WebRetriever
 from selfrag.loading import load_retriever

@@ -13,8 +13,8 @@ import tiny
 from answering import failing, judging, scoring, writing
 from written import LIMITS, PROMPTING, TWO_WAYS, Searches, passages, run, scripted
 
+from retrieval.combining import RerankedRetriever
 from retrieval.passage import Passage
-from retrieval.search import RerankedRetriever
 from selfrag.api import SelfRAG
 from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.policy import Decoding

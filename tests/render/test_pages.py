@@ -5,9 +5,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from selfrag.common.untrusted import inert, visible
 from selfrag.render.colours import COLOURS, DARK, LIGHT
 from selfrag.render.documents import document, page_policy, picked_out, style_sheet
-from selfrag.render.text import inert, visible
 
 
 @given(text=st.text(max_size=60))

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from retrieval import Corpus, Passage, UserError, add_files, build_index, open_index
 from retrieval.build import compact_index, remove_passages
-from retrieval.corpus import Condition, Place, Row, allowed_rows
+from retrieval.conditions import Condition, allowed_rows
+from retrieval.corpus import Place, Row
+from retrieval.corpus_writing import build_corpus
 from retrieval.readers import read_files
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-
 
 FILLED = TEXT.filter(str.strip)
 
@@ -23,7 +24,7 @@ FILLED = TEXT.filter(str.strip)
 @settings(max_examples=40)
 @given(st.lists(st.builds(Passage, id=FILLED, text=FILLED, title=TEXT), min_size=1, unique_by=lambda p: p.id))
 def test_what_goes_in_comes_out_in_order(tmp_path_factory, passages):
-    corpus = Corpus.build(iter(passages), tmp_path_factory.mktemp("corpus") / "c")
+    corpus = build_corpus(iter(passages), tmp_path_factory.mktemp("corpus") / "c")
     assert list(corpus) == passages
     assert [corpus[row] for row in range(len(corpus))] == passages
     assert corpus[-1] == passages[-1]
@@ -32,7 +33,7 @@ def test_what_goes_in_comes_out_in_order(tmp_path_factory, passages):
 
 def test_rows_are_found_across_record_batches(tmp_path):
     passages = [Passage(f"p{n}", f"text {n} " + "x" * (3_000_000 * (n % 1000 == 7))) for n in range(5000)]
-    corpus = Corpus.build(passages, tmp_path / "c")
+    corpus = build_corpus(passages, tmp_path / "c")
     assert len(corpus) == 5000
     for row in (0, 7, 8, 2047, 2048, 4095, 4096, 4999):
         assert corpus[row] == passages[row]
@@ -44,21 +45,21 @@ def test_rows_are_found_across_record_batches(tmp_path):
 def test_the_file_is_memory_mapped_and_opens_as_a_dataset(tmp_path, animals):
     import pyarrow as pa
 
-    Corpus.build([Passage(str(n), "word " * 2000) for n in range(2000)], tmp_path / "big")
+    build_corpus([Passage(str(n), "word " * 2000) for n in range(2000)], tmp_path / "big")
     before = pa.total_allocated_bytes()
     corpus = Corpus.open(tmp_path / "big")
     assert corpus[1999].id == "1999"
     assert pa.total_allocated_bytes() - before < 1_000_000
-    dataset = Corpus.build(animals, tmp_path / "c").dataset()
+    dataset = build_corpus(animals, tmp_path / "c").dataset()
     assert dataset[2]["text"] == animals[2].text
     assert dataset.column_names == ["id", "title", "text"]
 
 
 def test_the_digest_follows_the_content(tmp_path, animals):
     cut = [Passage("a", "b", "cd")], [Passage("a", "bc", "d")]
-    corpora = [Corpus.build(rows, tmp_path / str(n)) for n, rows in enumerate([animals, animals[::-1], *cut])]
+    corpora = [build_corpus(rows, tmp_path / str(n)) for n, rows in enumerate([animals, animals[::-1], *cut])]
     assert len({corpus.digest for corpus in corpora}) == 4
-    assert Corpus.build(animals, tmp_path / "again").digest == Corpus.open(tmp_path / "0").digest
+    assert build_corpus(animals, tmp_path / "again").digest == Corpus.open(tmp_path / "0").digest
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_the_digest_follows_the_content(tmp_path, animals):
 )
 def test_bad_passages_are_refused_and_nothing_is_left(tmp_path, passages, fault):
     with pytest.raises(UserError, match=fault):
-        Corpus.build(passages, tmp_path / "c")
+        build_corpus(passages, tmp_path / "c")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -82,16 +83,16 @@ def test_foreign_places_are_not_written_over(tmp_path, animals):
     places = {"thesis": r"holds other files \(chapter1.tex\)", "thesis/chapter1.tex": "is a file"}
     for place, fault in (places | {"thesis/chapter1.tex/c": "cannot write"}).items():
         with pytest.raises(UserError, match=fault):
-            Corpus.build(animals, tmp_path / place)
+            build_corpus(animals, tmp_path / place)
     assert (tmp_path / "thesis" / "chapter1.tex").read_text() == "precious"
 
 
 def test_ids_that_share_a_hash_are_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr("retrieval.corpus.hash", lambda identifier: 7, raising=False)
+    monkeypatch.setattr("retrieval.corpus_writing.hash", lambda identifier: 7, raising=False)
     rows = [Row(Passage(str(n), "text"), Place("a.jsonl", n + 1)) for n in range(5)]
-    assert len(Corpus.build(rows, tmp_path / "c")) == 5
+    assert len(build_corpus(rows, tmp_path / "c")) == 5
     with pytest.raises(UserError, match=r"a\.jsonl:3: id '2' is already used at a\.jsonl:3"):
-        Corpus.build([*rows, rows[2]], tmp_path / "c")
+        build_corpus([*rows, rows[2]], tmp_path / "c")
 
 
 ROWS = [
@@ -110,7 +111,7 @@ def jsonl(file, rows):
 @pytest.fixture
 def corpus(tmp_path):
 
-    return Corpus.build(read_files([jsonl(tmp_path / "rows.jsonl", ROWS)]), tmp_path / "corpus")
+    return build_corpus(read_files([jsonl(tmp_path / "rows.jsonl", ROWS)]), tmp_path / "corpus")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_wrong_condition_is_one_line(corpus, condition, fault):
 
 def test_columns_are_bounded_and_rows_before_the_first_value_have_none(tmp_path):
     rows = [Row(Passage(str(n), "text"), Place("x", n), {f"c{n}": n} if n > 5 else {}) for n in range(3000)]
-    corpus = Corpus.build(rows, tmp_path / "c")
+    corpus = build_corpus(rows, tmp_path / "c")
     assert len(corpus.columns()) == 256
     assert allowed_rows(corpus, ["c7=7"]).nonzero()[0].tolist() == [7]
 

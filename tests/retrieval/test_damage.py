@@ -153,7 +153,7 @@ from pathlib import Path
 from pathlib import Path
 import numpy as np
 from retrieval.compressed import CompressedIndex, build_compressed
-from retrieval.index_kinds import factory_of
+from retrieval.vectors import factory_of
 from selfrag.common.errors import UserError
 from retrieval.vectors import FlatIndex
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from retrieval import UserError
-from selfrag.common.atomic import locked_directory, new_directory, publish, recover, write_text
+from selfrag.common.atomic import locked_directory, new_directory, publish, write_text
+from selfrag.common.finished import recover
 from selfrag.common.jsonl import write_jsonl
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals, limits and fork")

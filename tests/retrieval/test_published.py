@@ -17,7 +17,7 @@ from retrieval import Passage, UserError, add_passages, build_index, index_passa
 from retrieval.corpus import Place, Row
 from retrieval.index import load_manifest
 from retrieval.published import PublishedVectors, export_index
-from retrieval.vectors import GrowingMatrix
+from retrieval.vector_writing import GrowingMatrix
 
 PASSAGES = [Passage(f"p{n}", f"text {n % 7} number {n}", f"Title {n % 5}") for n in range(2_500)]
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from retrieval import (
-    Corpus,
     DenseRetriever,
     FixedPassages,
     HybridRetriever,
@@ -26,12 +25,15 @@ from retrieval import (
     open_index,
 )
 from retrieval.build import compact_index
+from retrieval.combining import RerankedRetriever
+from retrieval.corpus_writing import build_corpus
 from retrieval.encoders import Template
 from retrieval.index import load_manifest
 from retrieval.languages import LANGUAGES
-from retrieval.search import Fusion, RerankedRetriever
+from retrieval.search import Fusion
 from retrieval.vectors import FlatIndex, Hits
-from retrieval.words import WordIndex, add_words
+from retrieval.word_writing import add_words
+from retrieval.words import WordIndex
 
 
 @pytest.fixture
@@ -142,10 +144,10 @@ class Approximate:
 def test_what_an_approximate_index_finds_is_cited_only_where_it_found_something(tmp_path, animals, encoder):
     """-1 is no row; and where texts repeat, the search for others is bounded."""
     few = Approximate([3, 0], size=5)
-    retriever = DenseRetriever(Corpus.build(animals, tmp_path / "c"), few, encoder)
+    retriever = DenseRetriever(build_corpus(animals, tmp_path / "c"), few, encoder)
     assert [p.id for p in retriever(["honey"], 4)[0]] == ["bee", "cat"]
     assert len(few.asked) == 1  # it has no more: asking again finds nothing
-    copies = Corpus.build((Passage(f"copy{n}", "the same text") for n in range(5000)), tmp_path / "copies")
+    copies = build_corpus((Passage(f"copy{n}", "the same text") for n in range(5000)), tmp_path / "copies")
     index = Approximate(list(range(5000)), size=5000)
     assert [p.id for p in DenseRetriever(copies, index, encoder)(["text"], 2)[0]] == ["copy0"]
     assert max(index.asked) == 256 * (2 + 8)

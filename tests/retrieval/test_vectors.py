@@ -14,8 +14,8 @@ from retrieval.build import compact_index, remove_passages
 from retrieval.compressed import CompressedIndex, build_compressed
 from retrieval.encoders import EncoderCard
 from retrieval.index import load_manifest
-from retrieval.index_kinds import factory_of
-from retrieval.vectors import FlatIndex, GrowingMatrix, SegmentedIndex, as_float32, as_stored
+from retrieval.vector_writing import GrowingMatrix, as_stored
+from retrieval.vectors import FlatIndex, SegmentedIndex, as_float32, factory_of
 
 pytest.importorskip("faiss")
 

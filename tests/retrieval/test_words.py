@@ -21,9 +21,11 @@ from typer.testing import CliRunner
 from retrieval import Passage, UserError, add_passages, index_passages, open_index
 from retrieval.build import compact_index
 from retrieval.index import load_manifest
-from retrieval.languages import LANGUAGES, detect_language, language_name
+from retrieval.language_detection import detect_language
+from retrieval.languages import LANGUAGES, language_name
 from retrieval.normalisation import comparison_key, fold_text, spaced_words, split_words, without_accents
-from retrieval.words import WordAnalyzer, WordIndex, add_words
+from retrieval.word_writing import add_words
+from retrieval.words import WordAnalyzer, WordIndex
 from selfrag.cli.main import app
 
 

@@ -20,7 +20,7 @@ from selfrag.common.untrusted import UNSEEN
 from selfrag.decoding.policy import Decoding
 from selfrag.extensions.search_tags.served import ServedSearchTags
 from selfrag.judges.conversation import read_input
-from selfrag.render.answers import named
+from selfrag.render import named
 from selfrag.serving.citations import TITLE, url_of
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # its import would ask the network for prices

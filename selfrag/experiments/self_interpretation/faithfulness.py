@@ -228,7 +228,7 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
 
     The intrinsic is the model's adapter where it brings one, else a prompt.
     """
-    from selfrag.engines.select import is_remote
+    from selfrag.engines import is_remote
     from selfrag.intrinsics.named import adapters_of
     from selfrag.loading import resolve_model
 

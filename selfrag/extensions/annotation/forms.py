@@ -20,6 +20,7 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.reading import read_json
+from selfrag.common.untrusted import visible
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import trace_of
 from selfrag.evaluation.comparison import read_runs
@@ -27,7 +28,6 @@ from selfrag.evaluation.intervals import Estimate, kappa, mean
 from selfrag.evaluation.records import item_id
 from selfrag.reflection.labels import Role
 from selfrag.render.documents import document, page_policy, style_sheet, templates
-from selfrag.render.text import visible
 
 FORMAT = "selfrag-annotation-1"
 QUESTIONS = {

@@ -20,11 +20,10 @@ from pydantic import BaseModel, Field
 
 from retrieval.passage import Passage
 from selfrag.common.provenance import package_version
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import NAME, cut, whole
 from selfrag.decoding.answer import Answer
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES
-from selfrag.render.text import NAME, cut
 from selfrag.serving.citations import Writer, url_of
 from selfrag.serving.guard import as_fault
 from selfrag.serving.requests import MOST, MOST_FOUND, Asked, Text

@@ -19,7 +19,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from retrieval.corpus import OPERATORS, Condition, Corpus, Row, Scalar, parse_condition
+from retrieval.conditions import OPERATORS, Condition, parse_condition
+from retrieval.corpus import Row, Scalar
+from retrieval.corpus_writing import build_corpus
 from retrieval.encoders import BLOCK_ROWS, Encoder, EncoderCard, Template, checked_encode
 from retrieval.index import MODES, OpenParts, encoder_of, open_parts
 from retrieval.passage import Passage
@@ -537,7 +539,7 @@ def add_to_collection(
         return checked_encode(loaded, texts, batch_size)
 
     with TemporaryDirectory() as folder:  # a corpus checks every passage before the first is sent
-        corpus = Corpus.build(passages, Path(folder) / "corpus")
+        corpus = build_corpus(passages, Path(folder) / "corpus")
         blocks = ((rows, partial(encoded, rows)) for rows in in_blocks(corpus.live(), BLOCK_ROWS))
         return collection.write(blocks, len(corpus), progress)
 

@@ -9,8 +9,8 @@ from typing import Any, cast, overload
 
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
+from selfrag.engines import ready_engine
 from selfrag.engines.base import Engine
-from selfrag.engines.select import ready_engine
 from selfrag.extensions.search_tags.decoder import Budget, Profile, Searcher, decode_tags
 from selfrag.loading import load_checkpoint, load_retriever
 from selfrag.runtime.batching import SharedRetriever

@@ -1,0 +1,125 @@
+"""Conditions on the columns of passages, such as `year>=2020`."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from retrieval.corpus import Corpus, Scalar
+from retrieval.vectors import Mask
+from selfrag.common.errors import UserError
+
+OPERATORS = {
+    ">=": "greater_equal",
+    "<=": "less_equal",
+    "!=": "not_equal",
+    "=": "equal",
+    ">": "greater",
+    "<": "less",
+    "in": "is_in",
+}
+
+
+_CONDITION = re.compile(r"\s*([^<>=!\s]+)\s*(>=|<=|!=|==|=|>|<|\sin\b)\s*(.*?)\s*", re.DOTALL)
+
+
+_LIST = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(?:,|$)', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of a column with values. A passage without a value in that column does not meet it."""
+
+    column: str  # `id`, `title`, or a column of the metadata
+    operator: str  # `=`, `!=`, `<`, `<=`, `>`, `>=` or `in`
+    values: tuple[Scalar, ...]  # one value; any number for `in`
+
+
+def parse_condition(text: str) -> Condition:
+    """A condition such as `year>=2020`, `lang=en`, `title != "A, B"` or `source in [news, wiki]`.
+
+    Values are JSON where they can be (numbers, true, false, quoted texts), else texts as they stand.
+    """
+    found = _CONDITION.fullmatch(text)
+    if found is None or not found[3]:
+        raise UserError(f"where={text!r:.80}: give a condition such as year>=2020 or 'source in [news, wiki]'")
+    column, operator, value = found[1], found[2].strip().replace("==", "="), found[3]
+    if operator != "in":
+        return Condition(column, operator, (_value(value),))
+    if not (value.startswith("[") and value.endswith("]")):
+        raise UserError(f"where={text!r:.80}: give the values in brackets, such as {column} in [a, b]")
+    return Condition(column, operator, tuple(_value(one[1]) for one in _LIST.finditer(value[1:-1]) if one[1]))
+
+
+def _value(text: str) -> Scalar:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    fits = isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if fits and (not isinstance(value, int) or abs(value) < 1 << 63) else text
+
+
+def allowed_rows(corpus: Corpus, conditions: Sequence[Condition | str]) -> Mask:
+    """Which passages meet all of some conditions, bool [rows]."""
+    parsed = [parse_condition(one) if isinstance(one, str) else one for one in conditions]
+    masks = [_mask(corpus, condition) for condition in parsed]
+    return reduce(np.logical_and, masks, np.ones(len(corpus), bool))
+
+
+def _mask(corpus: Corpus, condition: Condition) -> Mask:
+    from pyarrow import compute
+
+    if condition.operator not in OPERATORS:
+        raise UserError(f"operator={condition.operator!r:.40}: choose one of {', '.join(OPERATORS)}")
+    parts = corpus.column(condition.column)
+    if all(column is None for column, _ in parts):
+        known = ", ".join(["id", "title", *corpus.columns()])
+        raise UserError(f"where: no column {condition.column!r:.80}; the columns are: {known:.400}")
+    masks = []
+    for column, rows in parts:
+        if column is None or not condition.values:
+            masks.append(np.zeros(rows, bool))
+            continue
+        column, values = _comparable(column, condition)
+        if condition.operator == "in":
+            met = compute.is_in(column, value_set=values)
+        else:
+            met = getattr(compute, OPERATORS[condition.operator])(column, values[0])
+        masks.append(met.fill_null(False).to_numpy())
+    return np.concatenate(masks)
+
+
+def _comparable(column: Any, condition: Condition) -> tuple[Any, Any]:
+    """A column and the values of a condition in one type; texts that are numbers are compared as numbers."""
+    import pyarrow as pa
+
+    values = condition.values
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    is_text = pa.types.is_large_string(column.type)
+    try:
+        if is_text and numeric and condition.column not in ("id", "title"):
+            try:
+                return column.cast(pa.float64()), pa.array(map(float, values), pa.float64())
+            except pa.ArrowInvalid:
+                if condition.operator not in ("=", "!=", "in"):
+                    raise
+        if is_text:
+            return column, pa.array([one if isinstance(one, str) else json.dumps(one) for one in values], column.type)
+        if numeric != (not pa.types.is_boolean(column.type)):
+            raise pa.ArrowInvalid("another type")
+        if numeric:
+            wanted = pa.float64() if any(isinstance(value, float) for value in values) else column.type
+            return column.cast(wanted, safe=False), pa.array(values, wanted)
+        return column, pa.array(values, column.type)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        held = "texts" if is_text else "truth values" if pa.types.is_boolean(column.type) else "numbers"
+        compared = f"{condition.operator} cannot compare them with {', '.join(map(str, values)):.60}"
+        raise UserError(f"where: column {condition.column!r:.60} holds {held}; {compared}") from error
