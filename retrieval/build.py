@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -55,14 +56,13 @@ from retrieval.index_writing import (
     restructure,
 )
 from retrieval.passage import Passage
-from retrieval.published import PublishedVectors
 from retrieval.recording import FileRows
 from retrieval.reports import LongPassages, ReadReport
 from retrieval.search import LocalRetriever
 from retrieval.sources import list_files, name_files
 from retrieval.splitting import Splitting
 from retrieval.vector_writing import GrowingMatrix
-from retrieval.vectors import FlatIndex, Mask, factory_of
+from retrieval.vectors import FlatIndex, Mask, Matrix, factory_of
 from retrieval.word_writing import add_words
 from retrieval.words import ANALYZER
 from selfrag.common.atomic import locked_directory, write_json, writing
@@ -75,6 +75,20 @@ from selfrag.common.reading import read_json
 _PLAN, _JOURNAL = "plan.json", "journal.json"
 
 
+class GivenVectors(Protocol):
+    """Vectors that others encoded."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any of them."""
+
+    def check(self, corpus: Corpus, dim: int) -> None:
+        """Refuse vectors that are not those of the corpus, or of another length than the encoder's."""
+
+    def blocks(self, corpus: Corpus, start: int) -> Iterator[Matrix]:
+        """Yield vectors [n, d] from a row on, in order."""
+
+
 def build_index(
     files: Sequence[str | Path],
     out: str | Path,
@@ -85,7 +99,7 @@ def build_index(
     kind: str | None = None,
     storage: str | None = None,
     language: str | None = None,
-    vectors: Sequence[str | Path] | None = None,
+    vectors: GivenVectors | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
     report: ReadReport | None = None,
@@ -102,7 +116,7 @@ def build_index(
         kind: kind of search; see `index_passages`.
         storage: number format of the vectors on disk; see `index_passages`.
         language: of the words; see `index_passages`.
-        vectors: files of vectors to take in place of encoding; see `index_passages`.
+        vectors: vectors to take in place of encoding; see `index_passages`.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
         report: is filled with what was read and what was left out. It stays empty where the files need not be read
@@ -142,7 +156,7 @@ def index_passages(
     kind: str | None = None,
     storage: str | None = None,
     language: str | None = None,
-    vectors: Sequence[str | Path] | None = None,
+    vectors: GivenVectors | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
 ) -> LocalRetriever:
@@ -164,7 +178,8 @@ def index_passages(
         language: of the stems and stop words for search by words (BM25), by name or code such as `german` or `de`;
             `auto` for the one that most passages are written in, `none` for no search by words. None keeps that of
             the index that is there; for a new one it is `auto`.
-        vectors: files with the vectors of these passages by this encoder, in the same order; see `PublishedVectors`.
+        vectors: those of these passages by this encoder, in the same order, such as
+            `selfrag.extensions.vectors.files.PublishedVectors`.
             The encoder then only reads queries.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
@@ -180,7 +195,6 @@ def index_passages(
     check_replaceable(target, {CORPUS, VECTORS, PARTS, MANIFEST})
     encoder = load_encoder(encoder)
     template = template or Template()
-    published = None if vectors is None else PublishedVectors(vectors)
     files = passages if isinstance(passages, FileRows) else None
     inputs = "" if files is None else files.fingerprint
     records: list[FileRecord] | None = None
@@ -204,7 +218,7 @@ def index_passages(
         if found is None:
             dtype = dtype_of(storage or "auto", len(corpus))
             long_passages = encode_draft(
-                corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress, published=published
+                corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress, given=vectors
             )
             if files is not None:
                 files.report.long_passages = long_passages
@@ -258,23 +272,23 @@ def encode_draft(
     *,
     batch_size: int,
     progress: bool | None,
-    published: PublishedVectors | None = None,
+    given: GivenVectors | None = None,
 ) -> LongPassages | None:
     """Make the vectors of a build or of an addition; what an interrupted one of the same passages encoded is kept.
 
     Returns:
         How many of the passages that were encoded now are longer than the encoder reads; None where it does not tell.
     """
-    if published is not None:
-        published.check(corpus, encoder.card.dim)
-    _keep_vectors_of(plan, building, "" if published is None else published.fingerprint)
+    if given is not None:
+        given.check(corpus, encoder.card.dim)
+    _keep_vectors_of(plan, building, "" if given is None else given.fingerprint)
     matrix = GrowingMatrix(building / "draft" / VECTORS, building / _JOURNAL, len(corpus), encoder.card.dim, dtype)
     blocks = (
         [plan.template.of_passage(passage) for passage in corpus[start : start + BLOCK_ROWS]]
         for start in range(matrix.done, len(corpus), BLOCK_ROWS)
     )
-    if published is not None:
-        encoded = published.blocks(corpus, matrix.done)
+    if given is not None:
+        encoded = given.blocks(corpus, matrix.done)
     elif isinstance(encoder, BlockEncoder):
         encoded = encoder.encode_blocks(blocks, batch_size)
     else:
@@ -285,7 +299,7 @@ def encode_draft(
             matrix.append(vectors)
             bar.advance(len(vectors))
     most = encoder.card.max_tokens
-    if published is not None or most is None or not isinstance(encoder, CountingEncoder):
+    if given is not None or most is None or not isinstance(encoder, CountingEncoder):
         return None
     return LongPassages(encoder.long_texts - before, most)
 

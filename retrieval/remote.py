@@ -37,18 +37,23 @@ class RemoteCard:
 
 
 class RemoteIndexes(Protocol):
-    """The remote indexes of one kind of server, by their addresses. Each method raises a `UserError` in one line."""
+    """The remote indexes of one kind of server, by their addresses: a module with these functions.
 
-    def open(
-        self, address: str | Path, encoder: Encoder | str | Path | None, *, mode: str | None = None
+    Each raises a `UserError` in one line.
+    """
+
+    @staticmethod
+    def open_index(
+        address: str | Path, encoder: Encoder | str | Path | None, *, mode: str | None = None
     ) -> IndexRetriever:
         """Return a retriever; `encoder` is that of the index, or where to load it."""
 
-    def card(self, address: str | Path) -> RemoteCard:
+    @staticmethod
+    def read_card(address: str | Path) -> RemoteCard:
         """Return what the index says of itself."""
 
-    def add(
-        self,
+    @staticmethod
+    def add_passages(
         address: str | Path,
         passages: Iterable[Passage | Row],
         *,
@@ -57,5 +62,6 @@ class RemoteIndexes(Protocol):
     ) -> int:
         """Encode and add passages, those with the same id replaced; return how many were added."""
 
-    def remove(self, address: str | Path, ids: Sequence[str]) -> int:
+    @staticmethod
+    def remove_passages(address: str | Path, ids: Sequence[str]) -> int:
         """Remove passages by id; return how many."""

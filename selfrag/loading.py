@@ -231,7 +231,7 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
     """
     remote = remote_indexes(name_or_path)
     if remote is not None:
-        return remote.open(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
+        return remote.open_index(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
     directory = index_directory(name_or_path)
     return open_index(directory, index_encoder(directory, encoder), mode=mode)
 
@@ -243,7 +243,7 @@ def index_encoder(index: str | Path, encoder: str | None) -> str | None:
     """
     if encoder is None:
         remote = remote_indexes(index)
-        source = (load_manifest(index) if remote is None else remote.card(index)).encoder.source
+        source = (load_manifest(index) if remote is None else remote.read_card(index)).encoder.source
         # A hub name may always be found; a directory may have moved.
         moved = Path(source).is_absolute() and not Path(source).is_dir()
         return resolve_encoder(DEMO) if source and moved else source or None

@@ -14,12 +14,11 @@ from typing import Annotated, Any
 import typer
 
 from retrieval import Passage, build_index
-from retrieval.build import compact_index, remove_passages, verify_index
+from retrieval.build import GivenVectors, compact_index, remove_passages, verify_index
 from retrieval.corpus import Corpus
 from retrieval.documents.ocr import check_languages
 from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
-from retrieval.published import export_index
 from retrieval.readers import read_files
 from retrieval.remote import RemoteCard
 from retrieval.reports import ReadReport
@@ -31,6 +30,7 @@ from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.common.errors import UserError
+from selfrag.common.plugins import load_present
 from selfrag.common.untrusted import NAME, cut, printable, whole
 from selfrag.loading import (
     DEMO,
@@ -50,6 +50,8 @@ app = Commands(
 )
 
 _DEFAULT = Splitting()
+VECTORS = "selfrag.vectors"
+"""Entry points of what reads vectors that others encoded: a function of files gives `retrieval.build.GivenVectors`."""
 _SHOWN = 300  # characters of a passage on the terminal
 _WAVE = 256  # blocks of passages that are handed to Ray at once, some 200 MB of text
 
@@ -176,7 +178,7 @@ def build(
             kind=kind,
             storage=storage,
             language=language,
-            vectors=None if vectors is None else _matching(vectors),
+            vectors=None if vectors is None else _given_vectors(_matching(vectors)),
             batch_size=batch_size,
             report=report,
             skip_unreadable=skip_unreadable,
@@ -190,6 +192,15 @@ def build(
         _print_report(report)
         typer.echo(f"{passages} passages in {out}, encoded by {loaded.card.name}")
     _exit_if_unreadable(report)
+
+
+def _given_vectors(files: list[str]) -> GivenVectors:
+    """Return the vectors in files, as the extension that reads them gives them."""
+    read = load_present(VECTORS, "files")
+    if read is None:
+        raise UserError("--vectors: the extension that reads files of vectors is not installed; install selfrag again")
+    vectors: GivenVectors = read(files)
+    return vectors
 
 
 def _print_report(report: ReadReport) -> None:
@@ -217,17 +228,6 @@ def _matching(patterns: list[str]) -> list[str]:
 
 
 @app.command()
-def export(
-    directory: DirectoryArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Parquet file.")],
-    vectors: Annotated[bool, typer.Option("--vectors", help="Also write the vectors, as a column.")] = False,
-) -> None:
-    """Write the passages of an index to a Parquet file, with their columns."""
-    count = export_index(index_directory(str(directory)), out, vectors=vectors)
-    typer.echo(f"{count} passages in {out}")
-
-
-@app.command()
 def add(
     *,
     directory: IndexArgument,
@@ -252,7 +252,7 @@ def add(
         loaded = None if source is None else load_encoder(source, device=device, precision=precision)
         read = ReadReport()
         rows = read_files(files, cut_as, report=read, skip_unreadable=skip_unreadable)
-        added = remote.add(directory, rows, encoder=loaded, batch_size=batch_size)
+        added = remote.add_passages(directory, rows, encoder=loaded, batch_size=batch_size)
         if as_json:
             typer.echo(whole(json.dumps({"passages_added": added, "read": read.as_dict()}, ensure_ascii=False)))
         else:
@@ -350,7 +350,7 @@ def remove(
     if remote is not None:
         if file:
             raise UserError("a remote index does not know files; give the ids of the passages")
-        removed = remote.remove(directory, ids or [])
+        removed = remote.remove_passages(directory, ids or [])
     else:
         removed = remove_files(directory, file) if file else remove_passages(directory, ids or [])
     typer.echo(f"{removed} passages removed from {directory}")
@@ -379,7 +379,7 @@ def info(
     if remote is not None:
         if verify:
             raise UserError("a remote index has no checksums; leave --verify out")
-        card = remote.card(directory)
+        card = remote.read_card(directory)
         values, rows = card.values, _remote_info(card)
     else:
         path = index_directory(str(directory))

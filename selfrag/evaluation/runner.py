@@ -529,7 +529,7 @@ def index_fingerprint(index: str) -> str:
         return hashlib.sha256(stated.encode()).hexdigest()
     remote = remote_indexes(index)
     if remote is not None:
-        stated = json.dumps(remote.card(index).values, sort_keys=True)
+        stated = json.dumps(remote.read_card(index).values, sort_keys=True)
         return hashlib.sha256(stated.encode()).hexdigest()
     folder = index_directory(index)
     manifest = folder / MANIFEST

@@ -19,6 +19,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -38,6 +39,7 @@ from selfrag.cli.fields import with_field_options
 from selfrag.cli.main import app as selfrag_app
 from selfrag.cli.main import main as selfrag
 from selfrag.common.jsonl import write_jsonl
+from selfrag.common.plugins import load_present
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
 from selfrag.training.rows import Row, Text, Token, write_rows
@@ -62,12 +64,10 @@ RIGHT: dict[str, list[str]] = {
     "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
     "selfrag ablate": ["{w}/rows.jsonl", "--out", "{w}/out/ablate", *MODEL],
     "selfrag index build": ["{w}/passages.jsonl", "--out", "{w}/out/index", "--encoder", "{w}/encoder"],
-    "selfrag index export": ["{w}/index", "--out", "{w}/out/passages.parquet"],
     "selfrag index add": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/encoder"],
     "selfrag index sync": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/encoder"],
     "selfrag index remove": ["{w}/index", "p2"],
     "selfrag index compact": ["{w}/index"],
-    "selfrag index push": ["{w}/index", "milvus:{w}/out/docs.db"],
     "selfrag index info": ["{w}/index"],
     "selfrag index search": ["{w}/index", "Who?", "--encoder", "{w}/no-encoder"],
     "selfrag train adapter": ["{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/adapter"],
@@ -79,12 +79,10 @@ RIGHT: dict[str, list[str]] = {
     "selfrag eval run": ["{w}/rows.jsonl", "--out", "{w}/out/runs", *MODEL],
     **dict.fromkeys(("selfrag eval tasks", "selfrag eval metrics", "selfrag eval systems", "selfrag data list"), ()),
     "selfrag eval report": ["{w}/run"],
-    "selfrag eval export": ["{w}/run", "--out", "{w}/out/exported", "--to", "lm-eval"],
     "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],
     "selfrag eval facts": ["{w}/run", "rows", "--write", "{w}/out/facts.jsonl"],
     "selfrag eval rows": ["squad2={w}/rows.jsonl", "--out", "{w}/out/rows"],
     "selfrag eval calibration": ["{w}/train.jsonl", "--out", "{w}/out/calibration", *MODEL],
-    "selfrag eval annotate": ["{w}/run", "--out", "{w}/out/form.html"],
     "selfrag eval intrinsics": [
         *("--data", "{w}/intrinsics", "--only", "answerability", *MODEL, "--out", "{w}/out/measured")
     ],
@@ -105,7 +103,17 @@ RIGHT: dict[str, list[str]] = {
     "critic pairs": ["gpt4_alpaca={w}/alpaca.json", "--out", "{w}/out/pairs.jsonl"],
     "critic inspect": ["{w}/train.jsonl", "--out", "{w}/out/page.html"],
 }
-"""Each command with what it needs."""
+"""Each command of the core with what it needs."""
+RIGHT_OF_GUESTS = {
+    "selfrag index push": ["{w}/index", "milvus:{w}/out/docs.db"],
+    "selfrag index export": ["{w}/index", "--out", "{w}/out/passages.parquet"],
+    "selfrag eval export": ["{w}/run", "--out", "{w}/out/exported", "--to", "lm-eval"],
+    "selfrag eval annotate": ["{w}/run", "--out", "{w}/out/form.html"],
+}
+"""The same of extensions."""
+GUESTS = find_spec("selfrag.extensions") is not None
+if GUESTS:
+    RIGHT |= RIGHT_OF_GUESTS
 
 LONG = "n" * 300
 NUL = "a\0b"
@@ -259,13 +267,10 @@ REFUSED = {
     "ask hi --thresh 0.5": "--thresh",  # no abbreviations
     "ask hi --beam 0": "beam=0",
     "ask hi --w-rel=inf": "--w-rel=inf: give a finite number",
-    "ask hi --policy search-r2": "'search-r1'",
     "ask hi --require issup=Maybe": "'Maybe'",
     "ask hi --w-judge citation_generation=1": "no judge of that name has a term in the score",
     f"{_ASK} --conversation x.json": "one of the two",
     f"{_ASK} --flow qr+sing": "unknown flow 'qr+sing'; known: none, and qr, again, ad joined by +",
-    f"{_ASK} --flow qr --policy search-r1": "--conversation and --flow are for models with reflection",
-    f"{_ASK} --policy search-r1 --threshold 0": "--without-evidence; threshold is for models with reflection",
     f"{_ASK} --trace .": "is a folder; name a file",
     f"{_ASK} --trace nowhere/trace.json": "nowhere/trace.json",
     f"{_ASK} --index nowhere": "selfrag index build",
@@ -279,11 +284,10 @@ REFUSED = {
     "judge answerability Q? --conversation x.json": "give a question or --conversation FILE",
     "judge answerability Q?": "answerability: there are no passages",
     f"{_ASKED} --response y": "must be of role user",
-    f"{_ASKED} --dialect morse": "unknown dialect 'morse'; known: chat, granite-3.2",
+    f"{_ASKED} --dialect morse": "unknown dialect 'morse'; known: chat",
     f"{_ASKED} --endpoint http://127.0.0.1:9": "--endpoint needs --model NAME",
     f"{_ASKED} --endpoint http://127.0.0.1:9 --engine vllm": "not both",
     _CHECK: "the argument 'requirement' is missing",
-    f"{_CHECK} --dialect granite-3.2": "granite-3.2 has no 'requirement_check'; it has:",
     f"{_CHECK} --argument short": "write it as NAME=VALUE",
     f"{_CHECK} --argument a=1 --argument a=2": "is given twice",
     "judge query_rewrite --conversation {w}/talk.json": r"role '\x1b[2Jx' is none of user, assistant",
@@ -328,6 +332,13 @@ REFUSED = {
     "ablate {w}/rows.jsonl --out={w}/out/x --model={w}/model --baseline={w}/out": "out holds no run",
 }
 """Command lines, and what the error says of them."""
+if GUESTS:
+    REFUSED |= {
+        "ask hi --policy search-r2": "'search-r1'",
+        f"{_ASK} --flow qr --policy search-r1": "--conversation and --flow are for models with reflection",
+        f"{_ASK} --policy search-r1 --threshold 0": "--without-evidence; threshold is for models with reflection",
+        f"{_CHECK} --dialect granite-3.2": "granite-3.2 has no 'requirement_check'; it has:",
+    }
 
 
 @dataclass(frozen=True)
@@ -358,7 +369,8 @@ def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield from of(selfrag_app, "selfrag")
     for group in ("index", "eval"):
         for point in entry_points(group=f"selfrag.{group}"):
-            yield f"selfrag {group} {point.name}", with_field_options(point.load())
+            if (command := load_present(f"selfrag.{group}", point.name)) is not None:
+                yield f"selfrag {group} {point.name}", with_field_options(command)
     yield from of(critic_app, "critic")
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from scripted_judges import Scripted, says
-from tagged import model as tagged
 from written import PROMPTING, Run, Searches, passages, run, scripted
 
 from selfrag.api import SelfRAG
@@ -147,19 +146,6 @@ def test_a_trace_of_before_is_read_as_it_was_decoded() -> None:
     again = Trace.from_json(json.dumps(old))
     assert again.decoding.without_evidence == "write"
     assert replace(again, decisions=found.decisions) == found
-
-
-@pytest.mark.parametrize("setting", ["abstain", "write"])
-def test_a_model_that_searches_by_tags(setting: str) -> None:
-    def turns(text: str) -> str:
-        return "<answer> Paris </answer>" if "</information>" in text.rpartition("Q")[2] else "<search> it </search>"
-
-    asked, _, _ = tagged(turns, retriever=lambda queries, k: [() for _ in queries], without_evidence=setting)
-    answer = asked.generate("Q")
-    assert told(answer) == (ABSTAINED if setting == "abstain" else ("Paris", False, "nothing found", True, ()))
-    assert told(asked.generate("Q", evidence=passages("d1")))[:3] == ("Paris", False, None)
-    by_itself, _, _ = tagged(lambda text: "<answer> Paris </answer>", retriever=None)
-    assert told(by_itself.generate("Q"))[:3] == ("Paris", False, None)
 
 
 # --- refusals cite nothing; texts are not glued; a cut is told ------------------------------------------------------

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from scripted_run import FILE, Slow, data_file, job, reply
+from scripted_run import FILE, Slow, job, reply
 
-from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.evaluation.comparison import Comparison, Row, Table, average, bootstrap, compare, read_run, read_runs
 from selfrag.evaluation.intervals import Estimate
@@ -23,8 +22,7 @@ from selfrag.evaluation.metrics.registry import METRICS
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import Terminal, csv_text, markdown
 from selfrag.evaluation.task import BIOGRAPHY
-from selfrag.evaluation.task_files import TaskFile, read_task
-from selfrag.extensions.export.formats import higher_is_better
+from selfrag.evaluation.task_files import TaskFile
 
 FEW = replace(FILE, items=FILE.items[:3])
 
@@ -156,61 +154,6 @@ def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(tmp_path: P
     assert "words" in compare(read_runs([added])).tables[0].metrics
     with pytest.raises(UserError, match=r"set: .*headless was scored by searches and .*run by contains"):
         read_runs([plain, headless])
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A run over one item that is right, one that is wrong and one that fails, with hostile texts."""
-    passage = {"id": "p1", "title": "T\ud800", "text": "[31m</script>"}
-    rows = [
-        {"id": f"q\u2028{number}", "task": "short_qa", "instruction": f"Question {number} \u202e\ud800",
-         "answers": ["Paris", "Lutetia"], "passages": [passage], "gold_passage_ids": ["p1"]}
-        for number in (3, 4, 5)
-    ]  # fmt: skip
-    data = data_file(tmp_path, *rows, name="a b.jsonl")
-    run(job(tmp_path / "run", settings={"limit": 3, "seed": 0}), [read_task(data)], lambda: Slow(reply, 0.0))
-    return tmp_path / "run"
-
-
-def exported(folder: Path, capsys: Any, *options: str) -> Path:
-    """What `selfrag eval export` wrote."""
-    assert main(["eval", "export", str(folder), *options, "-o", str(folder.parent / "out")]) == 0
-    return Path(capsys.readouterr().out.split("\n")[0])
-
-
-def test_inspect_reads_the_log(folder: Path, capsys: Any) -> None:
-    inspect = pytest.importorskip("inspect_ai.log", reason="inspect-ai is not installed")
-    path = exported(folder, capsys)
-    log = inspect.read_eval_log(str(path))
-    assert (log.status, log.eval.task, log.eval.model) == ("success", "a b", "selfrag/finetuned")
-    assert [sample.output.completion for sample in log.samples] == ["Paris", "R\u00f6m", ""]
-    right, wrong, broken = log.samples
-    assert (right.scores["contains"].value, wrong.scores["contains"].value) == (1.0, 0.0)
-    assert "retrieval_rate" not in broken.scores  # nothing is known of it, which is not 0
-    scores = {one.name: one for one in log.results.scores}
-    assert scores["contains"].metrics["value"].value == pytest.approx(1 / 3)
-    assert (scores["retrieval_rate"].scored_samples, scores["retrieval_rate"].unscored_samples) == (2, 1)
-    first = path.read_bytes()
-    assert exported(folder.parent, capsys).read_bytes() == first  # a directory of runs
-    assert broken.error.message.startswith("no answer could be generated")
-    assert [one.name.split("/")[-1] for one in inspect.list_eval_logs(str(path.parent))] == [path.name]
-
-
-def test_lm_eval_shows_the_results(folder: Path, capsys: Any) -> None:
-    utils = pytest.importorskip("lm_eval.utils", reason="lm-eval is not installed")
-    path = exported(folder, capsys, "--to", "lm-eval")
-    names = [str(file) for file in path.parent.iterdir()]
-    assert utils.get_results_filenames(names) == [str(path)]
-    (samples,) = utils.get_sample_results_filenames(names)
-    assert utils.get_file_task_name(Path(samples).name) == "a_b"
-    lines = [json.loads(line) for line in (path.parent / Path(samples).name).read_bytes().splitlines()]
-    assert [one["contains"] for one in lines] == [1.0, 0.0, 0.0]
-    assert [one["resps"] for one in lines] == [[["Paris"]], [["R\u00f6m"]], [[""]]]
-    assert "retrieval_rate" not in lines[2]["metrics"]
-    results = json.loads(path.read_text())
-    better = results["higher_is_better"]["a_b"]
-    assert (better["contains"], better["retrieval_rate"], higher_is_better("option_unread")) == (True, None, False)
-    assert "0.3333" in utils.make_table(results)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tagged
 import tiny
 from chat_server import ChatServer, said
 from scripted_run import data_file
@@ -23,7 +21,7 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.items import Item, output_of
 from selfrag.evaluation.presets import documents, preset
 from selfrag.evaluation.records import read_manifest, read_records
-from selfrag.evaluation.runner import Run, answer_here, run_all, scores
+from selfrag.evaluation.runner import scores
 from selfrag.evaluation.systems import (
     ROLES,
     Chat,
@@ -32,14 +30,10 @@ from selfrag.evaluation.systems import (
     System,
     Untuned,
     endpoint_system,
-    known_systems,
     named_system,
     parse_settings,
 )
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
-from selfrag.evaluation.task_files import TaskFile
-from selfrag.extensions.search_tags.decoder import PROFILES
-from selfrag.extensions.search_tags.system import Searching
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
 from selfrag.runtime.driver import Answered, Broken, drive
@@ -192,14 +186,6 @@ def test_systems_by_name() -> None:
     ours = named_system("selfrag-adaptive", tokenizer, {"threshold": 0.5, "weights": Weights(issup=2.0)})
     assert (ours.decoding.mode, ours.decoding.threshold, ours.decoding.weights.issup) == ("adaptive", 0.5, 2.0)
     assert named_system("rag-5", tokenizer, {"passages": 3}).as_dict()["passages"] == 3
-    for profile in PROFILES:
-        assert profile in known_systems()
-        stated = named_system(profile, tokenizer, {"searches": 2, "passages": 7}).as_dict()
-        assert (stated["profile"]["name"], stated["budget"]["searches"], stated["budget"]["passages"]) == (
-            profile,
-            2,
-            7,
-        )
     with pytest.raises(UserError, match="lacks 15 of 15 reflection tokens"):
         named_system("selfrag", tiny.byte_level_tokenizer(reflection=False))
     for name, settings, message in (
@@ -210,8 +196,6 @@ def test_systems_by_name() -> None:
         ("rag-1", {"beam": 2}, "unknown setting 'beam'; known: passages"),
         ("rag-1", {"passages": -1}, "passages=-1"),
         ("base", {"layout": "vicuna"}, "layout='vicuna': choose one of selfrag, alpaca, llama2-chat"),
-        ("search-r1", {"treshold": 0.5}, "unknown setting 'treshold'"),
-        ("search-r1", {"searches": -1}, "searches"),
     ):
         with pytest.raises(UserError, match=message):
             named_system(name, tokenizer, settings)
@@ -225,65 +209,6 @@ def test_settings_on_a_command_line() -> None:
         parse_settings(["threshold"])
     assert parse_settings(["calibrated=false", "threshold=none"]) == {"calibrated": False, "threshold": None}
     assert parse_settings(["threshold={[]: 1}"]) == {"threshold": "{[]: 1}"}  # refused by whoever knows the field
-
-
-# Models that search by tags
-
-
-def searching(folder: Path, turns: Any = tagged.two_searches, live: bool = True, **options: Any) -> dict[str, Any]:
-    """The one record of a run."""
-    scripted, _, engine = tagged.model(turns, **options)
-    found: list[str] = []
-
-    def search(queries: Sequence[str], k: int) -> list[Sequence[Passage]]:
-        found.extend(queries)
-        return [tagged.FOUND[:k] for _ in queries]
-
-    item = replace(ITEM, instruction="Who?", passages=tagged.FOUND[:1], answers=("Text of d2",))
-    file = TaskFile("set", Path("set.jsonl"), "0" * 64, SHORT, (item,), 1)
-    run_all(
-        [Run(Searching(scripted.searcher, live=live), {"name": "tags"}, folder)],
-        [file],
-        answer_here(lambda: engine, search),
-    )
-    (record,) = read_records(folder / "set.jsonl")
-    prompts = [tagged.CODEC.surface(one.prompt_ids) for one in engine.requests]
-    return {**record, "searched": found, "prompts": prompts}
-
-
-def test_it_searches_by_itself_or_each_search_gets_the_items_passages(tmp_path: Path) -> None:
-    record = searching(tmp_path / "live")
-    assert "Question: Who?\n" in record["prompts"][0]
-    assert record["searched"] == ["first", "second one"]
-    assert (record["text"], record["cited"], record["read"]) == ("Text of d2.", ["d2"], ["d1", "d2", "d3"])
-    assert (record["usage"]["searches"], record["scores"]["contains"]) == (2, [1.0, 1.0])
-    record = searching(tmp_path / "given", live=False)
-    assert (record["searched"], record["read"], record["cited"]) == ([], ["d1"], [])
-    assert record["prompts"][-1].count("Text of d1.") == 2
-    assert "Text of d2" not in record["prompts"][-1]
-
-
-def test_no_answer_within_the_budget_is_a_wrong_answer_with_its_reason(tmp_path: Path) -> None:
-    record = searching(tmp_path, lambda text: "I do not know what to do", tokens=10)
-    assert (record["text"], record["error"]) == ("", None)
-    assert record["partial"] == "the model gave no answer within its budget"
-    assert record["scores"]["contains"] == [0.0, 1.0]
-
-
-@pytest.mark.engine
-def test_a_real_model_and_a_retriever_of_ones_own(tmp_path: Path, tiny_llama: Path, monkeypatch: Any) -> None:
-    row = {"id": "q", "instruction": "Who?", "answers": ["a"], "task": "short_qa"}
-    (tmp_path / "finder.py").write_text(
-        "from retrieval.passage import Passage\n"
-        "def search(queries, k):\n"
-        "    return [[Passage('p', 'a text', 'T')][:k] for _ in queries]\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    command = ["eval", "run", str(data_file(tmp_path, row)), "--system", "search-r1", "--model", str(tiny_llama)]
-    command += ["--engine", "transformers", "--retriever", "finder:search", "--found", "1", "--set", "tokens=20"]
-    assert main([*command, "--out", str(tmp_path)]) == 0
-    assert read_manifest(tmp_path / "search-r1")["identity"]["system"]["searches"] == "by itself"
-    assert [one["id"] for one in read_records(tmp_path / "search-r1" / "set.jsonl")] == ["q"]
 
 
 # Behind an endpoint

@@ -13,13 +13,8 @@ from retrieval.conditions import Condition
 from retrieval.corpus import Place, Row
 from retrieval.search import Fusion
 from selfrag.cli.main import main
-from selfrag.extensions.milvus.collections import (
-    Collection,
-    add_to_collection,
-    open_milvus,
-    push_index,
-    remove_from_collection,
-)
+from selfrag.extensions.milvus import remote
+from selfrag.extensions.milvus.collections import Collection
 from selfrag.loading import remote_indexes
 
 pytest.importorskip("pymilvus")
@@ -58,7 +53,7 @@ def shared(tmp_path_factory, make_encoder):
     """An index and a collection that no test changes, and their encoder."""
     folder, encoder = tmp_path_factory.mktemp("shared"), make_encoder()
     index_passages(ROWS, folder / "index", encoder=encoder)
-    push_index(folder / "index", f"milvus:{folder}/passages.db")
+    remote.push_index(folder / "index", f"milvus:{folder}/passages.db")
     return folder / "index", f"milvus:{folder}/passages.db", encoder
 
 
@@ -69,7 +64,7 @@ def index(tmp_path, shared):
 
 @pytest.fixture
 def address(tmp_path, index):
-    assert push_index(index, f"milvus:{tmp_path}/passages.db") == (60, 60)
+    assert remote.push_index(index, f"milvus:{tmp_path}/passages.db") == (60, 60)
     return f"milvus:{tmp_path}/passages.db"
 
 
@@ -81,7 +76,7 @@ def ids(found):
 def test_it_finds_what_the_local_index_finds(shared, mode):
     index, address, encoder = shared
     local = open_index(index, encoder, mode=mode)(QUERIES, 10)
-    found = open_milvus(address, encoder, mode=mode)(QUERIES, 10)
+    found = remote.open_index(address, encoder, mode=mode)(QUERIES, 10)
     for ours, theirs in zip(local, found, strict=True):
         assert len(set(ids([ours])[0]) & set(ids([theirs])[0])) >= (10 if mode == "dense" else 9)
         known = {passage.id: passage for passage in ours}
@@ -108,7 +103,7 @@ def test_it_finds_what_the_local_index_finds(shared, mode):
 def test_a_condition_keeps_the_same_passages(shared, conditions):
     index, address, encoder = shared
     local = {passage.id for passage in open_index(index, encoder, mode="dense").where(*conditions)(["river"], 60)[0]}
-    found = open_milvus(address, encoder, mode="hybrid").where(*conditions)(["river"], 60)[0]
+    found = remote.open_index(address, encoder, mode="hybrid").where(*conditions)(["river"], 60)[0]
     assert {passage.id for passage in found} == local
 
 
@@ -123,45 +118,45 @@ def test_a_condition_keeps_the_same_passages(shared, conditions):
 def test_a_condition_that_cannot_be_is_one_line(shared, condition, message):
     _, address, encoder = shared
     with pytest.raises(UserError, match=message):
-        open_milvus(address, encoder).where(condition)
+        remote.open_index(address, encoder).where(condition)
 
 
 def test_a_removed_passage_is_never_found(index, address, encoder):
-    opened = open_milvus(address, encoder)
+    opened = remote.open_index(address, encoder)
     first = opened(["silver garden"], 3)[0][0].id
     with pytest.raises(UserError, match=r"no passage 'nobody' in .*; nothing was removed"):
-        remove_from_collection(address, [first, "nobody"])
+        remote.remove_passages(address, [first, "nobody"])
     assert opened(["silver garden"], 3)[0][0].id == first
-    assert remove_from_collection(address, [first, first]) == 1
-    for retriever in (opened, open_milvus(address, encoder, mode="dense"), opened.where("year>0")):
+    assert remote.remove_passages(address, [first, first]) == 1
+    for retriever in (opened, remote.open_index(address, encoder, mode="dense"), opened.where("year>0")):
         assert first not in ids(retriever(["silver garden", "river"], 60))[0]
     second = opened(["silver garden"], 1)[0][0].id
     remove_passages(index, [first, second])
-    assert push_index(index, address) == (0, 58)
+    assert remote.push_index(index, address) == (0, 58)
     assert second not in ids(opened(["silver garden"], 60))[0]
 
 
 def test_only_what_is_new_is_encoded_and_sent(index, address, encoder):
     asked = len(encoder.texts)
-    assert push_index(index, address) == (0, 60)
-    assert add_to_collection(address, ROWS, encoder=encoder) == 0
+    assert remote.push_index(index, address) == (0, 60)
+    assert remote.add_passages(address, ROWS, encoder=encoder) == 0
     assert len(encoder.texts) == asked
     changed = Row(Passage("p01", "Another text about volcanoes."), Place("rows", 1), {"year": 1})
     new = Passage(HOSTILE, "A new text about volcanoes and geysers.")
-    assert add_to_collection(address, [changed, new, ROWS[2]], encoder=encoder) == 2
-    found = open_milvus(address, encoder, mode="words")(["volcanoes"], 5)[0]
+    assert remote.add_passages(address, [changed, new, ROWS[2]], encoder=encoder) == 2
+    found = remote.open_index(address, encoder, mode="words")(["volcanoes"], 5)[0]
     assert {(one.id, *one.metadata.items()) for one in found} == {("p01", ("year", 1)), (HOSTILE,)}
     assert len(Collection.open(address)) == 61
-    assert remove_from_collection(address, [HOSTILE]) == 1
+    assert remote.remove_passages(address, [HOSTILE]) == 1
     assert len(Collection.open(address)) == 60
 
 
 def test_another_encoder_language_or_kind_is_refused(tmp_path, index, address, make_encoder):
     other = make_encoder(fingerprint="words-2")
     with pytest.raises(UserError, match="built with another encoder"):
-        open_milvus(address, other)
+        remote.open_index(address, other)
     with pytest.raises(UserError, match="built with another encoder"):
-        add_to_collection(address, ROWS, encoder=other)
+        remote.add_passages(address, ROWS, encoder=other)
     index_passages(ROWS[:5], tmp_path / "other", encoder=other)
     index_passages(ROWS[:5], tmp_path / "plain", encoder=make_encoder(), language="none")
     for directory, kind, message in [
@@ -171,20 +166,20 @@ def test_another_encoder_language_or_kind_is_refused(tmp_path, index, address, m
         ("index", "hnsw", "kind='hnsw': choose one of auto, flat, ivf"),
     ]:
         with pytest.raises(UserError, match=message):
-            push_index(tmp_path / directory, address, kind=kind)
+            remote.push_index(tmp_path / directory, address, kind=kind)
     assert len(Collection.open(address)) == 60
-    push_index(tmp_path / "plain", f"{address}/plain", kind="auto")
-    assert len(open_milvus(f"{address}/plain", make_encoder())(["river"], 3)[0]) == 3
+    remote.push_index(tmp_path / "plain", f"{address}/plain", kind="auto")
+    assert len(remote.open_index(f"{address}/plain", make_encoder())(["river"], 3)[0]) == 3
     with pytest.raises(UserError, match="has no words"):
-        open_milvus(f"{address}/plain", make_encoder(), mode="hybrid")
+        remote.open_index(f"{address}/plain", make_encoder(), mode="hybrid")
 
 
 def test_a_search_and_an_addition_have_the_checks_of_the_local_ones(address, encoder, capsys):
-    opened = open_milvus(address, encoder, fusion=Fusion("rrf"))
+    opened = remote.open_index(address, encoder, fusion=Fusion("rrf"))
     assert (opened([], 3), opened(["river", "river"], 0)) == ([], [[], []])
     assert opened(["river", "river"], 2)[0] == opened(["river"], 2)[0]
-    assert open_milvus(address, mode="words")(["the", "", "zzz", "river"], 2)[:3] == [[], [], []]
-    add_to_collection(address, [Passage(f"same{n}", "The silver garden.") for n in range(50)], encoder=encoder)
+    assert remote.open_index(address, mode="words")(["the", "", "zzz", "river"], 2)[:3] == [[], [], []]
+    remote.add_passages(address, [Passage(f"same{n}", "The silver garden.") for n in range(50)], encoder=encoder)
     found = opened(["the silver garden"], 10)[0]
     assert len(found) == len({one.text for one in found}) == 10
     with pytest.raises(UserError, match="list of texts"):
@@ -194,7 +189,7 @@ def test_a_search_and_an_addition_have_the_checks_of_the_local_ones(address, enc
         ([Passage("a", "word " * 14_000)], "its body has 70001 bytes; Milvus holds 65535"),
     ):
         with pytest.raises(UserError, match=message):
-            add_to_collection(address, rows, encoder=encoder)
+            remote.add_passages(address, rows, encoder=encoder)
     assert len(Collection.open(address)) == 110
     assert main(["index", "info", address, "--verify"]) == 2
     assert "has no checksums" in capsys.readouterr().err
@@ -216,7 +211,7 @@ def test_a_wrong_address_is_one_line_without_secrets(tmp_path, monkeypatch, capf
     Path("FILE.db").write_text("no database")
     assert remote_indexes(address) is not None
     with pytest.raises(UserError, match=re.escape(message)) as error:
-        open_milvus(address)
+        remote.open_index(address)
     assert "secret" not in str(error.value)
     assert capfd.readouterr() == ("", "")
 
@@ -236,16 +231,16 @@ def test_a_collection_of_somebody_else_is_left_alone(tmp_path, index):
 
     MilvusClient(f"{tmp_path}/foreign.db").create_collection("passages", dimension=4)
     with pytest.raises(UserError, match="was not made by selfrag index push; choose another collection"):
-        push_index(index, f"milvus:{tmp_path}/foreign.db")
+        remote.push_index(index, f"milvus:{tmp_path}/foreign.db")
 
 
 def test_an_addition_that_was_interrupted_goes_on(address, make_encoder, monkeypatch):
-    monkeypatch.setattr("selfrag.extensions.milvus.collections.BLOCK_ROWS", 10)
+    monkeypatch.setattr("selfrag.extensions.milvus.remote.BLOCK_ROWS", 10)
     many = [Passage(f"new{n}", f"text {n}") for n in range(45)]
     with pytest.raises(KeyboardInterrupt):
-        add_to_collection(address, many, encoder=make_encoder(fail_after=3))
+        remote.add_passages(address, many, encoder=make_encoder(fail_after=3))
     assert len(Collection.open(address)) == 90
     again = make_encoder()
-    assert add_to_collection(address, many, encoder=again) == 15
+    assert remote.add_passages(address, many, encoder=again) == 15
     assert again.texts == [f"text {n}" for n in range(30, 45)]
     assert len(Collection.open(address)) == 105

@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tagged import CODEC, FOUND, model, two_searches
-from written import EOS
+from written import EOS, passages
 
 from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError, UserError
+from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
 from selfrag.extensions.search_tags.decoder import NO_MORE, PROFILES, Profile, Searcher
 from selfrag.extensions.search_tags.model import SearchTagModel
@@ -192,3 +194,21 @@ def test_a_tiny_model_on_a_real_engine(tiny_llama: Path) -> None:
             [alone] = own.generate([question], turn_tokens=12, tokens=24)
             assert [node.token_ids for node in alone.trace.nodes] == [node.token_ids for node in answer.trace.nodes]
             assert answer.usage.generated_tokens <= 24
+
+
+def told(answer: Any) -> tuple[Any, ...]:
+    return answer.text, answer.abstained, answer.reason, answer.without_evidence, answer.citations
+
+
+@pytest.mark.parametrize("setting", ["abstain", "write"])
+def test_without_evidence_it_abstains_or_writes(setting: str) -> None:
+    def turns(text: str) -> str:
+        return "<answer> Paris </answer>" if "</information>" in text.rpartition("Q")[2] else "<search> it </search>"
+
+    asked, _, _ = model(turns, retriever=lambda queries, k: [() for _ in queries], without_evidence=setting)
+    answer = asked.generate("Q")
+    abstained = (Decoding.abstention, True, "nothing found", False, ())
+    assert told(answer) == (abstained if setting == "abstain" else ("Paris", False, "nothing found", True, ()))
+    assert told(asked.generate("Q", evidence=passages("d1")))[:3] == ("Paris", False, None)
+    by_itself, _, _ = model(lambda text: "<answer> Paris </answer>", retriever=None)
+    assert told(by_itself.generate("Q"))[:3] == ("Paris", False, None)

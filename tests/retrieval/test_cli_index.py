@@ -6,7 +6,6 @@ import re
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -118,14 +117,11 @@ def test_recognition_that_an_index_was_built_with_can_be_switched_off(files, tin
     assert index_splitting("index").ocr is None
 
 
-def test_d20_rows_are_cut_as_the_index_was_built_and_never_beside_given_vectors(files, tiny_bert) -> None:
-    """`add` and `sync` take the bound of the index, or the one that is named; each given vector has a whole row."""
+def test_d20_rows_are_cut_as_the_index_was_built(files, tiny_bert) -> None:
+    """`add` and `sync` take the bound of the index, or the one that is named."""
     for name in ("long", "more"):
         Path(f"{name}.jsonl").write_text(json.dumps({"id": name, "text": "word " * 600}))
-    np.save("vectors.npy", np.ones((2, 16), np.float32))
     encoder = ["--encoder", tiny_bert]
-    said("build", "facts.jsonl", "long.jsonl", "-o", "whole", "--vectors", "vectors.npy", "--row-words", 9, *encoder)
-    assert said("add", "whole", "more.jsonl") == "1 passages added to whole\n"
     said("build", "facts.jsonl", "-o", "index", "--row-words", 300, "--words", 200, *encoder)
     assert said("add", "index", "long.jsonl") == "3 passages added to index\n"
     assert said("add", "index", "more.jsonl", "--row-words", 700) == "1 passages added to index\n"

@@ -24,15 +24,14 @@ READ = """
 import resource, sys
 from pathlib import Path
 from selfrag.common.errors import UserError
-from retrieval.published import PublishedVectors
+from retrieval.parquet import read_vector_size
 from retrieval.tables import read_parquet
 
 try:
     if sys.argv[2] == "rows":
         print(sum(len(row.passage.text) for row in read_parquet(Path(sys.argv[1]))))
     else:
-        vectors = PublishedVectors([sys.argv[1]])
-        print(len(vectors), vectors.dim)
+        print(*read_vector_size(Path(sys.argv[1])))
 except UserError as error:
     print(error)
 who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from selfrag.extensions.milvus.collections import FORM, push_index
+from selfrag.extensions.milvus.collections import FORM
+from selfrag.extensions.milvus.remote import push_index
 from selfrag.loading import index_directory
 
 

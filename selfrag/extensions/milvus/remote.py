@@ -1,55 +1,261 @@
-"""Collections of Milvus as remote indexes, for every command that takes the address of one."""
+"""Searches and changes collections of Milvus; the functions of a `retrieval.remote.RemoteIndexes`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import asdict
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Self
 
-from retrieval.corpus import Row
-from retrieval.encoders import Encoder
+import numpy as np
+
+from retrieval.conditions import OPERATORS, Condition, parse_condition
+from retrieval.corpus import Row, Scalar
+from retrieval.corpus_writing import build_corpus
+from retrieval.encoders import BLOCK_ROWS, Encoder, checked_encode
+from retrieval.index import MODES, OpenParts, encoder_of, open_parts
 from retrieval.passage import Passage
 from retrieval.remote import RemoteCard
-from selfrag.extensions.milvus.collections import (
-    Collection,
-    MilvusRetriever,
-    add_to_collection,
-    open_milvus,
-    remove_from_collection,
-)
+from retrieval.search import FUSED_ROWS, Fusion, IndexRetriever, Query, Ranking, different_texts
+from retrieval.vectors import Matrix
+from selfrag.common.checks import choice, whole
+from selfrag.common.errors import UserError
+from selfrag.common.reading import user_path
+from selfrag.extensions.milvus.collections import _NAME, KINDS, MOST_ROWS, Collection, in_blocks, literal
 
 
-class MilvusIndexes:
-    """Implements `retrieval.remote.RemoteIndexes`."""
+class MilvusRetriever(IndexRetriever):
+    """Search in a collection of Milvus. Safe to call from many threads.
 
-    def open(
-        self, address: str | Path, encoder: Encoder | str | Path | None, *, mode: str | None = None
-    ) -> MilvusRetriever:
-        """Return a retriever over a collection."""
-        return open_milvus(address, encoder, mode=mode)
+    A query finds at most 16,384 rows, the limit of Milvus. For the arguments see `open_index`.
+    """
 
-    def card(self, address: str | Path) -> RemoteCard:
-        """Return what a collection says of itself."""
-        collection = Collection.open(address)
-        card = collection.card
-        passages, columns = len(collection), ["id", "title", *collection.columns()]
-        values = {"passages": passages, "columns": columns, **asdict(card)}
-        return RemoteCard(card.encoder, passages, columns, card.language, card.analyzer, f"Milvus, {card.kind}", values)
+    def __init__(
+        self, collection: Collection, encoder: Encoder | None, mode: str, fusion: Fusion | None = None
+    ) -> None:
+        self.encoder, self._template = encoder, collection.card.template
+        self._collection = collection
+        self._fields = {"dense": ["vector"], "words": ["bm25"], "hybrid": ["vector", "bm25"]}[mode]
+        self._analyzer = collection.card.word_analyzer() if "bm25" in self._fields else None
+        self._fusion = fusion or Fusion()
+        self._where = ""
 
-    def add(
-        self,
-        address: str | Path,
-        passages: Iterable[Passage | Row],
-        *,
-        encoder: Encoder | str | Path | None,
-        batch_size: int,
-    ) -> int:
-        """Encode and add passages to a collection."""
-        return add_to_collection(address, passages, encoder=encoder, batch_size=batch_size)
+    def where(self, *conditions: Condition | str) -> Self:
+        """The same search among the passages that meet all of some conditions; see `IndexRetriever.where`.
 
-    def remove(self, address: str | Path, ids: Sequence[str]) -> int:
-        """Remove passages from a collection."""
-        return remove_from_collection(address, ids)
+        Numbers are compared with numbers only: a text such as "2020" is none.
+        """
+        found = copy(self)
+        parsed = [parse_condition(one) if isinstance(one, str) else one for one in conditions]
+        expressions = [_expression(self._collection, condition) for condition in parsed]
+        found._where = " and ".join(filter(None, [self._where, *expressions]))
+        return found
+
+    def notice(self, query: str) -> str:
+        """Return what the words of a query cannot find, in one line, or an empty text."""
+        return "" if self._analyzer is None else self._analyzer.notice(query)
+
+    def _most_rows(self) -> int:
+        return MOST_ROWS
+
+    def _found(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+        depth = rows if len(self._fields) == 1 else max(rows, FUSED_ROWS)
+        ranked, *others = [self._ranked(field, queries, depth) for field in self._fields]
+        for other in others:
+            ranked = [self._fusion(dense, words, rows) for dense, words in zip(ranked, other, strict=True)]
+        passages = self._collection.passages(dict.fromkeys(identifier for hits in ranked for identifier, _ in hits))
+        return [
+            (different_texts((passages[one].with_score(score) for one, score in hits if one in passages), k), len(hits))
+            for hits in ranked
+        ]
+
+    def _ranked(self, field: str, queries: Sequence[Query], k: int) -> list[Ranking[str]]:
+        asked = {n: self._asked(field, query) for n, query in enumerate(queries)}
+        asked = {n: value for n, value in asked.items() if value != ""}  # no word of the query counts
+        found = self._collection.rank(field, list(asked.values()), k, self._where) if asked else []
+        return [dict(zip(asked, found, strict=True)).get(n, []) for n in range(len(queries))]
+
+    def _asked(self, field: str, query: Query) -> str | list[float]:
+        if field == "bm25":
+            assert self._analyzer is not None  # noqa: S101 - there is one where words are searched
+            return " ".join(chain.from_iterable(self._analyzer.query_terms(query.text)))
+        return [] if query.vector is None else query.vector.tolist()
 
 
-INDEXES = MilvusIndexes()
+def _expression(collection: Collection, condition: Condition) -> str:
+    """A condition as an expression of Milvus. Values are literals, and a name can hold nothing that ends a text."""
+    choice("operator", condition.operator, OPERATORS)
+    column, values = condition.column, list(condition.values)
+    field = column
+    if column not in ("id", "title"):
+        field = f"metadata[{literal(column)}]"
+        known = _NAME.fullmatch(column) and collection.rows_where(f"exists {field}", ["metadata"], 1)
+        if not known:
+            raise UserError(f"where: no passage in {collection.address} has a column {column!r:.80}")
+        values = _comparable(known[0]["metadata"][column], condition)
+    else:
+        values = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    if condition.operator == "in":
+        compared = " or ".join(f"{field} == {literal(value)}" for value in values) or 'id == ""'
+    else:
+        compared = f"{field} {'==' if condition.operator == '=' else condition.operator} {literal(values[0])}"
+    return f"({compared})" if field == column else f"(exists {field} and ({compared}))"
+
+
+def _comparable(example: Scalar, condition: Condition) -> list[Scalar]:
+    """The values of a condition as those of a column, which holds a value such as the example."""
+    values = list(condition.values)
+    if isinstance(example, str) and condition.operator in ("=", "!=", "in"):
+        return [value if isinstance(value, str) else json.dumps(value) for value in values]
+    held, given = _kind(example), {_kind(value) for value in values}
+    if given - {held}:
+        raise UserError(
+            f"where: column {condition.column!r:.60} holds {held}; {condition.operator} cannot compare them with "
+            f"{', '.join(map(str, values)):.60}"
+        )
+    return values
+
+
+def _kind(value: Scalar) -> str:
+    return "truth values" if isinstance(value, bool) else "texts" if isinstance(value, str) else "numbers"
+
+
+def open_index(
+    address: str | Path,
+    encoder: Encoder | str | Path | None = None,
+    *,
+    mode: str | None = None,
+    fusion: Fusion | None = None,
+) -> MilvusRetriever:
+    """A retriever over a collection of Milvus that `push_index` made.
+
+    Args:
+        address: of the collection; see `Collection`.
+        encoder: the encoder of the collection, or where to load it; None loads it from where it was.
+        mode: `dense`, `words`, or `hybrid` for both; None is hybrid where the collection has words, else dense.
+        fusion: how a hybrid search combines both.
+
+    Raises:
+        UserError: no such collection, or it was filled with another encoder.
+    """
+    if mode is not None:
+        choice("mode", mode, MODES)
+    collection = Collection.open(address)
+    card = collection.card
+    if mode in ("words", "hybrid") and not card.language:
+        raise UserError(f"{address} has no words; push an index that has")
+    mode = mode or ("hybrid" if card.language else "dense")
+    loaded = None if mode == "words" else encoder_of(str(address), card.encoder, encoder)
+    return MilvusRetriever(collection, loaded, mode, fusion)
+
+
+def read_card(address: str | Path) -> RemoteCard:
+    """Return what a collection says of itself."""
+    collection = Collection.open(address)
+    card = collection.card
+    passages, columns = len(collection), ["id", "title", *collection.columns()]
+    values = {"passages": passages, "columns": columns, **asdict(card)}
+    return RemoteCard(card.encoder, passages, columns, card.language, card.analyzer, f"Milvus, {card.kind}", values)
+
+
+def push_index(
+    directory: str | Path, address: str | Path, *, kind: str | None = None, progress: bool | None = None
+) -> tuple[int, int]:
+    """Copy the passages and vectors of an index into a collection of Milvus, which is made if it is not there.
+
+    Passages that are there with the same content are not sent again, so an interrupted call is continued by the next
+    one. Passages that were removed from the index are removed from the collection.
+
+    Args:
+        directory: the index.
+        address: of the collection; see `Collection`.
+        kind: of the vector index: `auto` lets Milvus choose, `flat` is exact, `ivf` is IVF with RaBitQ codes and int8
+            vectors for rescoring (Milvus 2.6). None keeps it; a new collection is `auto`, or `flat` in a file.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+
+    Returns:
+        The number of passages that were written, and of all passages of the collection.
+
+    Raises:
+        UserError: no such index, no Milvus at the address, or a collection of another encoder, language or kind.
+    """
+    choice("kind", kind or "auto", KINDS)
+    manifest, parts = open_parts(user_path(directory))
+    collection = Collection(address)
+    collection.create(manifest.encoder, manifest.template, manifest.language, kind)
+    written = collection.write(_stored(parts), manifest.rows - manifest.removed, progress)
+    if parts.corpus.kept is not None:
+        removed = {parts.corpus[row].id for row in np.flatnonzero(~parts.corpus.kept).tolist()}
+        again = {parts.corpus[row].id for row in parts.corpus.rows_with(sorted(removed)).tolist()}
+        collection.delete(sorted(removed - again))
+    return written, len(collection)
+
+
+def _stored(parts: OpenParts) -> Iterator[tuple[list[Row], Callable[[], Matrix]]]:
+    """Blocks of the passages of an index that were not removed, and their vectors."""
+    rows, kept, first = parts.corpus.live(), parts.corpus.kept, 0
+    for vectors in parts.vectors:
+        for start in range(0, len(vectors), BLOCK_ROWS):
+            numbers = np.arange(start, min(start + BLOCK_ROWS, len(vectors)))
+            if kept is not None:
+                numbers = numbers[kept[first + numbers]]
+            yield list(islice(rows, len(numbers))), partial(vectors.rows, numbers)
+        first += len(vectors)
+
+
+def add_passages(
+    address: str | Path,
+    passages: Iterable[Passage | Row],
+    *,
+    encoder: Encoder | str | Path | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> int:
+    """Encode passages and add them to a collection of Milvus; a passage with the same id is replaced.
+
+    Passages that are there with the same content are not encoded again, so an interrupted call is continued by the
+    next one.
+
+    Args:
+        address: of a collection that `push_index` made.
+        passages: with unique ids.
+        encoder: the encoder of the collection, or where to load it; None loads it from where it was.
+        batch_size: see `index_passages`.
+        progress: see `index_passages`.
+
+    Returns:
+        The number of passages that were added or replaced.
+
+    Raises:
+        UserError: a bad passage, another encoder, or no such collection.
+    """
+    whole("batch_size", batch_size)
+    collection = Collection.open(address)
+    card = collection.card
+    loaded = encoder_of(f"{address}", card.encoder, encoder)
+
+    def encoded(rows: Sequence[Row]) -> Matrix:
+        texts = [card.template.of_passage(row.passage) for row in rows]
+        return checked_encode(loaded, texts, batch_size)
+
+    with TemporaryDirectory() as folder:  # a corpus checks every passage before the first is sent
+        corpus = build_corpus(passages, Path(folder) / "corpus")
+        blocks = ((rows, partial(encoded, rows)) for rows in in_blocks(corpus.live(), BLOCK_ROWS))
+        return collection.write(blocks, len(corpus), progress)
+
+
+def remove_passages(address: str | Path, ids: Sequence[str]) -> int:
+    """Remove passages from a collection of Milvus by id; returns their number."""
+    collection = Collection.open(address)
+    wanted = list(dict.fromkeys(ids))
+    found = collection.get(wanted, [])
+    missing = next((identifier for identifier in wanted if identifier not in found), None)
+    if missing is not None:
+        raise UserError(f"no passage {missing!r:.80} in {address}; nothing was removed")
+    collection.delete(wanted)
+    return len(wanted)

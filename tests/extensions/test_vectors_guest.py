@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import struct
@@ -16,8 +17,10 @@ from pyarrow import parquet
 from retrieval import Passage, UserError, add_passages, build_index, index_passages, open_index, remove_passages
 from retrieval.corpus import Place, Row
 from retrieval.index import load_manifest
-from retrieval.published import PublishedVectors, export_index
 from retrieval.vector_writing import GrowingMatrix
+from selfrag.cli.main import main
+from selfrag.extensions.vectors.export import export_index
+from selfrag.extensions.vectors.files import PublishedVectors
 
 PASSAGES = [Passage(f"p{n}", f"text {n % 7} number {n}", f"Title {n % 5}") for n in range(2_500)]
 
@@ -63,7 +66,9 @@ def test_an_index_of_published_vectors_is_that_of_the_encoder(
     matrix = vectors_of(encoder).astype(dtype)
     files = write(tmp_path, matrix, protocol)
     encoder.texts.clear()
-    found = index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files, storage="float32")
+    found = index_passages(
+        PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files), storage="float32"
+    )
     assert encoder.texts == []
     stored = np.load(tmp_path / "index" / "vectors.npy")
     np.testing.assert_array_equal(stored, matrix.astype(np.float32))
@@ -84,12 +89,12 @@ def test_an_interrupted_import_ends_with_the_same_bytes(
     monkeypatch.setattr(GrowingMatrix, "append", interrupted)
     encoder = make_encoder()
     files = shards(tmp_path, vectors_of(encoder))
-    index_passages(PASSAGES, tmp_path / "whole", encoder=encoder, vectors=files)
+    index_passages(PASSAGES, tmp_path / "whole", encoder=encoder, vectors=PublishedVectors(files))
     for left[0] in (1, 2):
         with pytest.raises(KeyboardInterrupt):
-            index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files)
+            index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files))
     left[0] = 1  # all that is missing
-    index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files)
+    index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files))
     whole, index = ((tmp_path / name / "vectors.npy").read_bytes() for name in ("whole", "index"))
     assert whole == index
 
@@ -132,7 +137,7 @@ def test_vectors_that_do_not_belong_to_the_passages_are_refused(tmp_path: Path, 
 
     def refused(files: Any, said: str) -> None:
         with pytest.raises(UserError, match=said):
-            index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files)
+            index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=PublishedVectors(files))
         assert not (tmp_path / "index").exists()
 
     np.save(tmp_path / "few.npy", matrix[:-1])
@@ -182,3 +187,15 @@ def test_an_export_leaves_nothing_half_written(tmp_path: Path, index: Path) -> N
     with pytest.raises(UserError):
         export_index(tmp_path, tmp_path / "out.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+def test_d20_each_given_vector_has_a_whole_row(tmp_path: Path, tiny_bert: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("long", "more"):
+        Path(f"{name}.jsonl").write_text(json.dumps({"id": name, "text": "word " * 600}))
+    np.save("vectors.npy", np.ones((1, 16), np.float32))
+    build = ["build", "long.jsonl", "-o", "whole", "--vectors", "vectors.npy", "--row-words", "9"]
+    assert main(["index", *build, "--encoder", str(tiny_bert)]) == 0
+    capsys.readouterr()
+    assert main(["index", "add", "whole", "more.jsonl"]) == 0
+    assert capsys.readouterr().out == "1 passages added to whole\n"

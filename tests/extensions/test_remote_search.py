@@ -1,0 +1,74 @@
+"""The client of search servers, and servers that answer something else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from loopback import Answering, loopback
+from random_model import random_search
+from served import Serve
+
+from selfrag.common.errors import UserError
+from selfrag.extensions.web.search import RemoteRetriever
+from selfrag.loading import load_retriever
+
+WITHOUT = b'{"result": [[{"document": 3}]], "results": {"IDs": [[1]], "passages": [[3]], "scores": [[1]]}}'
+FIND = random_search(0)
+
+
+QUERIES = [f"query {number}" for number in range(8)]
+
+
+@pytest.mark.parametrize("path", ["retrieve", "search"])
+def test_the_client_finds_what_the_server_finds(serve: Serve, path: str) -> None:
+    retriever = load_retriever(f"{serve().url}/{path}", demo=False)
+    assert isinstance(retriever, RemoteRetriever)
+    assert retriever(QUERIES, 3) == [FIND(query)[:3] for query in QUERIES]
+    assert (retriever([], 3), retriever(["a"], 0)) == ([], [[]])
+
+
+@pytest.fixture
+def answering(request: pytest.FixtureRequest):
+    """Starts a server that always answers the same, and gives its address."""
+
+    def start(content: bytes, status: int = 200) -> str:
+        class Handler(Answering):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer(status, content)
+
+        server = loopback(Handler)
+        request.addfinalizer(server.stop)
+        return server.url
+
+    return start
+
+
+@pytest.mark.parametrize("path", ["retrieve", "search"])
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        (b"", 200, "did not answer in JSON"),
+        (b"[" * 100_000, 200, "did not answer in JSON"),
+        (b"[]", 200, "answered list, not an object"),
+        (b'{"result": [], "results": {"IDs": [], "passages": [], "scores": []}}', 200, "did not answer with a list"),
+        (WITHOUT, 200, "a passage without contents"),
+        (b"<h1>no</h1>", 500, "answered 500: <h1>no</h1>"),
+    ],
+)
+def test_what_a_server_may_answer_instead(answering, path: str, content: bytes, status: int, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        RemoteRetriever(f"{answering(content, status)}/{path}")(["a"], 1)
+
+
+def test_addresses(answering) -> None:
+    for url in ("ftp://a/retrieve", "http://", "http://127.0.0.1:9/nothing"):
+        with pytest.raises(UserError):
+            RemoteRetriever(url)
+    with pytest.raises(UserError, match="cannot be searched") as found:
+        RemoteRetriever("http://user:secret@127.0.0.1:9/retrieve")(["a"], 1)
+    assert "secret" not in str(found.value)
+    plain = json.dumps({"result": [[{"contents": "no title at all"}]]}).encode()
+    [[passage]] = RemoteRetriever(f"{answering(plain)}/retrieve")(["a"], 1)
+    assert (passage.id, passage.title, passage.text, passage.score) == ("no title at all", "", "no title at all", None)
