@@ -36,7 +36,7 @@ from selfrag.cluster import ERROR, Actors, on_actors, require_ray
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
 from selfrag.common.checks import whole
 from selfrag.common.errors import UserError
-from selfrag.common.progress import Progress, duration
+from selfrag.common.progress import Progress
 from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.reading import parse_json, read_json
 from selfrag.common.runs import check_same_run
@@ -372,12 +372,8 @@ class Worker:
         return {"shard": packed["shard"], "text": text, ERROR: error}
 
 
-SAMPLE = 200
-"""Pairs whose prompts are made to price a run."""
-
-
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class SourceCounts:
     """Counts of a source: all its rows, the pairs that will be augmented, their sentences, most judgments, searches."""
 
     items: int
@@ -393,7 +389,7 @@ class Estimate:
         )
 
 
-def estimate(source: Source, options: AugmentOptions, find: SentenceFinder) -> Estimate:
+def count_source(source: Source, options: AugmentOptions, find: SentenceFinder) -> SourceCounts:
     """Read the whole source once and count."""
     items = pairs = sentences = judgments = searches = 0
     for item in source:
@@ -405,7 +401,7 @@ def estimate(source: Source, options: AugmentOptions, find: SentenceFinder) -> E
             judgments += sum(times for _, times in cases(item, spans, options, Passage("unknown", "")))
             if not (item.passages and options.gold == "only"):
                 searches += len(spans) + (len(spans) > 1)
-    return Estimate(items, pairs, sentences, judgments, searches)
+    return SourceCounts(items, pairs, sentences, judgments, searches)
 
 
 def cases(pair: Pair, spans: list[Span], options: AugmentOptions, unknown: Passage) -> Iterator[tuple[Case, int]]:
@@ -422,45 +418,3 @@ def cases(pair: Pair, spans: list[Span], options: AugmentOptions, unknown: Passa
             if times:
                 yield Case("IsRel", pair.instruction, before, evidence=passage), times
                 yield Case("IsSup", pair.instruction, before, sentence, passage), times
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Tokens of all prompts, seconds to compute them on a machine that does nothing else, GiB of the weights."""
-
-    tokens: int
-    seconds: float
-    gib: float
-
-    def __str__(self) -> str:
-        return (
-            f"at most about {self.tokens} tokens in prompts, {duration(self.seconds)} of this machine alone"
-            f" (about half where the engine keeps prefixes); {self.gib:.1f} GiB of weights, and the engine's cache"
-        )
-
-
-def price(source: Source, found: Estimate, options: AugmentOptions, find: SentenceFinder, critic: Path) -> Price:
-    """Price the judgments of a run from a sample of its pairs, for a critic in a folder. Loads no model."""
-    import torch
-
-    from critic.student.prompt import read_card
-    from selfrag.common.pretrained import fast_format
-    from selfrag.loading import load_tokenizer
-    from selfrag.training.estimate import EFFICIENCY, measured_rate, read_shape
-    from selfrag.training.settings import TrainingConfig
-
-    codec = read_card(critic, load_tokenizer(critic))
-    shape = read_shape(critic, TrainingConfig())
-    unknown = Passage("unknown", "passage " * codec.limits.evidence)
-    judged = length = 0
-    for pair in islice((item for item in source if isinstance(item, Pair)), SAMPLE):
-        if len(pair.instruction) + len(pair.output) <= options.longest:
-            spans = segments(pair.output, find(pair.output), options.shortest)
-            for case, times in cases(pair, spans, options, unknown):
-                judged += times
-                length += times * len(codec.prompt(case).ids)
-    tokens = round(found.judgments * length / max(1, judged))
-    work = tokens * 2 * shape.body + found.judgments * 2 * shape.head
-    dtype = fast_format().name
-    rate = measured_rate(2, dtype=dtype).alone * EFFICIENCY
-    return Price(tokens, work / rate, getattr(torch, dtype).itemsize * (shape.body + shape.vocabulary) / 2**30)

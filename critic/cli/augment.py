@@ -23,7 +23,7 @@ from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
 
 if TYPE_CHECKING:
-    from critic.pairs import Source
+    pass
 
 
 _HUB = "hf:"
@@ -153,7 +153,12 @@ def augment(
     reading: dict[str, Any] = {"split": split, "columns": _columns(column), "bad_rows": bad_rows, "limit": limit}
     source = open_source(pairs, configuration=configuration, streaming=streaming, **reading)
     if dry_run:
-        _estimate(source, options, critic)
+        from critic.augment.run import count_source
+        from critic.baselines import critic_folder
+        from retrieval.sentences import sentence_finder
+
+        critic_folder(critic)  # refuses one that is not there
+        typer.echo(str(count_source(source, options, sentence_finder(options.sentences))))
         return
     from critic.baselines import fingerprint, open_critic
     from selfrag.common.provenance import sha256
@@ -182,19 +187,6 @@ def augment(
 
 def _nothing() -> None:
     """No index, no retriever."""
-
-
-def _estimate(source: Source, options: AugmentOptions, critic: str) -> None:
-    from critic.augment.run import estimate, price
-    from critic.baselines import critic_folder
-    from retrieval.sentences import sentence_finder
-
-    find = sentence_finder(options.sentences)
-    folder = critic_folder(critic)
-    found = estimate(source, options, find)
-    typer.echo(str(found))
-    if folder is not None:
-        typer.echo(str(price(source, found, options, find, folder)))
 
 
 def _columns(given: Sequence[str] | None) -> dict[str, str]:

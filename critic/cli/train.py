@@ -80,10 +80,8 @@ def train(
     check_processes(chosen, options := given(ctx))
     directory = resolve_base(base)
     if dry_run:
-        from selfrag.training.estimate import summary
-
         facts, found = planned(rows, directory, config, scale, processes or 1)
-        typer.echo("\n".join([*_rows(facts), *summary(found, config.training.epochs, processes or 1)]))
+        typer.echo("\n".join([*_rows(facts), *found.lines(config.training.epochs)]))
         return
     launch(chosen, "critic", ["train", str(rows)], options)
     model = train_critic(rows, directory, out, config, scale=scale, recipe=chosen.name)

@@ -22,7 +22,7 @@ from selfrag.training.run import Prepared, Trained, split_off
 from selfrag.training.settings import Scale
 
 if TYPE_CHECKING:
-    from selfrag.training.estimate import Estimate
+    from selfrag.training.estimate import RunEstimate
 
 
 WEIGHT_RANGE = (0.4, 2.5)
@@ -168,7 +168,7 @@ def train_critic(
 
 def planned(
     rows_path: Path, base_dir: Path, config: CriticConfig, scale: Scale | None = None, processes: int = 1
-) -> tuple[Mapping[str, Any], Estimate]:
+) -> tuple[Mapping[str, Any], RunEstimate]:
     """What a run would learn and cost, without loading the model: facts about its rows, and the estimate."""
     from selfrag.training.estimate import estimate
     from selfrag.training.expansion import expanded_tokenizer

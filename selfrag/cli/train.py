@@ -282,7 +282,7 @@ def launch(recipe: Recipe, program: str, command: Sequence[str], options: Mappin
 
 
 def _dry_run(job: Job, processes: int) -> str:
-    from selfrag.training.estimate import estimate, summary
+    from selfrag.training.estimate import estimate
     from selfrag.training.expansion import expanded_tokenizer
     from selfrag.training.run import rows_of
 
@@ -295,7 +295,7 @@ def _dry_run(job: Job, processes: int) -> str:
             f" ({facts['passage_tokens_left_out']} tokens left out), no target shortened;"
             f" {facts['rows_left_out']} too long and left out",
             *(f"            {count:>7} {source}" for source, count in facts["sources"].items()),
-            *summary(found, job.config.epochs, processes),
+            *found.lines(job.config.epochs),
         ]
     )
 
@@ -313,7 +313,7 @@ def _report(job: Job, product: Path) -> None:
 def _intrinsic_estimate(job: Any) -> str:
     from selfrag.judges.rendering import Renderer
     from selfrag.loading import load_tokenizer
-    from selfrag.training.estimate import estimate, summary
+    from selfrag.training.estimate import estimate
     from selfrag.training.intrinsics.job import load_rows, prepared, teachable
 
     rows, more = load_rows(job)
@@ -325,6 +325,6 @@ def _intrinsic_estimate(job: Any) -> str:
         f"rows        {facts['rows']}; {facts['examples']} examples to learn from, {facts['held_out']} held out",
         *(f"            {count:>7} left out: {why}" for why, count in facts["skipped"].items()),
         *(f"            {count:>7} {source}" for source, count in facts["sources"].items()),
-        *summary(found, job.config.epochs),
+        *found.lines(job.config.epochs),
     ]
     return "\n".join(lines)

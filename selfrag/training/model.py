@@ -217,7 +217,6 @@ def load_trainee(
     attend: str = PACKED,
     plain: bool = False,
     quantize: Quantization = "none",
-    layers: int | None = None,
 ) -> Trainee:
     """Load a base checkpoint, expand its vocabulary, and make it trainable.
 
@@ -233,7 +232,6 @@ def load_trainee(
         plain: leave every forward to transformers and PEFT, for wrappers that cut parameters into shards. `full` then
             trains the model's own parameters, token rows among them.
         quantize: what the linear layers are kept in; `nf4` wants `plain`.
-        layers: the first layers only, so many; None for all.
 
     Raises:
         UserError: the base, or `reach`, cannot be trained so, or bitsandbytes is not installed.
@@ -247,7 +245,7 @@ def load_trainee(
         raise UserError("an activated LoRA is trained by the loop for one process; take a recipe without [scale]")
     check_base(base_dir)
     register_attention()
-    more = _quantized(quantize, dtype) | ({} if layers is None else {"num_hidden_layers": layers})
+    more = _quantized(quantize, dtype)
     try:
         tokenizer = load("AutoTokenizer", base_dir)
         model, rowwise = _loaded(base_dir, dtype, attend, more)

@@ -243,10 +243,10 @@ def fit(
     return trainee
 
 
-def load_for(base_dir: Path, config: TrainingConfig, layers: int | None = None, **other: Any) -> Trainee:
+def load_for(base_dir: Path, config: TrainingConfig, **other: Any) -> Trainee:
     """The model as the loop for one process trains it, unless `other` arguments of `load_trainee` say more.
 
-    `config` has a precision that is settled. `layers` are the first layers only, so many; None for all.
+    `config` has a precision that is settled.
     """
     return load_trainee(
         base_dir,
@@ -256,7 +256,6 @@ def load_for(base_dir: Path, config: TrainingConfig, layers: int | None = None, 
         seed=config.seed,
         device=config.device,
         dtype=DTYPES[config.precision],
-        layers=layers,
         **other,
     )
 

@@ -161,10 +161,8 @@ def fit_scaled(
     return _train(trainer, journal, Validation.of(begun.prepared.validation, config))
 
 
-def load_scaled(
-    base_dir: Path, config: TrainingConfig, scale: Scale, *, device: str = "cpu", layers: int | None = None
-) -> Trainee:
-    """The model as the Trainer gets it, or its first `layers` only; `config` has a precision that is settled.
+def load_scaled(base_dir: Path, config: TrainingConfig, scale: Scale, *, device: str = "cpu") -> Trainee:
+    """Return the model as the Trainer gets it; `config` has a precision that is settled.
 
     LoRA computes in the run's precision; full weights are float32 under autocast, so that small steps count. Errors are
     those of `load_trainee`.
@@ -173,7 +171,6 @@ def load_scaled(
     return load_for(
         base_dir,
         replace(config, precision=precision, device=device),
-        layers,
         attend=_attention(scale),
         plain=scale.sharding != "none" or config.method == "full" or config.quantize != "none",
         quantize=config.quantize,

@@ -19,7 +19,7 @@ import small_run
 from scripted_critic import CountingRetriever, ScriptedCritic, passages
 
 from critic.augment.algorithm import BALANCES, AugmentOptions, segments
-from critic.augment.run import Worker, augment_locally, augment_pairs, augment_shard, cases, estimate, sharded
+from critic.augment.run import Worker, augment_locally, augment_pairs, augment_shard, cases, count_source, sharded
 from critic.baselines import open_critic
 from critic.cli.main import main
 from critic.pairs import Pair, Source, open_source, read_pairs
@@ -246,7 +246,7 @@ def test_an_estimate_is_what_the_dearest_run_asks_for(tmp_path: Path, gold: str)
     source = written(tmp_path / "pairs.jsonl", records)
     options = AugmentOptions(gold=gold, passages=3, balance=BALANCES["none"])
     found = run(source, tmp_path / "out", None, lambda query: passages("d1", "d2", "d3"), gold=gold, passages=3)
-    guess = estimate(source, options, sentence_finder())
+    guess = count_source(source, options, sentence_finder())
     assert (guess.items, guess.pairs, guess.sentences) == (2, 2, 4)
     assert (guess.judgments, guess.searches) == (len(found.critic.cases), len(found.retriever.queries))
     priced = Counter()
