@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from retrieval.corpus import Place, Row
-from retrieval.documents import READERS, ReadingOptions, Table
+from retrieval.documents import ReadingOptions, Table, document_format
 from retrieval.documents.isolation import IsolatedReader, is_isolated
 from retrieval.passage import Passage
 from retrieval.reports import ReadReport, UnreadableFile
@@ -88,7 +88,7 @@ def _read_each(
     for file in files:
         path, kind = file.path, file_kind(file.path)
         try:
-            if kind in READERS:
+            if document_format(kind) is not None:
                 find = find or sentence_finder(splitting.sentences)
                 rows = read_document(path, kind, names[file.location], splitting, find, reader, report)
                 rows = chain([next(rows)], rows)  # the whole file is read now
@@ -155,7 +155,7 @@ def read_document(
 
     Args:
         path: the file.
-        kind: its suffix, one of `READERS`.
+        kind: its suffix, of a `DocumentFormat`.
         name: stands in the ids, and is the title where there are no headings.
         splitting: how long passages are.
         find: gives the sentences of a text.

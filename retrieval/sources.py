@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unicodedata import normalize
 
-from retrieval.documents import READERS
+from retrieval.documents import document_format, document_suffixes
 from retrieval.reports import UnreadableFile
 from retrieval.tables import TABLES
 from selfrag.common.errors import UserError
@@ -84,11 +84,11 @@ def file_state(path: Path, *, digest: bool = False) -> FileState:
 def file_kind(path: Path) -> str:
     """Return the suffix that decides how a file is read; one without a reader is refused."""
     suffix = _suffix(path.name)
-    if suffix in TABLES or suffix in READERS:
+    if suffix in TABLES or document_format(suffix) is not None:
         if suffix in _PACKED and path.suffix == ".gz":
             raise UserError(f"{path}: unpack it first; {suffix[1:].capitalize()} compresses by itself")
         return suffix
-    known = " ".join((*TABLES, *READERS))
+    known = " ".join((*TABLES, *document_suffixes()))
     raise UserError(f"{path}: no reader for {suffix or 'a name without suffix'!r}; known: {known} (also with .gz)")
 
 
@@ -135,7 +135,7 @@ def list_files(
     _check_twice(listed.files)
     if not listed.files and not listed.unreadable:
         shown = ", ".join(map(str, names))
-        raise UserError(f"{shown:.200}: no file in it has a reader; known: {' '.join((*TABLES, *READERS))}")
+        raise UserError(f"{shown:.200}: no file in it has a reader; known: {' '.join((*TABLES, *document_suffixes()))}")
     return listed
 
 
@@ -173,7 +173,7 @@ def _add_folder(folder: Path, listed: SourceList, excluded: Collection[str], ski
             elif child.is_dir():
                 if os.path.join(root, inside) not in excluded:  # noqa: PTH118 - a Path for each file is slow
                     folders.append(inside)
-            elif _suffix(child.name) not in TABLES and _suffix(child.name) not in READERS:
+            elif _suffix(child.name) not in TABLES and document_format(_suffix(child.name)) is None:
                 listed.other += 1
             else:
                 _add_inside(folder, root, inside, listed, skip_unreadable)

@@ -19,7 +19,7 @@ HEAVY = {
 LIMIT_SECONDS = 0.3
 
 EDGES = (
-    *("selfrag.training.", "selfrag.engines.transformers", "critic.student.training"),
+    *("selfrag.training.", "selfrag.engines.transformers", "critic.student.training", "selfrag.demo.model"),
     *("selfrag.extensions.web.search", "selfrag.extensions.web.fetching", "selfrag.extensions.frameworks."),
     *("retrieval.parquet_worker", "selfrag.chat_template_worker"),
 )

@@ -1,31 +1,91 @@
-"""Readers of documents, one module a format, each a function from a file and a name to a `Document`."""
+"""Formats of documents, by the suffix of a file. Other packages add theirs: entry points of `selfrag.documents`.
+
+A new kind of document is a function that gives a `Document`, and a `DocumentFormat` that names it. Here are text,
+Markdown and HTML; `selfrag.extensions.pdf` and `.word` are added as a stranger's would be.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
 from retrieval.documents.document import Document, ReadingOptions, Section, Skipped, Table
 from retrieval.documents.html import read_html
 from retrieval.documents.markdown import read_markdown, read_text
-from retrieval.documents.pdf import read_pdf
-from retrieval.documents.word import read_word
+from selfrag.common.errors import UserError
+from selfrag.common.plugins import load_present, names
 
-__all__ = ["READERS", "Document", "DocumentReader", "ReadingOptions", "Section", "Skipped", "Table"]
+__all__ = [
+    "Document",
+    "DocumentFormat",
+    "ReadingOptions",
+    "Section",
+    "Skipped",
+    "Table",
+    "check_options",
+    "document_format",
+    "document_suffixes",
+]
 
-DocumentReader: TypeAlias = Callable[[Path, str], Document]
+GROUP = "selfrag.documents"
+"""Entry points by the suffix of files without its dot; each names a `DocumentFormat`."""
+DocumentReader: TypeAlias = Callable[[Path, str, ReadingOptions, Callable[[], None]], Document]
+"""A file, a name for what stands above the first heading, options, and what is called after each step that takes
+seconds."""
 
-READERS: dict[str, DocumentReader] = {
-    ".txt": read_text,
-    ".md": read_markdown,
-    ".markdown": read_markdown,
-    ".html": read_html,
-    ".htm": read_html,
-    ".pdf": read_pdf,
-    ".docx": read_word,
-    ".docm": read_word,
-    ".dotx": read_word,
-    ".dotm": read_word,
-}
-"""Reader of each suffix."""
+
+@dataclass(frozen=True, slots=True)
+class DocumentFormat:
+    """How files of a suffix are read.
+
+    Attributes:
+        read: reads a file.
+        limits: what a child process that reads a file may take: seconds for a megabyte, bytes of memory and of text for
+            a byte of the file. None reads in this process, which is for formats that have no parser to mislead.
+        check: refuses options that this machine cannot serve.
+    """
+
+    read: DocumentReader
+    limits: tuple[int, int, int] | None = None
+    check: Callable[[ReadingOptions], None] = lambda options: None
+
+
+def _plain(read: Callable[[Path, str], Document], limits: tuple[int, int, int] | None = None) -> DocumentFormat:
+    """Return the format of a reader that has no options."""
+    return DocumentFormat(lambda path, name, options, report_progress: read(path, name), limits)
+
+
+_TEXT, _MARKDOWN, _HTML = _plain(read_text), _plain(read_markdown), _plain(read_html, (10, 16, 2))
+_FORMATS = {".txt": _TEXT, ".md": _MARKDOWN, ".markdown": _MARKDOWN, ".html": _HTML, ".htm": _HTML}
+
+
+@cache
+def document_format(suffix: str) -> DocumentFormat | None:
+    """Return how files of a suffix such as `.md` are read; None where nothing reads them."""
+    if suffix in _FORMATS:
+        return _FORMATS[suffix]
+    found = load_present(GROUP, suffix.removeprefix(".")) if suffix in _registered() else None
+    if found is not None and not isinstance(found, DocumentFormat):
+        raise UserError(f"the entry point {suffix[1:]!r} of {GROUP} is no DocumentFormat")
+    return found
+
+
+@cache
+def _registered() -> tuple[str, ...]:
+    return tuple(f".{name}" for name in names(GROUP))
+
+
+def document_suffixes() -> list[str]:
+    """Return the suffixes of all formats that are there."""
+    return [*_FORMATS, *(suffix for suffix in _registered() if document_format(suffix) is not None)]
+
+
+def check_options(options: ReadingOptions) -> None:
+    """Raise UserError where a format cannot serve the options on this machine."""
+    for suffix in document_suffixes():
+        found = document_format(suffix)
+        if found is not None:
+            found.check(options)

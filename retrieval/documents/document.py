@@ -1,7 +1,7 @@
 """What a reader makes of a file: its text, the sections and tables in it, and what was left out.
 
 Offsets are positions in the text of the document. A reader of a new format builds a `Document`, usually with a
-`DocumentBuilder`, and is registered in `retrieval.documents.READERS`.
+`DocumentBuilder`, and is named by a `retrieval.documents.DocumentFormat`.
 """
 
 from __future__ import annotations

@@ -15,39 +15,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from retrieval.documents import READERS
+from retrieval.documents import check_options, document_format
 from retrieval.documents.document import Document, ReadingOptions, Section, Skipped, Table
-from retrieval.documents.ocr import check_languages
 from selfrag.common.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess
 from selfrag.common.errors import UserError
 
 _MAX_IDLE = 2  # children that wait for further files
 _LARGE = 4 * MEBIBYTE
 _GZIP_RATIO = 8  # usual size of a packed file, unpacked
-_LIMITS = {
-    ".pdf": (20, 4, 10),
-    ".docx": (30, 32, 10),
-    ".docm": (30, 32, 10),
-    ".dotx": (30, 32, 10),
-    ".dotm": (30, 32, 10),
-    ".html": (10, 16, 2),
-    ".htm": (10, 16, 2),
-}
-"""Formats that a child reads: seconds for a megabyte, bytes of memory and of text for a byte of the file. Text and
-Markdown have no parser that a file could mislead."""
 
 
 def is_isolated(kind: str) -> bool:
     """Return whether files of a kind are read by a child process."""
-    return kind in _LIMITS
+    found = document_format(kind)
+    return found is not None and found.limits is not None
 
 
 def limits_of(path: Path, kind: str) -> ChildLimits:
-    """Return the limits for a file by its size."""
+    """Return the limits for a file of an isolated format by its size."""
+    found = document_format(kind)
+    if found is None or found.limits is None:
+        raise ValueError(f"files of kind {kind} are not read by a child process")
     size = path.stat().st_size
     if path.suffix == ".gz":
         size *= _GZIP_RATIO
-    seconds, memory, reply = _LIMITS[kind]
+    seconds, memory, reply = found.limits
     return ChildLimits(
         seconds=10 + seconds * size // MEBIBYTE,
         memory=400 * MEBIBYTE + memory * size,
@@ -71,8 +63,7 @@ class IsolatedReader:
 
     def __init__(self, options: ReadingOptions | None = None) -> None:
         self._options = options or ReadingOptions()
-        if self._options.ocr is not None:
-            check_languages(self._options.ocr)
+        check_options(self._options)
         self._idle: list[ChildProcess] = []
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _close_all, self._idle)
@@ -99,14 +90,17 @@ class IsolatedReader:
 
         Args:
             path: the file.
-            kind: its suffix, one of `READERS`.
+            kind: its suffix, one of `document_suffixes()`.
             name: the title of what stands above the first heading.
 
         Raises:
             UserError: the file cannot be read, or not within its limits.
         """
-        if not is_isolated(kind):
-            return READERS[kind](path, name)
+        found = document_format(kind)
+        if found is None:
+            raise UserError(f"{path}: nothing reads files of kind {kind}")
+        if found.limits is None:
+            return found.read(path, name, self._options, lambda: None)
         with self._lock:
             child = self._idle.pop() if self._idle else None
         if child is None or not child.is_alive():

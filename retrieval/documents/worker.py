@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from retrieval.documents import READERS
+from retrieval.documents import document_format
 from retrieval.documents.document import Document, ReadingOptions
 from retrieval.documents.isolation import plain_document
-from retrieval.documents.pdf import read_pdf
 from selfrag.common.child_work import Replies, answer_requests, limit_time
 
 
@@ -23,12 +22,11 @@ def _answer(request: Mapping[str, Any], replies: Replies) -> Mapping[str, Any]:
 
 
 def _read(request: Mapping[str, Any], replies: Replies) -> Document:
-    path, kind, title = Path(request["name"]), request["kind"], request["title"]
-    if kind != ".pdf":
-        return READERS[kind](path, title)
+    found = document_format(request["kind"])
+    assert found is not None  # noqa: S101 - the parent has asked, too
 
     def report_progress() -> None:
         limit_time(request)
         replies.send({})
 
-    return read_pdf(path, title, ReadingOptions(**request["options"]), report_progress)
+    return found.read(Path(request["name"]), request["title"], ReadingOptions(**request["options"]), report_progress)

@@ -16,7 +16,7 @@ import typer
 from retrieval import Passage, build_index
 from retrieval.build import GivenVectors, compact_index, remove_passages, verify_index
 from retrieval.corpus import Corpus
-from retrieval.documents.ocr import check_languages
+from retrieval.documents import ReadingOptions, check_options
 from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
 from retrieval.readers import read_files
@@ -125,7 +125,7 @@ def _splitting(before: Splitting, changes: FieldValues) -> Splitting:
     if changes.get("ocr") == _NO_OCR:
         changes["ocr"] = None
     elif "ocr" in changes:
-        check_languages(changes["ocr"])
+        check_options(ReadingOptions(ocr=changes["ocr"]))
     return replace(before, **changes)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from selfrag import demo
 from selfrag.common.errors import UserError
 from selfrag.demo import Asset, asset_path, cache_home, model
 from selfrag.demo.download import fetch, passages, publish
@@ -164,9 +165,9 @@ def test_weights_that_were_not_measured_are_told_of(tmp_path: Path, monkeypatch,
 
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path))
     monkeypatch.setattr(model, "base_path", lambda: tmp_path)
-    monkeypatch.setattr("selfrag.training.export.merge", merge)
+    monkeypatch.setattr(model, "merge", merge)
     for weights, told in ((FILES["model.bin"], False), ("0" * 64, True)):
-        folder = model.merged_path(model.ADAPTER, weights[:3], beside=["reflection.json"], weights=weights)
+        folder = demo.merged_path(demo.ADAPTER, weights[:3], beside=["reflection.json"], weights=weights)
         assert contents(folder) == ["model.safetensors", "reflection.json"]
         assert ("not 000000000000..: not the weights measured" in capsys.readouterr().err) == told
 

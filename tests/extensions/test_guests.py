@@ -21,8 +21,10 @@ GUESTS = {
     "granite": "extensions/granite/test_granite.py::test_what_an_adapter_writes_as_a_typed_result",
     "mcp": "extensions/test_mcp.py::test_an_answer_has_its_citations_with_file_and_page",
     "milvus": "extensions/test_milvus.py::test_a_removed_passage_is_never_found",
+    "pdf": "extensions/test_pdf.py::test_pages_are_numbered_and_titled_by_bookmarks",
     "search_tags": "extensions/test_search_tags.py::test_turns_searches_and_the_answer",
     "vectors": "extensions/test_vectors_guest.py::test_an_index_of_published_vectors_is_that_of_the_encoder",
+    "word": "extensions/test_word_files.py::test_headings_and_tables_of_a_word_file",
     "web": "extensions/test_web.py::test_pages_that_searxng_finds_become_passages",
 }
 """A test of each that does what it is for."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from retrieval.sync import index_splitting
 from selfrag.cli.index import app
 from selfrag.cli.main import main
 
@@ -72,22 +71,6 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_a_command(files, tiny
     assert not {"\x1b", "\x07"} & set(err)
 
 
-def test_d16_a_build_goes_on_past_unreadable_files_and_says_so(files, tiny_bert) -> None:
-    """A second build reads the files again, as something was left out; without the option it fails."""
-    Path("scan.pdf").write_bytes(b"no PDF")
-    build = ["build", *files, "scan.pdf", "-o", "index", "--encoder", tiny_bert]
-    for _ in range(2):
-        done = run(*build, "--skip-unreadable", "--json")
-        assert done.exit_code == 3
-        read = json.loads(done.stdout)["read"]
-        assert (read["files"], [file["file"] for file in read["unreadable"]]) == (2, ["scan.pdf"])
-    assert main(list(map(str, ["index", *build]))) == 2
-    Path("more.txt").write_text("Cats purr.")
-    done = run("add", "index", "more.txt", "scan.pdf", "--skip-unreadable")
-    assert (done.exit_code, done.stdout) == (3, "1 passages added to index\n")
-    assert done.stderr.startswith("read 1 files, 1 passages\nunreadable scan.pdf: cannot be read as PDF")
-
-
 def test_a_build_of_unchanged_files_says_that_it_did_not_read_them(files, tiny_bert) -> None:
     for file in files:
         os.utime(file, (1, 1))
@@ -106,15 +89,6 @@ def test_a_build_counts_the_passages_that_are_longer_than_the_encoder_reads(file
     )
     synced = json.loads(said("sync", "index", *files, "--words", 8, "--overlap", 0, "--json"))
     assert synced["read"]["long_passages"] == {"count": 0, "max_tokens": 64}
-
-
-def test_recognition_that_an_index_was_built_with_can_be_switched_off(files, tiny_bert, monkeypatch) -> None:
-    monkeypatch.setattr("selfrag.cli.index.check_languages", lambda _: None)
-    monkeypatch.setattr("retrieval.documents.isolation.check_languages", lambda _: None)
-    said("build", "facts.jsonl", "-o", "index", "--encoder", tiny_bert, "--ocr", "eng")
-    assert index_splitting("index").ocr == "eng"
-    said("sync", "index", "facts.jsonl", "--ocr", "none")
-    assert index_splitting("index").ocr is None
 
 
 def test_d20_rows_are_cut_as_the_index_was_built(files, tiny_bert) -> None:

@@ -1,7 +1,7 @@
 """Reads PDF files: one section a page, titled by the bookmarks.
 
-PDFium reads the file. The order of the text is that of `retrieval.documents.layout`. Values of filled forms and notes
-written on a page stand where they are shown.
+PDFium reads the file. The order of the text is that of `layout`. Values of filled forms and notes written on a page
+stand where they are shown.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from retrieval.documents.document import (
     check_size,
     lay_out_table,
 )
-from retrieval.documents.layout import Fragment, Line, build_lines, insert_fragment, reading_order
-from retrieval.documents.line_ends import LineJoiner
-from retrieval.documents.ocr import recognise_page
-from retrieval.documents.page_tables import Block, PageTable, find_tables, repeat_headers, take_grid_tables
-from retrieval.documents.pdf_rules import find_grids
-from retrieval.documents.pdf_text import Box, FragmentReader, take_notes, turn_box
 from selfrag.common.errors import UserError, require
+from selfrag.extensions.pdf.layout import Fragment, Line, build_lines, insert_fragment, reading_order
+from selfrag.extensions.pdf.line_ends import LineJoiner
+from selfrag.extensions.pdf.ocr import recognise_page
+from selfrag.extensions.pdf.page_tables import Block, PageTable, find_tables, repeat_headers, take_grid_tables
+from selfrag.extensions.pdf.rules import find_grids
+from selfrag.extensions.pdf.text import Box, FragmentReader, take_notes, turn_box
 
 _MAX_DEPTH = 100  # levels of bookmarks
 _MAX_BOOKMARKS = 100_000

@@ -9,12 +9,13 @@ from pathlib import Path
 import docx
 import pytest
 
-from retrieval.documents import READERS, Document
-from retrieval.documents.word.equations import EquationWriter
-from retrieval.documents.word.numbering import format_number
-from retrieval.documents.word.symbols import superscript, symbol_text
+from retrieval.documents import Document
 from retrieval.readers import read_files
 from selfrag.common.errors import UserError
+from selfrag.extensions.word.equations import EquationWriter
+from selfrag.extensions.word.numbering import format_number
+from selfrag.extensions.word.reader import read_word
+from selfrag.extensions.word.symbols import superscript, symbol_text
 
 NAMESPACES = {
     "w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
@@ -51,7 +52,7 @@ def write(path: Path, body: str, **parts: str) -> Path:
 
 
 def read(path: Path) -> Document:
-    return READERS[".docx"](path, "name")
+    return read_word(path, "name")
 
 
 def run(text: str, properties: str = "") -> str:
@@ -420,7 +421,7 @@ BOUNDED = {
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_work_and_text_grow_with_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("retrieval.documents.word.package.WordPackage.max_ratio", 10_000)
+    monkeypatch.setattr("selfrag.extensions.word.package.WordPackage.max_ratio", 10_000)
     body, longest = BOUNDED[name]
     notes = part("footnotes", f'<w:footnote w:id="2">{paragraph("n" * 90_000)}</w:footnote>')
     file = write(tmp_path / "a.docx", body, footnotes=notes)

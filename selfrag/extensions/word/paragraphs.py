@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from retrieval.documents.word.blocks import TextBlock
-from retrieval.documents.word.numbering import Numbering
-from retrieval.documents.word.package import Attributes, number
-from retrieval.documents.word.state import OpenParagraph
-from retrieval.documents.word.styles import BODY_LEVEL
-from retrieval.documents.word.text import StoryText
+from selfrag.extensions.word.blocks import TextBlock
+from selfrag.extensions.word.numbering import Numbering
+from selfrag.extensions.word.package import Attributes, number
+from selfrag.extensions.word.state import OpenParagraph
+from selfrag.extensions.word.styles import BODY_LEVEL
+from selfrag.extensions.word.text import StoryText
 
 
 class ParagraphReader:

@@ -18,8 +18,8 @@ from statistics import median
 from typing import TypeAlias
 
 from retrieval.documents.headers import has_digit, merge_headers, names_columns
-from retrieval.documents.layout import MAX_FRAGMENTS, Fragment, Line, build_lines, is_right_to_left
-from retrieval.documents.pdf_rules import Grid
+from selfrag.extensions.pdf.layout import MAX_FRAGMENTS, Fragment, Line, build_lines, is_right_to_left
+from selfrag.extensions.pdf.rules import Grid
 
 _MAX_CELLS = 5000  # of a table with strokes; a drawing has more
 _MAX_CELL = 1000  # characters of a cell; a longer one is layout

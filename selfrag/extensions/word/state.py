@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from retrieval.documents.word.blocks import Block
+from selfrag.extensions.word.blocks import Block
 
 
 @dataclass(slots=True)

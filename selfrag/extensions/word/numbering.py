@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from retrieval.documents.word.package import Attributes, is_on, number
-from retrieval.documents.word.styles import Styles
+from selfrag.extensions.word.package import Attributes, is_on, number
+from selfrag.extensions.word.styles import Styles
 
 BULLET = "•"
 MAX_LEVEL = 8

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from retrieval.documents.document import MAX_HEADING, Document, DocumentBuilder
-from retrieval.documents.word.blocks import Block, BlockWriter, TableBlock, TableCell, TextBlock, cell_text
-from retrieval.documents.word.charts import ChartReader
-from retrieval.documents.word.numbering import Numbering
-from retrieval.documents.word.package import DamagedPartError, ElementText, WordPackage, XmlHandler
-from retrieval.documents.word.story import Story
-from retrieval.documents.word.styles import Styles
 from selfrag.common.errors import UserError
+from selfrag.extensions.word.blocks import Block, BlockWriter, TableBlock, TableCell, TextBlock, cell_text
+from selfrag.extensions.word.charts import ChartReader
+from selfrag.extensions.word.numbering import Numbering
+from selfrag.extensions.word.package import DamagedPartError, ElementText, WordPackage, XmlHandler
+from selfrag.extensions.word.story import Story
+from selfrag.extensions.word.styles import Styles
 
 _REASONS = {
     "pictures": "no description; text in pictures needs text recognition (OCR)",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
-from retrieval.documents.line_ends import UNSPACED
+from selfrag.extensions.pdf.line_ends import UNSPACED
 
 MAX_FRAGMENTS = 3000
 """Pieces of text of a page that are looked at for columns; a page with more keeps the order in which it is drawn."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from retrieval.documents.layout import Fragment, share_row
-from retrieval.documents.line_ends import clean_text
+from selfrag.extensions.pdf.layout import Fragment, share_row
+from selfrag.extensions.pdf.line_ends import clean_text
 
 Box: TypeAlias = tuple[float, float, float, float]
 """Left, bottom, right and top."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from retrieval.documents.pdf_text import Box, turn_box
+from selfrag.extensions.pdf.text import Box, turn_box
 
 _MAX_OBJECTS = 5000  # of a page that are looked at
 _MAX_SEGMENTS = 20_000  # of the paths of a page

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from retrieval.documents.word.blocks import Block, TableBlock, TableCell, TextBlock, cell_text
-from retrieval.documents.word.equations import EquationWriter
-from retrieval.documents.word.fields import form_value
-from retrieval.documents.word.numbering import Numbering
-from retrieval.documents.word.package import Attributes
-from retrieval.documents.word.paragraphs import ParagraphReader
-from retrieval.documents.word.pictures import PictureReader
-from retrieval.documents.word.runs import RunReader
-from retrieval.documents.word.state import Choice
-from retrieval.documents.word.styles import Styles
-from retrieval.documents.word.tables import TABLE_PROPERTIES, TableStack
-from retrieval.documents.word.text import MAX_NESTING, StoryText
+from selfrag.extensions.word.blocks import Block, TableBlock, TableCell, TextBlock, cell_text
+from selfrag.extensions.word.equations import EquationWriter
+from selfrag.extensions.word.fields import form_value
+from selfrag.extensions.word.numbering import Numbering
+from selfrag.extensions.word.package import Attributes
+from selfrag.extensions.word.paragraphs import ParagraphReader
+from selfrag.extensions.word.pictures import PictureReader
+from selfrag.extensions.word.runs import RunReader
+from selfrag.extensions.word.state import Choice
+from selfrag.extensions.word.styles import Styles
+from selfrag.extensions.word.tables import TABLE_PROPERTIES, TableStack
+from selfrag.extensions.word.text import MAX_NESTING, StoryText
 
 _LEFT_OUT = frozenset(
     (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from retrieval.documents.word.blocks import Block, TableBlock, TableCell, TableRow, TextBlock
-from retrieval.documents.word.package import Attributes, number
+from selfrag.extensions.word.blocks import Block, TableBlock, TableCell, TableRow, TextBlock
+from selfrag.extensions.word.package import Attributes, number
 
 _PLACES = ("c:tx", "c:cat", "c:val", "c:xVal", "c:yVal")
 

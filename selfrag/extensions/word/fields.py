@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from retrieval.documents.word.package import number
+from selfrag.extensions.word.package import number
 
 PAGE_FIELDS = frozenset(("PAGE", "NUMPAGES", "SECTIONPAGES"))
 _LONGEST_INSTRUCTION = 200  # characters that are looked at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from retrieval.documents.word.package import Attributes, is_on, number
+from selfrag.extensions.word.package import Attributes, is_on, number
 
 BODY_LEVEL = 9
 """Outline level of text that is no heading."""

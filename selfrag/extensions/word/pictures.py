@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from retrieval.documents.word.blocks import Block, TextBlock
-from retrieval.documents.word.package import Attributes
-from retrieval.documents.word.text import StoryText
+from selfrag.extensions.word.blocks import Block, TextBlock
+from selfrag.extensions.word.package import Attributes
+from selfrag.extensions.word.text import StoryText
 
 _NO_DESCRIPTION = re.compile(
     r"automatically generated|AI-generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg)$", re.IGNORECASE

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from retrieval.documents.word.blocks import Block, TextBlock
-from retrieval.documents.word.equations import EquationWriter
-from retrieval.documents.word.fields import FieldStack
-from retrieval.documents.word.state import OpenParagraph, OpenRun
-from retrieval.documents.word.styles import Styles
-from retrieval.documents.word.symbols import read_private_use, superscript
+from selfrag.extensions.word.blocks import Block, TextBlock
+from selfrag.extensions.word.equations import EquationWriter
+from selfrag.extensions.word.fields import FieldStack
+from selfrag.extensions.word.state import OpenParagraph, OpenRun
+from selfrag.extensions.word.styles import Styles
+from selfrag.extensions.word.symbols import read_private_use, superscript
 
 MAX_NESTING = 8
 """Tables within tables, and text boxes within text boxes, that keep their structure. The text of deeper ones is read as

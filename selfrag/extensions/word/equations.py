@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retrieval.documents.word.package import Attributes
+from selfrag.extensions.word.package import Attributes
 
 MAX_DEPTH = 50
 """Levels of an equation that are told apart. The text of deeper ones is read without its structure."""

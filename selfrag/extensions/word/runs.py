@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from retrieval.documents.word.package import Attributes, is_on
-from retrieval.documents.word.state import OpenRun
-from retrieval.documents.word.symbols import symbol_text
-from retrieval.documents.word.text import StoryText
+from selfrag.extensions.word.package import Attributes, is_on
+from selfrag.extensions.word.state import OpenRun
+from selfrag.extensions.word.symbols import symbol_text
+from selfrag.extensions.word.text import StoryText
 
 
 class RunReader:

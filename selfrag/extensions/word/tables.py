@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from retrieval.documents.word.blocks import BLANK, BLANK_ROW, MAX_SPAN, Block, TableCell, TableRow
-from retrieval.documents.word.package import Attributes, is_on, number
+from selfrag.extensions.word.blocks import BLANK, BLANK_ROW, MAX_SPAN, Block, TableCell, TableRow
+from selfrag.extensions.word.package import Attributes, is_on, number
 
 TABLE_PROPERTIES = frozenset(
     ("w:tr", "w:gridSpan", "w:vMerge", "w:hMerge", "w:cellDel", "w:gridBefore", "w:tblHeader", "w:hidden")

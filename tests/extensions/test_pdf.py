@@ -12,10 +12,11 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from retrieval import UserError
-from retrieval.documents import READERS, Document
-from retrieval.documents.ocr import check_languages
+from retrieval.documents import Document
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting
+from selfrag.extensions.pdf.ocr import check_languages
+from selfrag.extensions.pdf.reader import read_pdf
 
 RESOURCES = "/Resources << /Font << /F1 3 0 R >> /XObject << /Im1 4 0 R >> >>"
 FONT = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
@@ -58,7 +59,7 @@ def lines(*texts: str) -> str:
 def read(folder: Path, content: bytes) -> Document:
     file = folder / "a.pdf"
     file.write_bytes(content)
-    return READERS[".pdf"](file, "a")
+    return read_pdf(file, "a")
 
 
 def text_of(folder: Path, content: str) -> str:

@@ -1,0 +1,53 @@
+"""Indexes of PDF files: those that cannot be read, and recognition."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from retrieval.sync import index_splitting
+from selfrag.cli.index import app
+from selfrag.cli.main import main
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def said(*arguments):
+    done = run(*arguments)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("facts.jsonl").write_text('{"id": "bee", "title": "Bee", "text": "Bees make honey.", "year": 1}\n')
+    Path("guide.md").write_text("# Dogs\n\nA dog barks. A dog sleeps. " + "A dog eats a long dinner. " * 30)
+    return ["facts.jsonl", "guide.md"]
+
+
+def test_d16_a_build_goes_on_past_unreadable_files_and_says_so(files, tiny_bert) -> None:
+    """A second build reads the files again, as something was left out; without the option it fails."""
+    Path("scan.pdf").write_bytes(b"no PDF")
+    build = ["build", *files, "scan.pdf", "-o", "index", "--encoder", tiny_bert]
+    for _ in range(2):
+        done = run(*build, "--skip-unreadable", "--json")
+        assert done.exit_code == 3
+        read = json.loads(done.stdout)["read"]
+        assert (read["files"], [file["file"] for file in read["unreadable"]]) == (2, ["scan.pdf"])
+    assert main(list(map(str, ["index", *build]))) == 2
+    Path("more.txt").write_text("Cats purr.")
+    done = run("add", "index", "more.txt", "scan.pdf", "--skip-unreadable")
+    assert (done.exit_code, done.stdout) == (3, "1 passages added to index\n")
+    assert done.stderr.startswith("read 1 files, 1 passages\nunreadable scan.pdf: cannot be read as PDF")
+
+
+def test_recognition_that_an_index_was_built_with_can_be_switched_off(files, tiny_bert, monkeypatch) -> None:
+    monkeypatch.setattr("selfrag.extensions.pdf.ocr.check_languages", lambda _: None)
+    said("build", "facts.jsonl", "-o", "index", "--encoder", tiny_bert, "--ocr", "eng")
+    assert index_splitting("index").ocr == "eng"
+    said("sync", "index", "facts.jsonl", "--ocr", "none")
+    assert index_splitting("index").ocr is None
