@@ -14,7 +14,7 @@ from selfrag.reflection.judge import Judge, usual_scope
 from selfrag.reflection.judgment import Code, Finding, Judgment, Reflection
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import Generate, Request, Result, Steps, gather
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 GROUP_OF: Mapping[Role, str] = {labels.role: group for group, labels in GROUPS.items()}
 """Role to the group under its name in files."""

@@ -1,6 +1,6 @@
 """A corpus on disk: passages in an Arrow file that is memory-mapped, in a fixed order, with unique ids; and filters.
 
-The file is an Arrow stream as `datasets` writes them; `Corpus.dataset()` opens it as a `Dataset` without copying.
+The file is an Arrow stream as `datasets` writes them; `datasets.Dataset.from_file` opens it without copying.
 """
 
 from __future__ import annotations
@@ -204,12 +204,6 @@ class Corpus(Sequence[Passage]):
             raise UserError(
                 f"corpus {self.directory} holds other passages than were written (by its digest); build it again"
             )
-
-    def dataset(self) -> Any:
-        """The same file as a `datasets.Dataset`, memory-mapped."""
-        from datasets import Dataset
-
-        return Dataset.from_file(str(self.directory / FILE))
 
     def __len__(self) -> int:
         return self._ends[-1]

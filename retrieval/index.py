@@ -22,10 +22,9 @@ from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.file_table import FileFinder, FileRecord, read_file_table
-from retrieval.languages import language_name
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
 from retrieval.vectors import NPY_ERRORS, DenseCard, FlatIndex, Mask, SegmentedIndex, VectorIndex, factory_of
-from retrieval.words import ANALYZER, WordIndex
+from retrieval.words import ANALYZER, WordIndex, language_name
 from selfrag.common.checks import choice, whole
 from selfrag.common.errors import UserError
 from selfrag.common.finished import MANIFEST, check_finished, checksums, damaged, recover

@@ -14,11 +14,10 @@ from retrieval.corpus import Corpus
 from retrieval.corpus_writing import build_corpus
 from retrieval.index import CORPUS, DENSE, FILES, PARTS, VECTORS, WORDS, IndexManifest, file_records, open_parts
 from retrieval.language_detection import detect_language, sample
-from retrieval.languages import language_name
 from retrieval.vector_writing import GrowingMatrix
 from retrieval.vectors import DenseCard, FlatIndex, Mask, factory_of, live_blocks
 from retrieval.word_writing import add_words
-from retrieval.words import ANALYZER
+from retrieval.words import ANALYZER, language_name
 from selfrag.common.atomic import publish, write_json, writing
 from selfrag.common.finished import MANIFEST, checksums, sizes
 

@@ -23,8 +23,8 @@ from selfrag.loading import DEMO, load_checkpoint, load_retriever
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.runtime import Call, OwnsEngine
 from selfrag.runtime.batching import SharedRetriever
-from selfrag.runtime.driver import Call, OwnsEngine
 from selfrag.tokenization import HFTextCodec
 
 if TYPE_CHECKING:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from retrieval.encoders import Encoder, EncoderCard, load_encoder, resolve_device
 from retrieval.index import MODES, load_manifest, open_index
 from retrieval.passage import Retriever
 from retrieval.search import IndexRetriever, as_retriever
@@ -50,7 +44,7 @@ def resolve_model(name_or_path: str | Path) -> Path:
         raise UserError(
             f"no model at {name}; give 'demo', 'demo-base', a checkpoint directory or a hub name such as owner/model"
         )
-    return _snapshot(name, name, ", or give a directory")
+    return fetch_snapshot(name, name, ", or give a directory")
 
 
 def resolve_base(name_or_path: str | Path) -> Path:
@@ -74,36 +68,8 @@ def check_base(path: Path) -> None:
         )
 
 
-def resolve_adapter(name_or_path: str | Path) -> Path:
-    """Directory of a LoRA adapter: a local one, or one on the hub, which may be a folder of a repository.
-
-    Args:
-        name_or_path: a directory, `owner/name`, or `owner/name/folder/of/the/adapter` such as
-            `ibm-granite/granite-3.3-8b-rag-agent-lib/answerability_prediction_lora`. `owner/name@COMMIT/...` pins it.
-
-    Raises:
-        UserError: there is no such directory, the hub has or gives no such adapter, or a file is not what the hub
-            promised.
-    """
-    path = user_path(name_or_path)
-    parts = str(name_or_path).split("/")
-    local = isinstance(name_or_path, Path) or len(parts) < 2 or parts[0] in ("", ".", "..", "~") or not all(parts)
-    if path.is_dir() or local:
-        return path  # the engine says what is wrong with it
-    repository, folder = "/".join(parts[:2]), "/".join(parts[2:])
-    repository, _, revision = repository.partition("@")
-    wanted = {"revision": revision or None, "allow_patterns": [f"{folder}/*"] if folder else None}
-    found = _snapshot(repository, f"adapter {name_or_path} is no directory here and", "", **wanted)
-    if not (found / folder / "adapter_config.json").is_file():
-        raise UserError(f"{repository} holds no adapter in {folder or 'its top folder'}; name the adapter's own folder")
-    for file in (found / folder).iterdir():
-        if file.is_file() and not _is_whole(file.resolve()):
-            raise UserError(f"{file} is damaged: it is not what {repository} promised; delete it and try again")
-    return found / folder
-
-
-def _snapshot(repository: str, what: str, otherwise: str, **options: Any) -> Path:
-    """Folder of a repository of the hub, fetched if it is not there yet."""
+def fetch_snapshot(repository: str, what: str, otherwise: str, **options: Any) -> Path:
+    """Return the folder of a repository of the hub, fetched if it is not there yet."""
     hub = require("huggingface_hub", extra="cpu")
     try:
         return Path(hub.snapshot_download(repository, **options))
@@ -112,36 +78,6 @@ def _snapshot(repository: str, what: str, otherwise: str, **options: Any) -> Pat
         raise UserError(
             f"{what} could not be fetched from the hub ({reason}); check the name and the network{otherwise}"
         ) from error
-
-
-def _is_whole(blob: Path) -> bool:
-    """Whether a file of the hub's cache has the hash that it is named by: SHA-256, or that of a Git blob."""
-    content = blob.read_bytes()
-    if len(blob.name) == 64:
-        return hashlib.sha256(content).hexdigest() == blob.name
-    git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
-    return len(blob.name) != 40 or git.hexdigest() == blob.name
-
-
-def shipped_adapters(model: str | Path) -> dict[str, Path]:
-    """Directories of the adapters that come with a registered model, by the name of their intrinsic; else none."""
-    weights = shipped_weights(model)
-    return {
-        name: folder
-        for name, folder in _shipped(model).items()
-        if name not in weights or (folder / "adapter_config.json").is_file()
-    }
-
-
-def shipped_weights(model: str | Path) -> dict[str, Path]:
-    """Files of what was learned about the tokens of a registered model, by the name of their intrinsic."""
-    files = [(name, folder / file) for name, folder in _shipped(model).items() for file in (WEIGHTS, CALIBRATOR)]
-    return {name: file for name, file in files if file.is_file()}
-
-
-def _shipped(model: str | Path) -> dict[str, Path]:
-    make = registered("selfrag.adapters", model)
-    return {} if make is None else make()
 
 
 def index_directory(name_or_path: str | Path) -> Path:
@@ -248,43 +184,3 @@ def index_encoder(index: str | Path, encoder: str | None) -> str | None:
         moved = Path(source).is_absolute() and not Path(source).is_dir()
         return resolve_encoder(DEMO) if source and moved else source or None
     return resolve_encoder(encoder)
-
-
-class LazyEncoder:
-    """The encoder of an index, or of one that is to be built, loaded when it is first needed.
-
-    Args:
-        index: folder of the index.
-        name: directory, hub name or registered name; None takes that of the index, for a new one the packaged encoder.
-        device: see `retrieval.encoders.load_encoder`; checked at once.
-        precision: likewise.
-
-    Raises:
-        UserError: there is no such device, or another encoder than that of the index is named and cannot be loaded.
-    """
-
-    def __init__(
-        self, index: Path, name: str | None = None, *, device: str = "cpu", precision: str = "float32"
-    ) -> None:
-        self._index, self._name = index, name
-        self._options = {"device": device, "precision": precision}
-        self._loaded: Encoder | None = None
-        if (device, precision) != ("cpu", "float32"):  # else there is nothing to check, and torch need not be loaded
-            resolve_device(device, precision)
-        if name is not None and index.exists() and index_encoder(index, name) != index_encoder(index, None):
-            self._open()
-
-    def _open(self) -> Encoder:
-        if self._loaded is None:
-            source = index_encoder(self._index, self._name) if self._index.exists() else None
-            self._loaded = load_encoder(source or resolve_encoder(self._name or DEMO), **self._options)
-        return self._loaded
-
-    @property
-    def card(self) -> EncoderCard:
-        """Identity and settings."""
-        return self._open().card
-
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
-        """Return the vectors of texts."""
-        return self._open().encode(texts, batch_size)

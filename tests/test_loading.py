@@ -16,15 +16,8 @@ from selfrag.common import plugins
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.engines import load_engine
-from selfrag.loading import (
-    DEMO,
-    index_directory,
-    is_address,
-    load_index,
-    resolve_encoder,
-    resolve_model,
-    shipped_adapters,
-)
+from selfrag.engines.adapters import shipped_adapters
+from selfrag.loading import DEMO, index_directory, is_address, load_index, resolve_encoder, resolve_model
 from selfrag.reflection.requests import Generate, Generated
 from selfrag.reflection.weights import Weights
 

@@ -17,7 +17,7 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.prompting import SELFRAG, Chat, Prompting, Turn
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.runtime.driver import Answered, drive
+from selfrag.runtime import Answered, drive
 from selfrag.tokenization import HFTextCodec
 
 

@@ -42,7 +42,7 @@ from selfrag.common.reading import parse_json, read_json
 from selfrag.common.runs import check_same_run
 from selfrag.reflection.requests import Failed, Retrieve, gather
 from selfrag.reflection.requests import Steps as DriverSteps
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 FORMAT = "selfrag-dgen-1"
 SHARD = 128

@@ -61,7 +61,7 @@ def known(row: Labelled) -> bool | None:
 
 def judged(judge: Tokens, engine: Any, rows: Sequence[Labelled], kept: Path) -> list[Example]:
     """The examples of rows; those of an earlier run are read from `kept`."""
-    from selfrag.runtime.driver import finish
+    from selfrag.runtime import finish
 
     found = {one.id: one for one in read_jsonl(kept, Example.parse)} if kept.exists() else {}
     view = judge.view

@@ -12,7 +12,7 @@ from selfrag.evaluation.systems import parse_settings, system_of_task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Failed
-from selfrag.runtime.driver import drive
+from selfrag.runtime import drive
 
 
 def byte_tokenizer() -> Any:

@@ -12,7 +12,6 @@ import typer
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +19,6 @@ from retrieval.passage import Passage
 from selfrag.cli import options
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
-from selfrag.common.reading import read_whole
 from selfrag.common.untrusted import NAME, cut, whole
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
@@ -202,68 +200,3 @@ def _lines() -> Iterator[str]:
             raise UserError(f"the standard input is not {error.encoding.upper()}; convert it") from error
         if line.strip():
             yield whole(line)
-
-
-# Name of the trace file, what the question shows, the question, the most segments of its answer.
-EXAMPLES = (
-    ("fact", "a question that needs evidence", "Who wrote Pride and Prejudice?", 1),
-    ("long-form", "a long answer, segment by segment", "Tell me about Marie Curie.", 3),
-    (
-        "no-retrieval",
-        "a task that needs no evidence",
-        "Write a friendly two-sentence note that thanks a neighbour for watering the plants.",
-        2,
-    ),
-)
-
-
-def demo(
-    *,
-    out: Annotated[Path, typer.Option(help="folder for the traces")] = Path("traces"),
-    model: options.Model = "demo",
-    index: options.Index = None,
-    engine: options.EngineName = None,
-) -> None:
-    """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
-    from selfrag.common.atomic import write_text
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out} cannot be used ({error.strerror}); name a folder that can be written") from error
-
-    console = Console()
-    with options.load(model, index, engine) as rag:
-        for name, shows, question, segments in EXAMPLES:
-            console.print(Rule(shows, align="left"))
-            console.print(plain(question, "italic"))
-            answer = rag.generate(question, max_segments=segments)
-            file = out / f"{name}.json"
-            console.print(render(answer))
-            write_text(file, whole(answer.trace.to_json()))
-            console.print(plain(f"trace: {file}\n", "dim"))
-    console.print(
-        'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor', markup=False
-    )
-
-
-def show(
-    file: Annotated[Path, typer.Argument(help="JSON file that `selfrag ask --trace` wrote")],
-    *,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file; by default beside the trace")] = None,
-) -> None:
-    """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
-    from selfrag.common.atomic import write_text
-    from selfrag.decoding.trace import Trace
-    from selfrag.viewer.traces import traces_page
-
-    found = out or file.with_suffix(".html")
-    if found.is_dir() or found.resolve() == file.resolve():
-        raise UserError(f"--out {found} is a folder or the trace itself; name another file")
-    text = read_whole(file)
-    try:
-        trace = Trace.from_json(text)
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from error
-    write_text(found, traces_page({"": trace}))
-    typer.echo(f"{found}: open it in a browser")

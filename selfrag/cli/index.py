@@ -27,20 +27,13 @@ from retrieval.splitting import Splitting
 from retrieval.sync import SyncReport, add_files, index_splitting, remove_files, sync_index
 from retrieval.words import ANALYZER
 from selfrag.cli.fields import Fields, FieldValues
+from selfrag.cli.lazy_encoder import LazyEncoder
 from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_present
 from selfrag.common.untrusted import NAME, cut, printable, whole
-from selfrag.loading import (
-    DEMO,
-    LazyEncoder,
-    index_directory,
-    index_encoder,
-    load_index,
-    remote_indexes,
-    resolve_encoder,
-)
+from selfrag.loading import DEMO, index_directory, index_encoder, load_index, remote_indexes, resolve_encoder
 
 app = Commands(
     name="index",

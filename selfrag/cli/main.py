@@ -30,8 +30,8 @@ COMMANDS = {
 }
 """Commands and groups of commands in the order of `--help`, with their lines there."""
 PLACES = {
-    **{name: f"selfrag.cli.ask:{name}" for name in ("ask", "chat", "demo", "show")},
-    **{name: f"selfrag.cli.{name}:{name}" for name in ("serve", "doctor", "judge")},
+    **{name: f"selfrag.cli.ask:{name}" for name in ("ask", "chat")},
+    **{name: f"selfrag.cli.{name}:{name}" for name in ("demo", "serve", "show", "doctor", "judge")},
     **{name: f"selfrag.cli.{name}:app" for name in ("index", "train", "eval")},
     "data": "selfrag.cli.eval:data_app",
     **{name: f"selfrag.experiments.commands:{name}" for name in ("sweep", "ablate")},

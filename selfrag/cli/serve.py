@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from selfrag.cli import options
+from selfrag.cli.lazy_encoder import LazyEncoder
 from selfrag.common.errors import UserError, require
 from selfrag.common.plugins import names
 from selfrag.decoding.policy import Decoding
-from selfrag.loading import DEMO, LazyEncoder, is_address, remote_indexes
+from selfrag.loading import DEMO, is_address, remote_indexes
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from selfrag.common.errors import EngineError, UserError, installing, require
 from selfrag.common.plugins import names, registered
-from selfrag.loading import resolve_adapter
 
 if TYPE_CHECKING:
     from selfrag.engines.base import Engine
@@ -72,7 +71,7 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
         name, options["url"] = "http", name
     activated = False
     if options.get("adapters"):
-        from selfrag.engines.adapters import is_activated
+        from selfrag.engines.adapters import is_activated, resolve_adapter
 
         options["adapters"] = {key: str(resolve_adapter(path)) for key, path in options["adapters"].items()}
         activated = any(is_activated(path) for path in options["adapters"].values())

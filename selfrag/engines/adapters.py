@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from selfrag.common.errors import EngineError, UserError
+from selfrag.common.plugins import registered
 from selfrag.common.reading import read_json, user_path
+from selfrag.loading import CALIBRATOR, WEIGHTS, fetch_snapshot
 
 MERGE = "export a merged checkpoint instead"
 TENSORS = "adapter_model.safetensors"
@@ -133,3 +136,61 @@ def dormant(adapter: str, prompt: Sequence[int], invocation: Sequence[int]) -> s
         f"the prompt lacks the invocation tokens {list(invocation)} of the activated LoRA {adapter!r},"
         " so the base model alone would answer; encode it with the dialect the adapter was trained for"
     )
+
+
+def resolve_adapter(name_or_path: str | Path) -> Path:
+    """Directory of a LoRA adapter: a local one, or one on the hub, which may be a folder of a repository.
+
+    Args:
+        name_or_path: a directory, `owner/name`, or `owner/name/folder/of/the/adapter` such as
+            `ibm-granite/granite-3.3-8b-rag-agent-lib/answerability_prediction_lora`. `owner/name@COMMIT/...` pins it.
+
+    Raises:
+        UserError: there is no such directory, the hub has or gives no such adapter, or a file is not what the hub
+            promised.
+    """
+    path = user_path(name_or_path)
+    parts = str(name_or_path).split("/")
+    local = isinstance(name_or_path, Path) or len(parts) < 2 or parts[0] in ("", ".", "..", "~") or not all(parts)
+    if path.is_dir() or local:
+        return path  # the engine says what is wrong with it
+    repository, folder = "/".join(parts[:2]), "/".join(parts[2:])
+    repository, _, revision = repository.partition("@")
+    wanted = {"revision": revision or None, "allow_patterns": [f"{folder}/*"] if folder else None}
+    found = fetch_snapshot(repository, f"adapter {name_or_path} is no directory here and", "", **wanted)
+    if not (found / folder / "adapter_config.json").is_file():
+        raise UserError(f"{repository} holds no adapter in {folder or 'its top folder'}; name the adapter's own folder")
+    for file in (found / folder).iterdir():
+        if file.is_file() and not _is_whole(file.resolve()):
+            raise UserError(f"{file} is damaged: it is not what {repository} promised; delete it and try again")
+    return found / folder
+
+
+def _is_whole(blob: Path) -> bool:
+    """Whether a file of the hub's cache has the hash that it is named by: SHA-256, or that of a Git blob."""
+    content = blob.read_bytes()
+    if len(blob.name) == 64:
+        return hashlib.sha256(content).hexdigest() == blob.name
+    git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return len(blob.name) != 40 or git.hexdigest() == blob.name
+
+
+def shipped_adapters(model: str | Path) -> dict[str, Path]:
+    """Directories of the adapters that come with a registered model, by the name of their intrinsic; else none."""
+    weights = shipped_weights(model)
+    return {
+        name: folder
+        for name, folder in _shipped(model).items()
+        if name not in weights or (folder / "adapter_config.json").is_file()
+    }
+
+
+def shipped_weights(model: str | Path) -> dict[str, Path]:
+    """Files of what was learned about the tokens of a registered model, by the name of their intrinsic."""
+    files = [(name, folder / file) for name, folder in _shipped(model).items() for file in (WEIGHTS, CALIBRATOR)]
+    return {name: file for name, file in files if file.is_file()}
+
+
+def _shipped(model: str | Path) -> dict[str, Path]:
+    make = registered("selfrag.adapters", model)
+    return {} if make is None else make()

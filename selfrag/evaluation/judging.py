@@ -51,7 +51,7 @@ from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import NEEDS_PASSAGE, Judge, Scope
 from selfrag.reflection.labels import Role
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
 DEFAULT = ("citations",)

@@ -28,7 +28,7 @@ from selfrag.reflection.labels import GROUPS, LabelSet, Role
 from selfrag.reflection.requests import Generate, Generated, ask, failure_of
 from selfrag.reflection.vocabulary import STORED, Scaling, as_record
 from selfrag.render.tables import compact
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 from selfrag.training.rows import Row, TargetLayout
 
 FOLDS = 5

@@ -41,7 +41,7 @@ from selfrag.loading import (
     resolve_model,
     retriever_parts,
 )
-from selfrag.runtime.driver import Answered, Broken, drive
+from selfrag.runtime import Answered, Broken, drive
 from selfrag.runtime.sessions import Serving
 
 

@@ -23,7 +23,7 @@ from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, Scope
 from selfrag.reflection.judgment import Code, Diagnostic, Judgment, Reflection, spread
 from selfrag.reflection.requests import Steps
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 
 class Documents(StrEnum):

@@ -18,6 +18,7 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_registered, names
 from selfrag.common.reading import read_json
+from selfrag.engines.adapters import resolve_adapter
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.criteria import normalise_name
 from selfrag.intrinsics.questions import Answerability, ContextRelevance, QueryClarification, QueryRewrite
@@ -35,7 +36,6 @@ from selfrag.intrinsics.responses import (
     Uncertainty,
 )
 from selfrag.judges.wire import DIALECT, ChatPrompt, Codec
-from selfrag.loading import resolve_adapter
 from selfrag.reflection.inputs import JudgeInput, Message
 
 PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation")

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from selfrag.common.errors import UserError, VocabularyError
+from selfrag.engines.adapters import resolve_adapter, shipped_adapters, shipped_weights
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import check_cards, codec_of, find
 from selfrag.intrinsics.families import PUBLISHED, adapter_codecs, checkpoint_codecs, find_published
@@ -16,7 +17,7 @@ from selfrag.judges.critiques import BM25, VIEWS, Overlap
 from selfrag.judges.learned import Combined, ScoreCalibrator, TraceCertainty, Weighing
 from selfrag.judges.tokens import TokenJudge, Tokens
 from selfrag.judges.wire import DIALECT, Codec, Executor
-from selfrag.loading import DEMO, resolve_adapter, shipped_adapters, shipped_weights
+from selfrag.loading import DEMO
 from selfrag.prompting import Prompting
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.labels import CRITIQUES, LabelSet

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names, plugin, registered
 from selfrag.common.provenance import model_files, sha256
+from selfrag.engines.adapters import shipped_adapters, shipped_weights
 from selfrag.engines.base import Engine
 from selfrag.intrinsics.catalog import check_cards, find, intrinsics
 from selfrag.intrinsics.library import (
@@ -35,7 +36,7 @@ from selfrag.judges.external import Late
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.tokens import TokenJudge
 from selfrag.judges.wire import Executor, LateExecutor
-from selfrag.loading import load_tokenizer, resolve_model, shipped_adapters, shipped_weights
+from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
 from selfrag.reflection.judge import Judge, Scope, check_taking_part, usual_scope
 

@@ -12,7 +12,7 @@ from selfrag.judges.conversation import Conversation, Passages, read_input
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import NEEDS_PASSAGE, Judge, Scope
 from selfrag.reflection.judgment import Reflection
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 
 def judge(

@@ -18,7 +18,7 @@ from selfrag.reflection.judge import Cost, Judge, Scope, usual_scope
 from selfrag.reflection.judgment import Code, Judgment, Reflection, Source
 from selfrag.reflection.labels import LabelSet
 from selfrag.reflection.requests import PATIENCE, External, ExternalResult, Service, Steps, failure_of
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 
 class ServiceJudge(Judge):

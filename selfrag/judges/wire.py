@@ -19,7 +19,7 @@ from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.judge import Cost
 from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.requests import Constraint, Failed, Steps
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 DIALECT = "chat"
 """Name of the default dialect, which any chat model understands (`selfrag.judges.chat`)."""

@@ -1,7 +1,7 @@
 """What a decoder or a judge asks for and what it gets back: value objects on token ids; and `Steps`, which ask.
 
 Steps are sans-IO: a generator that yields lists of requests, receives their results in order, and returns a value.
-`selfrag.runtime.driver` runs them.
+`selfrag.runtime` runs them.
 """
 
 from __future__ import annotations

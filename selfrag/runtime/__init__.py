@@ -1,1 +1,395 @@
-"""What serves decoders: the driver, the sessions of engines with their threads, and calls of many questions."""
+"""The driver: runs any number of decoders on one engine and one retriever; no question waits for another.
+
+Requests of all live questions, of this and of other calls in any thread, share the engine's batches
+(`selfrag.runtime.sessions`); searches and services, such as judges on other models, run beside it. `finish` runs any
+other steps, such as a judge called by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Self, TypeAlias, TypeVar, cast
+
+from retrieval.passage import Retriever
+from selfrag.common.errors import DecodingError, UserError
+from selfrag.decoding.answer import Answer, Segment
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.tree import Abort, Commit, Decoder, Race
+from selfrag.reflection.requests import (
+    Arrived,
+    External,
+    Failed,
+    Generate,
+    Generated,
+    Result,
+    Retrieve,
+    Service,
+    Steps,
+    has_ended,
+)
+from selfrag.runtime.batching import Batcher, SharedRetriever, call_service, search
+from selfrag.runtime.sessions import Finished, Serving, Session, Ticket, close, open_session, session
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Line:
+    """Requests of one kind that wait, and those that are being served, each with its task and position there."""
+
+    batcher: Batcher
+    timeout: float  # seconds for a batch
+    name: str  # for messages
+    waiting: list[tuple[_Task, int, Any]] = field(default_factory=list)
+    served: list[tuple[_Task, int, Any]] = field(default_factory=list)
+    future: Future[Sequence[Result]] | None = None
+    deadline: float = 0.0  # of the batch that is being served, or of those that wait behind one that hangs
+
+
+class _Beside:
+    """What one call asks beside the engine: searches and services, one batch of each kind at a time."""
+
+    def __init__(self, retriever: Retriever | None, ring: Callable[[], None]) -> None:
+        """Start nothing yet; `ring` is called, in some thread, whenever results have arrived."""
+        self._ring = ring
+        shared = retriever.batcher if isinstance(retriever, SharedRetriever) else Batcher(partial(search, retriever))
+        self._search = _Line(shared, math.inf, "the retriever")
+        self._lines: dict[Service, _Line] = {}
+
+    def ask(self, task: _Task, position: int, request: Retrieve | External) -> None:
+        """Queue a request."""
+        line = self._search
+        if isinstance(request, External):
+            if request.service not in self._lines:
+                batcher = Batcher(partial(call_service, request.service))
+                self._lines[request.service] = _Line(batcher, request.timeout, request.name)
+            line = self._lines[request.service]
+        line.waiting.append((task, position, request))
+
+    def start(self) -> None:
+        """Send the waiting requests."""
+        for line in (self._search, *self._lines.values()):
+            if line.waiting and line.future is None:
+                line.served, line.waiting = line.waiting, []
+                line.deadline = time.monotonic() + line.timeout
+                line.future = line.batcher.submit([request for *_, request in line.served])
+                line.future.add_done_callback(lambda _: self._ring())
+
+    def collect(self) -> Iterator[tuple[_Task, int, Result]]:
+        """Yield what is done, and what took too long, with its task and position."""
+        for line in (self._search, *self._lines.values()):
+            if line.future is not None and line.future.done():
+                results, line.future = line.future.result(), None
+                for (task, position, _), result in zip(line.served, results, strict=False):
+                    yield task, position, result
+            elif line.future is not None and time.monotonic() > line.deadline:
+                # Nothing can stop the thread. Until it ends, requests behind it fail as well, after their own time.
+                late, line.served, line.waiting = [*line.served, *line.waiting], [], []
+                line.deadline = time.monotonic() + line.timeout
+                for task, position, _ in late:
+                    yield task, position, Failed(f"{line.name} gave no answer within {line.timeout:g} s")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A segment of question `index` is final."""
+
+    index: int
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Question `index` is done."""
+
+    index: int
+    answer: Any  # an `Answer` of a decoder; of other steps what they return
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Question `index` could not be answered; the others continue."""
+
+    index: int
+    error: UserError
+
+
+Event: TypeAlias = Committed | Answered | Broken
+
+
+@dataclass(slots=True)
+class _Task:
+    """One decoder and the batch it waits for."""
+
+    index: int
+    decoder: Decoder
+    started: float
+    results: list[Result | None] = field(default_factory=list)
+    missing: int = 0
+    race: dict[int, Ticket] | None = None  # position to ticket of what still runs, if it waits for news of a race
+
+    def fill(self, position: int, result: Result) -> bool:
+        """Store a result; whether the batch is complete."""
+        self.results[position] = result
+        self.missing -= 1
+        return self.missing == 0
+
+
+MAX_LIVE = 256
+"""Questions of one call in flight, unless told otherwise."""
+
+
+@dataclass(slots=True)
+class _Driver:
+    engine: Session
+    beside: _Beside
+    running: dict[int, tuple[_Task, int]] = field(default_factory=dict)  # ticket -> task, position in its batch
+    live: int = 0  # questions in flight
+
+    def advance(self, task: _Task, results: list[Result] | None) -> Iterator[Event]:
+        """Send results into a decoder and queue what it asks for next, until it waits or ends."""
+        while True:
+            try:
+                item = next(task.decoder) if results is None else task.decoder.send(results)
+            except StopIteration as stop:
+                self.live -= 1
+                value = stop.value
+                if isinstance(value, Answer):
+                    value = value.with_seconds(time.perf_counter() - task.started)
+                yield Answered(task.index, value)
+                return
+            except UserError as error:
+                self.live -= 1
+                yield Broken(task.index, error)
+                return
+            if isinstance(item, Commit):
+                yield Committed(task.index, item.segment)
+                results = None
+                continue
+            if isinstance(item, Abort) and task.race is not None:
+                self._give_up([task.race.pop(position) for position in sorted(item.positions)])
+                if task.race:
+                    return
+            if isinstance(item, Abort) or not item:
+                results = []
+                continue
+            if isinstance(item, Race):
+                task.race = {i: self._submit(task, i, request) for i, request in enumerate(item.requests)}
+                return
+            task.race = None
+            task.results, task.missing = [None] * len(item), len(item)
+            for position, request in enumerate(item):
+                if isinstance(request, Generate):
+                    self._submit(task, position, request)
+                else:
+                    self.beside.ask(task, position, request)
+            return
+
+    def _submit(self, task: _Task, position: int, request: Generate) -> Ticket:
+        ticket = self.engine.submit(request)
+        self.running[ticket] = (task, position)
+        return ticket
+
+    def _give_up(self, tickets: Sequence[Ticket]) -> None:
+        self.engine.abort(tickets, wait=False)
+        for ticket in tickets:
+            del self.running[ticket]
+
+    def deliver(self, arrived: Sequence[tuple[_Task, int, Result]]) -> Iterator[Event]:
+        """Hand results to their tasks, and advance the tasks that race, or miss nothing any more."""
+        news: dict[int, tuple[_Task, list[Result]]] = {}
+        for task, position, result in arrived:
+            if task.race is not None and isinstance(result, Generated | Failed):
+                news.setdefault(task.index, (task, []))[1].append(Arrived(position, result))
+            elif task.fill(position, result):
+                yield from self.advance(task, [r for r in task.results if r is not None])
+        for task, results in news.values():
+            yield from self.advance(task, results)
+
+    def _served(self, ticket: Ticket, result: Generated | Failed) -> tuple[_Task, int, Result]:
+        task, position = self.running[ticket]
+        if has_ended(result):
+            del self.running[ticket]
+            if task.race is not None:
+                del task.race[position]
+        return task, position, result
+
+    def poll(self) -> Iterator[Event | None]:
+        """Do one round: send what is asked, deliver what has arrived; None if nothing has."""
+        self.beside.start()
+        arrived = [self._served(ticket, result) for ticket, result in self.engine.step()]
+        arrived += self.beside.collect()
+        if not arrived:
+            yield None
+        yield from self.deliver(arrived)
+
+    def events(self, decoders: Iterable[Decoder], max_live: int) -> Generator[Event | None, None, None]:
+        """Everything that happens; None where there is nothing to do until something arrives."""
+        waiting, more = enumerate(decoders), True
+        while more or self.live:
+            while more and self.live < max_live:
+                fresh = next(waiting, None)
+                more = fresh is not None
+                if fresh is not None:
+                    self.live += 1
+                    yield from self.advance(_Task(*fresh, time.perf_counter()), None)
+            if self.live:
+                yield from self.poll()
+
+
+def drive(
+    decoders: Iterable[Decoder], engine: Serving | None, retriever: Retriever | None, *, max_live: int = MAX_LIVE
+) -> Iterator[Event]:
+    """Run decoders to their end. Leaving early aborts what is still running.
+
+    Args:
+        decoders: started lazily, at most `max_live` at a time; the position of each is its index in events.
+        engine: serves `Generate`; other threads may drive it at the same time. None if nothing is generated.
+        retriever: serves `Retrieve`; None if the decoders never search.
+        max_live: questions in flight, which bounds memory.
+    """
+    bell = threading.Event()
+    with session(engine or _NO_ENGINE, bell.set) as own:
+        for event in _Driver(own, _Beside(retriever, bell.set)).events(decoders, max_live):
+            if event is not None:
+                yield event
+                continue
+            bell.wait(1.0)  # no longer: Windows hears Ctrl-C between waits only, and services have time limits
+            bell.clear()
+
+
+async def adrive(
+    decoders: Iterable[Decoder], engine: Serving, retriever: Retriever | None
+) -> AsyncGenerator[Event, None]:
+    """`drive` for an event loop, which is free while the engine works. Cancelling aborts what is still running."""
+    bell, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def ring() -> None:
+        with suppress(RuntimeError):  # the loop was closed before the engine came back
+            loop.call_soon_threadsafe(bell.set)
+
+    own = open_session(engine, ring)
+    try:
+        for event in _Driver(own, _Beside(retriever, ring)).events(decoders, MAX_LIVE):
+            if event is not None:
+                yield event
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), 1.0)
+            bell.clear()
+    finally:
+        own.close(wait=False)
+
+
+class _NoEngine:
+    """Stands where steps generate nothing, such as those of a function."""
+
+    def submit(self, request: Generate) -> Ticket:
+        raise UserError("these steps generate text, and there is no engine; give engine=..")
+
+    def step(self) -> Sequence[Finished]:
+        return []
+
+    def abort(self, tickets: Iterable[Ticket]) -> None:
+        """Nothing runs."""
+
+
+_NO_ENGINE = _NoEngine()
+
+
+def finish(steps: Steps[T], engine: Serving | None = None, retriever: Retriever | None = None) -> T:
+    """Run any steps to their end, and return what they return.
+
+    Raises:
+        UserError: the steps raised it.
+        EngineError: the engine died.
+    """
+    (end,) = drive(cast("list[Decoder]", [steps]), engine, retriever)
+    if isinstance(end, Broken):
+        raise end.error
+    return cast(T, cast("Answered", end).answer)
+
+
+class OwnsEngine:
+    """What holds an engine, which is freed at the end of a `with` block."""
+
+    __slots__ = ()
+    engine: Serving
+
+    def close(self) -> None:
+        """Free the engine."""
+        close(self.engine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: one question or many."""
+
+    decoders: Sequence[Decoder]  # of its questions
+    engine: Serving
+    retriever: Retriever | None
+    policy: Decoding = Decoding()  # noqa: RUF009 - frozen value
+    # of a list, for reports; None for a single question, whose failure is raised
+    questions: Sequence[str] | None = None
+    notes: Sequence[str | None] = ()  # of each question; none where no answer has one
+
+    def answers(self) -> Answer | list[Answer]:
+        """What the caller gets when all is done."""
+        return self._collected(drive(self.decoders, self.engine, self.retriever))
+
+    async def answers_async(self) -> Answer | list[Answer]:
+        """`answers` for an event loop."""
+        events = adrive(self.decoders, self.engine, self.retriever)
+        return self._collected([event async for event in events])
+
+    def pieces(self) -> Iterator[Segment | Answer]:
+        """Segments as they come, then the answer."""
+        for event in drive(self.decoders, self.engine, self.retriever):
+            yield event.segment if isinstance(event, Committed) else self._noted(answer_of(event), 0)
+
+    async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
+        """`pieces` for an event loop."""
+        async with aclosing(adrive(self.decoders, self.engine, self.retriever)) as events:
+            async for event in events:
+                yield event.segment if isinstance(event, Committed) else self._noted(answer_of(event), 0)
+
+    def _collected(self, events: Iterable[Event]) -> Answer | list[Answer]:
+        ends = {event.index: event for event in events if not isinstance(event, Committed)}
+        if self.questions is None:
+            return self._noted(answer_of(ends[0]), 0)
+        listed = [ends[index] for index in range(len(self.questions))]
+        return [
+            self._noted(end.answer, number)
+            if isinstance(end, Answered)
+            else Answer.failed(question, self.policy, end.error)
+            for number, (end, question) in enumerate(zip(listed, self.questions, strict=True))
+        ]
+
+    def _noted(self, answer: Answer, number: int) -> Answer:
+        """Return an answer with the note on its question, if there is one."""
+        note = self.notes[number] if self.notes else None
+        return answer if note is None else replace(answer, note=note)
+
+
+def answer_of(end: Answered | Broken) -> Answer:
+    """The answer to a single question; where there is none, why is raised."""
+    if isinstance(end, Broken):
+        raise end.error
+    if end.answer.error is not None:
+        raise DecodingError(end.answer.error)
+    answer: Answer = end.answer
+    return answer

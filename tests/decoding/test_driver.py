@@ -25,9 +25,8 @@ from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import External, ExternalResult, Failed, Generate, Generated
-from selfrag.runtime import sessions
+from selfrag.runtime import Answered, Broken, Event, drive, sessions
 from selfrag.runtime.batching import SharedRetriever
-from selfrag.runtime.driver import Answered, Broken, Event, drive
 
 NEVER, ALWAYS = Decoding(mode="never"), Decoding(mode="always")
 MORE = "{retrieve 0 1 0}"

@@ -36,7 +36,7 @@ from selfrag.experiments.studies import recording, rescored
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
-from selfrag.runtime.driver import Answered, Committed, drive
+from selfrag.runtime import Answered, Committed, drive
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -34,7 +34,7 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS, group
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.runtime.driver import Answered, Broken, Committed, drive
+from selfrag.runtime import Answered, Broken, Committed, drive
 
 EOS, BOS, FIRST_CHARACTER = 0, 40, 100
 LIMITS = Limits(max_model_len=4096, vocab_size=FIRST_CHARACTER + 0x110000)

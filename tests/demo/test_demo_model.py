@@ -18,12 +18,11 @@ from selfrag.common.errors import UserError
 from selfrag.demo import ADAPTER, BASE_MODEL, asset_path, base_path, encoder_path, index_path, model_path
 from selfrag.demo.download import fetch
 from selfrag.demo.intrinsics import adapter_paths
-from selfrag.engines.adapters import read_adapter
+from selfrag.engines.adapters import read_adapter, shipped_adapters, shipped_weights
 from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
 from selfrag.intrinsics.library import Library
 from selfrag.intrinsics.named import adapters_of
 from selfrag.judges.tokens import ScoreCalibrator, Weighing
-from selfrag.loading import shipped_adapters, shipped_weights
 
 ADAPTED, LEARNED = {"query_rewrite"}, {"hallucination_detection", "uncertainty"}
 FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intrinsic.json", "training.json"}

@@ -167,7 +167,7 @@ SCRIPT = """
 import sys
 from selfrag.reflection.requests import Generate
 from selfrag.reflection.requests import ask
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 from selfrag.engines.vllm import VLLMConfig, VLLMEngine
 engine = VLLMEngine.load(VLLMConfig(sys.argv[1], max_model_len=64, kv_cache_gib=0.05))
 print(finish(ask([Generate((3, 4, 5), 1, watch_ids=(7, 8))]), engine)[0].watched.shape)

@@ -36,7 +36,7 @@ from selfrag.evaluation.systems import (
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
-from selfrag.runtime.driver import Answered, Broken, drive
+from selfrag.runtime import Answered, Broken, drive
 
 PASSAGES = tuple(Passage(f"d{i}", f"Text of d{i}.", f"Title of d{i}") for i in (1, 2, 3))
 ITEM = Item(

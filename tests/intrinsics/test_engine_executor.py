@@ -26,7 +26,7 @@ from selfrag.judges.wire import ChatPrompt, Completion, Request, Slot
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Constraint, Failed, Finish, Generated, ask
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 from selfrag.tokenization import HFTextCodec
 
 STATE = JudgeInput((Message("user", "Who wrote Faust?"),))

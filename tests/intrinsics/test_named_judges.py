@@ -43,7 +43,7 @@ from selfrag.reflection.judgment import Source
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, Role
 from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 D1, D2 = passages("d1", "d2")
 ASKED = [{"role": "user", "content": "Q"}]

@@ -47,7 +47,7 @@ from selfrag.loading import load_tokenizer
 from selfrag.reflection.judge import Judge, Scope
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISSUP, Role
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 from selfrag.serving.app import create_app
 from selfrag.serving.service import Service
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retrieval import Corpus, Passage, UserError, add_files, build_index, open_index
 from retrieval.build import compact_index, remove_passages
 from retrieval.conditions import Condition, allowed_rows
-from retrieval.corpus import Place, Row
+from retrieval.corpus import FILE, Place, Row
 from retrieval.corpus_writing import build_corpus
 from retrieval.readers import read_files
 
@@ -44,13 +44,15 @@ def test_rows_are_found_across_record_batches(tmp_path):
 
 def test_the_file_is_memory_mapped_and_opens_as_a_dataset(tmp_path, animals):
     import pyarrow as pa
+    from datasets import Dataset
 
     build_corpus([Passage(str(n), "word " * 2000) for n in range(2000)], tmp_path / "big")
     before = pa.total_allocated_bytes()
     corpus = Corpus.open(tmp_path / "big")
     assert corpus[1999].id == "1999"
     assert pa.total_allocated_bytes() - before < 1_000_000
-    dataset = build_corpus(animals, tmp_path / "c").dataset()
+    build_corpus(animals, tmp_path / "c")
+    dataset = Dataset.from_file(str(tmp_path / "c" / FILE))
     assert dataset[2]["text"] == animals[2].text
     assert dataset.column_names == ["id", "title", "text"]
 

@@ -29,11 +29,10 @@ from retrieval.combining import RerankedRetriever
 from retrieval.corpus_writing import build_corpus
 from retrieval.encoders import Template
 from retrieval.index import load_manifest
-from retrieval.languages import LANGUAGES
 from retrieval.search import Fusion
 from retrieval.vectors import FlatIndex, Hits
 from retrieval.word_writing import add_words
-from retrieval.words import WordIndex
+from retrieval.words import LANGUAGES, WordIndex
 
 
 @pytest.fixture

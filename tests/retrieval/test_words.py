@@ -22,10 +22,9 @@ from retrieval import Passage, UserError, add_passages, index_passages, open_ind
 from retrieval.build import compact_index
 from retrieval.index import load_manifest
 from retrieval.language_detection import detect_language
-from retrieval.languages import LANGUAGES, language_name
 from retrieval.normalisation import comparison_key, fold_text, spaced_words, split_words, without_accents
 from retrieval.word_writing import add_words
-from retrieval.words import WordAnalyzer, WordIndex
+from retrieval.words import LANGUAGES, WordAnalyzer, WordIndex, language_name
 from selfrag.cli.main import app
 
 

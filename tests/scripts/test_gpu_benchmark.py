@@ -23,7 +23,7 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.requests import Finish, Generate, ask
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 from selfrag.training import scale
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 from selfrag.training.settings import Scale, TrainingConfig

@@ -29,7 +29,7 @@ from selfrag.engines.vllm import (
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.runtime.driver import Answered, Broken, drive
+from selfrag.runtime import Answered, Broken, drive
 from selfrag.runtime.sessions import Serving
 from selfrag.tokenization import HFTextCodec
 

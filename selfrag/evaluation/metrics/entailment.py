@@ -20,7 +20,7 @@ from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Code, Reflection
 from selfrag.reflection.labels import Role
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 Verdicts: TypeAlias = list[bool | None]
 

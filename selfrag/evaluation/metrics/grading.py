@@ -20,7 +20,7 @@ from selfrag.judges.sentences import judged_turn
 from selfrag.judges.wire import Executor
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.labels import Label, LabelSet, Role
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 STATEMENTS = 40
 """Sentences of a response that LongBench-Cite reads."""

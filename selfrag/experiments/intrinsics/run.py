@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from retrieval.passage import Passage, Retriever
 from selfrag.common.atomic import write_json, write_text
 from selfrag.common.errors import UserError, VocabularyError, require
+from selfrag.engines.adapters import shipped_adapters
 from selfrag.evaluation.metrics.citations import Entails
 from selfrag.evaluation.metrics.entailment import entails, remembered
 from selfrag.evaluation.metrics.grading import load_grader
@@ -60,7 +61,7 @@ from selfrag.intrinsics.named import open_judge
 from selfrag.intrinsics.questions import Answerability
 from selfrag.intrinsics.responses import HallucinationDetection
 from selfrag.judges.prompted import PromptedJudge
-from selfrag.loading import load_retriever, shipped_adapters
+from selfrag.loading import load_retriever
 from selfrag.training.intrinsics.certainty import Own, own_answers, read_questions
 from selfrag.training.intrinsics.job import teachable
 from selfrag.training.intrinsics.rows import STEMS, Labelled, find_file, read_labelled

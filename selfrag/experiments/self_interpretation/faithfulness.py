@@ -45,7 +45,7 @@ from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.reflection.requests import Failed
-from selfrag.runtime.driver import finish
+from selfrag.runtime import finish
 
 WITHOUT_CITED, WITHOUT_OTHERS, OTHER_ORDER = "without-cited", "without-others", "other-order"
 WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE = "without-followed", "without-other-example"

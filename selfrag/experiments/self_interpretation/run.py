@@ -43,7 +43,7 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Failed, Generate, Generated, ask, failure_of
-from selfrag.runtime.driver import Answered, Broken, drive, finish
+from selfrag.runtime import Answered, Broken, drive, finish
 
 BATCH = 64
 """Replies that are asked for together: a kill loses at most the work on these."""

@@ -13,8 +13,8 @@ from selfrag.engines import ready_engine
 from selfrag.engines.base import Engine
 from selfrag.extensions.search_tags.decoder import Budget, Profile, Searcher, decode_tags
 from selfrag.loading import load_checkpoint, load_retriever
+from selfrag.runtime import Call, OwnsEngine
 from selfrag.runtime.batching import SharedRetriever
-from selfrag.runtime.driver import Call, OwnsEngine
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.base import Engine
 from selfrag.extensions.search_tags.model import SearchTagModel
+from selfrag.runtime import OwnsEngine
 from selfrag.runtime.batching import SharedRetriever
-from selfrag.runtime.driver import OwnsEngine
 
 BUDGET = {
     "passages": "passages",

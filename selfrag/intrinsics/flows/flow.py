@@ -36,7 +36,7 @@ from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Finding, Judgment, Reflection
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import Failed, Retrieve, Retrieved
-from selfrag.runtime.driver import Answered, Broken, drive
+from selfrag.runtime import Answered, Broken, drive
 from selfrag.runtime.sessions import Serving
 
 Sees = Literal["retrieval", "conversation", "alone"]

@@ -20,6 +20,7 @@ from lora_on_the_spot import save_adapter
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.errors import MissingExtraError, UserError
+from selfrag.engines.adapters import resolve_adapter
 from selfrag.extensions.granite import registry
 from selfrag.extensions.granite.published import EMBEDDED, REPOSITORIES
 from selfrag.extensions.granite.registry import codec, switch_codecs
@@ -41,7 +42,7 @@ from selfrag.intrinsics.families import find_published
 from selfrag.judges.endpoint import ConstraintMode, body
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import Completion
-from selfrag.loading import load_tokenizer, resolve_adapter
+from selfrag.loading import load_tokenizer
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.job import teachable
 from selfrag.training.intrinsics.rows import gold_of, parser

@@ -1,0 +1,58 @@
+"""`selfrag demo`: three answers of the default model, with their traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.rule import Rule
+
+from selfrag.cli import options
+from selfrag.cli.ask import render
+from selfrag.common.errors import UserError
+from selfrag.common.untrusted import whole
+from selfrag.render.tables import plain
+
+# Name of the trace file, what the question shows, the question, the most segments of its answer.
+EXAMPLES = (
+    ("fact", "a question that needs evidence", "Who wrote Pride and Prejudice?", 1),
+    ("long-form", "a long answer, segment by segment", "Tell me about Marie Curie.", 3),
+    (
+        "no-retrieval",
+        "a task that needs no evidence",
+        "Write a friendly two-sentence note that thanks a neighbour for watering the plants.",
+        2,
+    ),
+)
+
+
+def demo(
+    *,
+    out: Annotated[Path, typer.Option(help="folder for the traces")] = Path("traces"),
+    model: options.Model = "demo",
+    index: options.Index = None,
+    engine: options.EngineName = None,
+) -> None:
+    """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
+    from selfrag.common.atomic import write_text
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be used ({error.strerror}); name a folder that can be written") from error
+
+    console = Console()
+    with options.load(model, index, engine) as rag:
+        for name, shows, question, segments in EXAMPLES:
+            console.print(Rule(shows, align="left"))
+            console.print(plain(question, "italic"))
+            answer = rag.generate(question, max_segments=segments)
+            file = out / f"{name}.json"
+            console.print(render(answer))
+            write_text(file, whole(answer.trace.to_json()))
+            console.print(plain(f"trace: {file}\n", "dim"))
+    console.print(
+        'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor', markup=False
+    )

@@ -1,0 +1,33 @@
+"""`selfrag show`: a page that shows why an answer is what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selfrag.common.errors import UserError
+from selfrag.common.reading import read_whole
+
+
+def show(
+    file: Annotated[Path, typer.Argument(help="JSON file that `selfrag ask --trace` wrote")],
+    *,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file; by default beside the trace")] = None,
+) -> None:
+    """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
+    from selfrag.common.atomic import write_text
+    from selfrag.decoding.trace import Trace
+    from selfrag.viewer.traces import traces_page
+
+    found = out or file.with_suffix(".html")
+    if found.is_dir() or found.resolve() == file.resolve():
+        raise UserError(f"--out {found} is a folder or the trace itself; name another file")
+    text = read_whole(file)
+    try:
+        trace = Trace.from_json(text)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+    write_text(found, traces_page({"": trace}))
+    typer.echo(f"{found}: open it in a browser")
