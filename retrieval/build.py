@@ -40,19 +40,19 @@ from retrieval.index import (
     building_directory,
     check_sums,
     encoder_of,
-    file_records,
     load_manifest,
     open_index,
     open_parts,
-    removed_rows,
 )
 from retrieval.index_writing import (
     STORAGES,
     check_language,
     dtype_of,
+    file_records,
     language_of,
     next_generation,
     publish_index,
+    removed_rows,
     restructure,
 )
 from retrieval.passage import Passage

@@ -21,7 +21,7 @@ import numpy as np
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
-from retrieval.file_table import FileFinder, FileRecord, read_file_table
+from retrieval.file_table import FileFinder
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
 from retrieval.vectors import NPY_ERRORS, DenseCard, FlatIndex, Mask, SegmentedIndex, VectorIndex, factory_of
 from retrieval.words import ANALYZER, WordIndex, language_name
@@ -271,7 +271,7 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
         from retrieval.compressed import CompressedIndex
 
         parts[0] = CompressedIndex.open(path / dense, vectors[0], manifest.dense)
-    kept = _kept(path, manifest)
+    kept = kept_rows(path, manifest)
     single = len(parts) == 1 and kept is None
     index = parts[0] if single else SegmentedIndex(parts, kept)
     corpus = Corpus.joined(corpora, kept)
@@ -302,7 +302,7 @@ def check_sums(path: Path, manifest: IndexManifest, names: Sequence[str]) -> Non
             raise damaged("index", path, f"{wrong:.80} is not as it was written")
 
 
-def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
+def kept_rows(path: Path, manifest: IndexManifest) -> Mask | None:
     """Bool [rows], false for removed passages; None where none was removed."""
     name = manifest.part(REMOVED)
     if name is None and not manifest.removed:
@@ -315,18 +315,6 @@ def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
     if np.count_nonzero(removed) != manifest.removed:
         raise damaged("index", path, f"{name} does not hold {manifest.removed} rows")
     return ~removed
-
-
-def file_records(path: Path, manifest: IndexManifest) -> list[FileRecord] | None:
-    """Return the records of the files that the passages of an index came from; None where the index has no table."""
-    name = manifest.part(FILES)
-    return None if name is None else read_file_table(path / name, manifest.rows)
-
-
-def removed_rows(path: Path, manifest: IndexManifest) -> Mask:
-    """Return which rows of an index were removed, bool [rows]."""
-    kept = _kept(path, manifest)
-    return np.zeros(manifest.rows, bool) if kept is None else ~kept
 
 
 def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None) -> Encoder:

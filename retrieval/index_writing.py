@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from retrieval.compressed import build_compressed
 from retrieval.corpus import Corpus
 from retrieval.corpus_writing import build_corpus
-from retrieval.index import CORPUS, DENSE, FILES, PARTS, VECTORS, WORDS, IndexManifest, file_records, open_parts
+from retrieval.index import CORPUS, DENSE, FILES, PARTS, VECTORS, WORDS, IndexManifest, kept_rows, open_parts
 from retrieval.language_detection import detect_language, sample
-from retrieval.vector_writing import GrowingMatrix
-from retrieval.vectors import DenseCard, FlatIndex, Mask, factory_of, live_blocks
+from retrieval.vector_writing import GrowingMatrix, live_blocks
+from retrieval.vectors import DenseCard, FlatIndex, Mask, factory_of
 from retrieval.word_writing import add_words
 from retrieval.words import ANALYZER, language_name
 from selfrag.common.atomic import publish, write_json, writing
@@ -181,3 +183,17 @@ def _copy_vectors(parts: list[FlatIndex], kept: Mask | None, draft: Path, rows: 
     for block in live_blocks(parts, kept):
         matrix.append(block)
     (draft / "journal.json").unlink()
+
+
+def file_records(path: Path, manifest: IndexManifest) -> list[FileRecord] | None:
+    """Return the records of the files that the passages of an index came from; None where the index has no table."""
+    from retrieval.file_table import read_file_table  # a search needs no table of files
+
+    name = manifest.part(FILES)
+    return None if name is None else read_file_table(path / name, manifest.rows)
+
+
+def removed_rows(path: Path, manifest: IndexManifest) -> Mask:
+    """Return which rows of an index were removed, bool [rows]."""
+    kept = kept_rows(path, manifest)
+    return np.zeros(manifest.rows, bool) if kept is None else ~kept

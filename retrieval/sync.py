@@ -32,15 +32,8 @@ from retrieval.build import (
 from retrieval.corpus import Corpus, Row, Scalar
 from retrieval.encoders import CountingEncoder, Encoder, EncoderCard, checked_encode
 from retrieval.file_table import FileRecord, Rows
-from retrieval.index import (
-    IndexManifest,
-    absolute,
-    encoder_of,
-    file_records,
-    load_manifest,
-    open_parts,
-    removed_rows,
-)
+from retrieval.index import IndexManifest, absolute, encoder_of, load_manifest, open_parts
+from retrieval.index_writing import file_records, removed_rows
 from retrieval.passage import Passage
 from retrieval.recording import FileRows, reading_of, splitting_of
 from retrieval.reports import ReadReport

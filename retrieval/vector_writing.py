@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.vectors import Matrix, as_float32, stored_type
+from retrieval.vectors import BLOCK, FlatIndex, Mask, Matrix, as_float32, stored_type
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError
 from selfrag.common.reading import read_json
@@ -81,3 +82,13 @@ def _header(rows: int, row: np.dtype[Any]) -> bytes:
     layout = {"descr": descr, "fortran_order": False, "shape": (rows, *row.shape)}
     np.lib.format.write_array_header_1_0(buffer, layout)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
+
+
+def live_blocks(parts: Sequence[FlatIndex], kept: Mask | None) -> Iterator[Matrix]:
+    """The vectors of all rows that are `kept` (bool [rows of all]), [n, d], block by block in their order."""
+    first = 0
+    for part in parts:
+        for start in range(0, len(part), BLOCK):
+            block = part.block(start, start + BLOCK)
+            yield block if kept is None else block[kept[first + start : first + start + len(block)]]
+        first += len(part)

@@ -23,7 +23,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 Backend: TypeAlias = Literal["auto", "faiss", "numpy"]
 
 _SLACK = 16  # candidates beyond k: near-ties that a backend's rounding may have put in another order
-_QUERIES, _BLOCK = 256, 8_192  # queries and rows that are multiplied at once
+_QUERIES, BLOCK = 256, 8_192  # queries and rows that are multiplied at once
 _BLAS_QUERIES = 4  # from this many on BLAS is faster than faiss's own scan (measured at 100,000 x 384)
 # What numpy raises for a damaged or crafted `.npy` file, whose header it reads as Python source.
 NPY_ERRORS = (
@@ -107,7 +107,7 @@ class FlatIndex:
 
     def all_finite(self) -> bool:
         """Read every vector; whether all can be compared."""
-        return all(np.isfinite(self.block(row, row + _BLOCK)).all() for row in range(0, len(self), _BLOCK))
+        return all(np.isfinite(self.block(row, row + BLOCK)).all() for row in range(0, len(self), BLOCK))
 
     def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
         """The best rows for each of the queries [m, d]; see `VectorIndex.search`."""
@@ -147,16 +147,6 @@ class FlatIndex:
     def rows(self, rows: NDArray[np.int64]) -> Matrix:
         """The vectors of some rows as float32."""
         return as_float32(self._vectors[rows])
-
-
-def live_blocks(parts: Sequence[FlatIndex], kept: Mask | None) -> Iterator[Matrix]:
-    """The vectors of all rows that are `kept` (bool [rows of all]), [n, d], block by block in their order."""
-    first = 0
-    for part in parts:
-        for start in range(0, len(part), _BLOCK):
-            block = part.block(start, start + _BLOCK)
-            yield block if kept is None else block[kept[first + start : first + start + len(block)]]
-        first += len(part)
 
 
 class SegmentedIndex:
@@ -227,9 +217,9 @@ def _numpy_top(vectors: NDArray[Any], queries: Matrix, k: int, allowed: Mask | N
     """As `_faiss_top`, block by block so that memory stays bounded; at least k rows must be allowed."""
     scores = np.zeros((len(queries), 0), np.float32)
     rows = np.zeros((len(queries), 0), np.int64)
-    for start in range(0, len(vectors), _BLOCK):
-        inside = slice(start, start + _BLOCK)
-        among = np.arange(start, min(start + _BLOCK, len(vectors)))
+    for start in range(0, len(vectors), BLOCK):
+        inside = slice(start, start + BLOCK)
+        among = np.arange(start, min(start + BLOCK, len(vectors)))
         block = vectors[inside]
         if allowed is not None:
             among, block = among[allowed[inside]], block[allowed[inside]]

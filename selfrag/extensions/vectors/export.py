@@ -9,7 +9,7 @@ from typing import Any
 from retrieval.corpus import Corpus
 from retrieval.index import open_parts
 from retrieval.parquet import VECTOR
-from retrieval.vectors import live_blocks
+from retrieval.vector_writing import live_blocks
 from selfrag.common.atomic import writing
 from selfrag.common.reading import user_path
 
