@@ -1,7 +1,7 @@
 """Measure decoding speed: `bench_decoding.py [--model DIR] [--data FILE.jsonl.gz] [--out REPORT.json]`.
 
 Ours answers all questions. The floor gets the same requests in one call of the engine. On a few of the questions ours
-meets the published loop, with 20 and with all of its log-probabilities, and with `--official` the published functions.
+meets the published loop, with 20 and with all of its log-probabilities.
 At last the answers are ranked again under random weights, without the model. The table goes to the standard output,
 progress to the error stream.
 """
@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from scripts.benchmarks.report import results_table
-from scripts.benchmarks.speed.official import Published
 from scripts.benchmarks.speed.rivals import KIND, OfficialLoop, Recording, replay
 from scripts.benchmarks.speed.timing import (
     Run,
@@ -58,7 +57,6 @@ class Bench:
     cached: Served
     plain: Served  # without prefix caching
     prompting: Prompting
-    official: Path | None  # clone of the published code
     answers: list[Answer] = field(default_factory=list)  # of the last form
 
     def measure(self, form: Form, items: Sequence[Item], rivals: int, repeats: int) -> Iterator[dict[str, Any]]:
@@ -94,9 +92,6 @@ class Bench:
             asked = min(logprobs, self.plain.engine.limits.vocab_size)
             loop = OfficialLoop(self.plain.llm, self.prompting, form, asked)
             ways[f"published loop, {asked:,} log-probabilities"] = partial(loop.answer_all, items)
-        if self.official is not None:
-            published = Published(self.official, self.model, self.plain.llm, form)
-            ways["published functions"] = partial(published.answer_all, items)
         return ways
 
     def _prepare(self) -> None:
@@ -138,7 +133,6 @@ def rescore(answers: Sequence[Answer]) -> dict[str, Any]:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--official", type=Path, metavar="CLONE", help="clone of AkariAsai/self-rag, one more rival")
     parser.add_argument("--model", default="demo", help="checkpoint directory, hub name or `demo`")
     parser.add_argument("--data", type=Path, help="rows with instruction and passages; else made from the demo corpus")
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
@@ -161,7 +155,7 @@ def main() -> int:
     )
     say("loading with and without prefix caching")
     cached, plain = serve(config), serve(replace(config, enable_prefix_caching=False))
-    bench = Bench(config.model, cached, plain, prompting_of(config.model), given.official)
+    bench = Bench(config.model, cached, plain, prompting_of(config.model))
     lines: list[dict[str, Any]] = []
     for form in FORMS:
         if form.name in given.forms:

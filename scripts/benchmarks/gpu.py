@@ -88,7 +88,6 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for gpu.json and gpu.md")
     parser.add_argument("--weights-parts", type=Path, help="parts of the demo's base model; else it is in the cache")
     parser.add_argument("--rows", type=Path, help="rows of the demo's first stage: OUT/1 of make_demo_rows.py")
-    parser.add_argument("--official", type=Path, metavar="CLONE", help="clone of AkariAsai/self-rag, one more rival")
     parser.add_argument("--device", default="auto", help="torch device, default: CUDA where there is one")
     parser.add_argument("--tiny", action="store_true", help="random models of two layers, few questions")
     parser.add_argument("--steps", default="", help=f"comma-separated, default: {','.join(s.name for s in STEPS)}")
@@ -121,7 +120,6 @@ def run(arguments: argparse.Namespace) -> int:
             work=work,
             items=str(arguments.items.resolve()),
             parts=_text(arguments.weights_parts),
-            official=_text(arguments.official),
             rows=_text(arguments.rows),
             device=arguments.device,
             tiny=arguments.tiny,

@@ -36,7 +36,6 @@ class Settings:
     work: str  # folder for logs, results of steps, checkpoints
     items: str  # JSON Lines of questions with passages
     parts: str | None = None  # folder with the parts of the demo's base model; None where the cache has it
-    official: str | None = None  # clone of the published code, one more rival
     rows: str | None = None  # folder with rows.jsonl and heldout.jsonl of the demo's first stage
     device: str = "auto"  # `auto` (CUDA where there is one) or a torch device
     tiny: bool = False  # random models of a few layers and few questions: does every step run?

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -18,7 +17,6 @@ from scripts.benchmarks.job import Job
 from scripts.benchmarks.models import checkpoint_7b, demo_checkpoint
 from scripts.benchmarks.random_models import LLAMA_7B, TINY_7B, make_model, make_tokenizer, prompting_for
 from scripts.benchmarks.speed.generate import TransformersLLM
-from scripts.benchmarks.speed.official import Published
 from scripts.benchmarks.speed.rivals import ABLATED, KIND, Dictionaries, OfficialLoop
 from scripts.benchmarks.speed.timing import Run, answer_all, prompting_of, serve
 from scripts.benchmarks.speed.workload import LONG, SHORT, Form, Item
@@ -104,7 +102,6 @@ class Contest:
     prompting: Prompting
     fresh: Callable[[], Serving]  # an engine that knows no earlier prompt
     loop: Callable[[Form, int], OfficialLoop] | None = None  # the published loop with so many log-probabilities
-    published: Callable[[Form], Published] | None = None  # the published functions, where there is a clone
     dictionaries: Callable[[int], Serving] | None = None  # ours, reading so many log-probabilities from dictionaries
 
 
@@ -140,8 +137,6 @@ def _rivals(contest: Contest, form: Form) -> dict[str, Callable[[Sequence[Item]]
             name = f"ours, reading {logprobs:,} log-probabilities from dictionaries"
             ways[name] = partial(answer_all, prompting=contest.prompting, policy=form.policy, engine=engine, max_live=1)
     # In the long form they ask for 32,000 log-probabilities of every token, which takes minutes a question.
-    if contest.published is not None and form.policy.max_segments == 1:
-        ways["published functions"] = contest.published(form).answer_all
     return ways
 
 
@@ -182,15 +177,11 @@ def time_demo(job: Job) -> None:
     loaded = load(config)
     prompting, tokenizer = prompting_of(str(path)), load_tokenizer(path)
     llm = TransformersLLM(loaded.module, tokenizer, tuple(sorted(loaded.eos_ids)))
-    published = None
-    if job.settings.official is not None:
-        published = partial(Published, Path(job.settings.official), str(path), llm)
     contest = Contest(
         "demo",
         prompting,
         fresh=lambda: TransformersEngine(loaded, config),
         loop=partial(_transformers_loop, llm, prompting),
-        published=published,
     )
     run_contest(job, contest, _counts(job, "demo"), _forms(job, None))
 

@@ -1,57 +1,19 @@
-"""Run recorded cases of the public intrinsics libraries through our codecs: pass, named deviation, or fail, for each.
+"""Run recorded cases of the public intrinsics libraries through our codecs; see `tests/extensions/granite/conformance`.
 
-    python scripts/tools/run_conformance.py DIR [--only D3] [--json FILE]
-
-DIR holds cases in folders D1 .. D4, or is one of them. Exit code 0 if nothing failed, 1 if a case did, 2 on bad input.
+python scripts/tools/run_conformance.py DIR [--only D3] [--json FILE]
 """
 
-from __future__ import annotations
-
-import argparse
+import runpy
 import sys
-from collections import Counter
 from pathlib import Path
 
-from scripts.command import command
-from scripts.tools.conformance.case import read_cases
-from scripts.tools.conformance.check import Outcome, Verdict, check
-from scripts.tools.conformance.compare import REASONS
-from selfrag.common.atomic import write_text
-from selfrag.common.jsonl import json_line
-from selfrag.common.untrusted import printable
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "extensions" / "granite"))
 
 
-@command
 def main() -> int:
-    """Read the command line, run, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
-    parser.add_argument("folder", type=Path, help="folder with cases (*.json), at any depth")
-    parser.add_argument("--only", help="cases whose id contains this text")
-    parser.add_argument("--json", type=Path, help="write the outcomes as JSON lines")
-    given = parser.parse_args()
-    cases = [case for case in read_cases(given.folder) if not given.only or given.only in case.id]
-    outcomes = [check(case) for case in cases]
-    if given.json:
-        write_text(given.json, "".join(json_line(_row(outcome)) for outcome in outcomes))
-    for outcome in outcomes:
-        why = outcome.failure or ", ".join(outcome.deviations)
-        line = f"{outcome.verdict:9}  {outcome.case.id:55}  {' + '.join(outcome.checked):32}  {why}"
-        print(printable(line).rstrip())
-    counts = Counter(outcome.verdict for outcome in outcomes)
-    print(f"\n{len(outcomes)} cases: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict))
-    for deviation in sorted({d for outcome in outcomes for d in outcome.deviations}):
-        print(f"  {deviation}: {REASONS[deviation]}")
-    return 1 if counts[Verdict.FAIL] else 0
-
-
-def _row(outcome: Outcome) -> dict[str, object]:
-    return {
-        "id": outcome.case.id,
-        "verdict": str(outcome.verdict),
-        "deviations": [str(deviation) for deviation in outcome.deviations],
-        "failure": outcome.failure,
-        "checked": list(outcome.checked),
-    }
+    """Run the cases."""
+    code: int = runpy.run_module("conformance.__main__")["main"]()
+    return code
 
 
 if __name__ == "__main__":

@@ -17,10 +17,9 @@ from trained import ROWS, config, write
 
 from retrieval.passage import Passage
 from scripts.benchmarks.speed import training
-from scripts.benchmarks.speed.official import Published
 from scripts.benchmarks.speed.rivals import MISSING, Recording, watched
 from scripts.benchmarks.speed.timing import Run, Work, answer_all, least_tokens, race
-from scripts.benchmarks.speed.workload import SHORT, Item, read_items
+from scripts.benchmarks.speed.workload import Item, read_items
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.policy import Decoding
@@ -86,25 +85,22 @@ def test_a_recording_changes_nothing_and_holds_every_request():
     assert sum(len(request.prompt_ids) for request in recording.requests) == ours.work.prompt_tokens
 
 
-def test_what_counts_by_hand(tmp_path):
+def test_what_counts_by_hand():
     assert watched({5: SimpleNamespace(logprob=-0.5)}, (5, 6)) == [-0.5, MISSING]
     # 1 2 3 is computed once, then 4, 5 and 6 behind it, and 9
     assert least_tokens([(1, 2, 3, 4), (9,), (1, 2, 3, 5, 6), (1, 2, 3)]) == 7
-    with pytest.raises(UserError, match="give a clone"):
-        Published(tmp_path, "", None, SHORT)
 
 
 @pytest.mark.slow
 def test_every_trainer_sees_the_same_rows_and_has_the_same_losses(tmp_path):
-    pytest.importorskip("trl", reason="trl is not installed")
     rows = write(tmp_path / "rows.jsonl", [replace(one, id=f"{one.id}{n}") for n in range(3) for one in ROWS][:8])
     base = tiny.save_llama(tmp_path / "base", reflection=False, tie=True)
     settings = config(epochs=1, learning_rate=2e-3, precision="fp32")
     contest = training.Contest(rows, base, rows_per_step=2, steps=4, warm=1, config=settings)
-    plain = training.measure("plain", contest)
+    plain = training.train("plain", contest)
     for system in training.SYSTEMS:
-        found = training.measure(system, contest)
+        found = training.train(system, contest)
         assert found.tokens == plain.tokens
         assert found.losses == pytest.approx(plain.losses, rel=1e-4)
     with pytest.raises(UserError, match="do not go evenly into 8 rows"):
-        training.measure("plain", replace(contest, rows_per_step=3, steps=3))
+        training.train("plain", replace(contest, rows_per_step=3, steps=3))

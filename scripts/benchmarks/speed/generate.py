@@ -1,6 +1,6 @@
 """The published loop on transformers: `model.generate` of a plain checkpoint, with the answers that vLLM would give.
 
-A rival for machines without vLLM. It takes the calls that the loops of `rivals` and `official` make, and
+A rival for machines without vLLM. It takes the calls that the loop of `rivals` makes, and
 returns the most probable log-probabilities of every token as a dictionary, as vLLM does.
 """
 

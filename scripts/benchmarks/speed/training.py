@@ -1,27 +1,21 @@
-"""Our trainers against plain ones on the same rows, order, optimiser and schedule: tokens a second and losses.
+"""Our trainer against the plain one on the same rows, order, optimiser and schedule: tokens a second and losses.
 
-Each system runs in a process of its own. `plain` is transformers' Trainer: rows padded to the longest of a batch,
-logits at every position, PEFT's own layers. `trl` is TRL's SFTTrainer. Their steps may be computed in smaller batches
-of rows of like length, the least padding that they can have; TRL's packing needs FlashAttention to keep rows apart.
+`plain` is transformers' Trainer: rows padded to the longest of a batch, logits at every position, PEFT's own layers.
 Tokens are those of the rows; padding earns nothing. The loss is uniform over targets, because theirs is.
 """
 
 from __future__ import annotations
 
 import gc
-import multiprocessing
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from selfrag.common.errors import UserError, require
-from selfrag.training.run import Prepare, fit, plan, rows_of
+from selfrag.common.errors import UserError
+from selfrag.training.run import Prepare, plan, rows_of
 from selfrag.training.settings import Scale, TrainingConfig, Weighting
 
 
@@ -47,7 +41,6 @@ class Contest:
     steps: int  # optimiser steps of each system
     warm: int  # first steps that are not timed
     config: TrainingConfig  # method, adapter, rates and lengths
-    rows_at_once: int | None = None  # rows of like length that the others compute at once; None for the whole batch
 
     @property
     def settings(self) -> TrainingConfig:
@@ -78,37 +71,6 @@ class Measured:
         return sum(self.tokens[self.warm :]) / sum(self.seconds[self.warm :])
 
 
-def measure(system: str, contest: Contest) -> Measured:
-    """Run one system in a process of its own: thread settings and caches of one do not reach the next.
-
-    Raises:
-        UserError: the system is unknown, or it failed; the message is the failure's.
-    """
-    if system not in SYSTEMS:
-        raise UserError(f"unknown system {system!r}; known: {', '.join(SYSTEMS)}")
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            return pool.submit(train, system, contest).result()
-        except BrokenProcessPool as error:
-            reason = "its process was killed, as when memory runs out; give a smaller batch"
-            raise UserError(f"{system}: {reason}") from error
-
-
-def table(results: Sequence[Measured]) -> str:
-    """Markdown: speed, ratio to the first system, distance of the losses from its losses."""
-    first = results[0]
-    head = ("system", "tokens/s", f"x {first.system}", "s/step (median)", "first loss", "last loss", "mean distance")
-    lines = [f"| {' | '.join((*head, 'peak GiB'))} |", "|---" * (len(head) + 1) + "|"]
-    for one in results:
-        distance = statistics.fmean(abs(a - b) for a, b in zip(one.losses, first.losses, strict=True))
-        lines.append(
-            f"| {one.system} | {one.speed:.0f} | {one.speed / first.speed:.2f} |"
-            f" {statistics.median(one.seconds[one.warm :]):.2f} | {one.losses[0]:.4f} | {one.losses[-1]:.4f} |"
-            f" {distance:.4f} | {one.peak_gib:.2f} |"
-        )
-    return "\n".join(lines)
-
-
 def train(system: str, contest: Contest) -> Measured:
     """Run one system in this process."""
     import torch
@@ -125,11 +87,6 @@ def train(system: str, contest: Contest) -> Measured:
 
 
 Curves = tuple[list[float], list[int], list[float]]
-
-
-def _loop(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
-    fit(prepare, contest.base, scratch / "run", contest.settings)
-    return _from_log(scratch)
 
 
 def _trainer(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
@@ -171,25 +128,6 @@ def _plain(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
     return _timed(Trainer, trainee, contest, batches, args=arguments, train_dataset=rows, data_collator=collate)
 
 
-def _trl(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
-    trl = require("trl", extra="dev")
-    from datasets import Dataset
-
-    trainee, batches = _batches(contest, prepare)
-    trainee.tokenizer.pad_token = trainee.tokenizer.eos_token
-    head = trainee.causal.get_output_embeddings()
-    if not hasattr(head, "bias"):
-        head.bias = None  # TRL's loss reads it; PEFT's wrapper of trained rows does not have it
-    rows = [{"input_ids": list(e.ids), "labels": list(e.labels)} for batch in batches for e in batch]
-    arguments = trl.SFTConfig(
-        **_their_arguments(contest, scratch),
-        max_length=None,
-        dataset_kwargs={"skip_prepare_dataset": True},
-    )
-    made = {"args": arguments, "train_dataset": Dataset.from_list(rows), "processing_class": trainee.tokenizer}
-    return _timed(trl.SFTTrainer, trainee, contest, batches, **made)
-
-
 def _batches(contest: Contest, prepare: Prepare) -> tuple[Any, list[list[Any]]]:
     """The model as PEFT makes it, and the rows of each step in the order of our plan."""
     from selfrag.training.model import DTYPES, chosen_precision, load_trainee
@@ -218,12 +156,10 @@ def _batches(contest: Contest, prepare: Prepare) -> tuple[Any, list[list[Any]]]:
 def _their_arguments(contest: Contest, scratch: Path) -> dict[str, Any]:
     import torch
 
-    at_once = contest.rows_at_once or contest.rows_per_step
     return {
         "output_dir": str(scratch),
         "max_steps": contest.steps,
-        "per_device_train_batch_size": at_once,
-        "gradient_accumulation_steps": contest.rows_per_step // at_once,
+        "per_device_train_batch_size": contest.rows_per_step,
         "max_grad_norm": contest.config.clip,
         "train_sampling_strategy": "sequential",
         "use_cpu": not torch.accelerator.is_available(),
@@ -277,10 +213,5 @@ def _timed(kind: Any, trainee: Any, contest: Contest, batches: list[list[Any]], 
     return losses, [sum(map(len, batch)) for batch in batches], seconds
 
 
-SYSTEMS: dict[str, Callable[[Contest, Prepare, Path], Curves]] = {
-    "plain": _plain,
-    "trl": _trl,
-    "ours": _loop,
-    "ours-trainer": _trainer,
-}
+SYSTEMS: dict[str, Callable[[Contest, Prepare, Path], Curves]] = {"plain": _plain, "ours-trainer": _trainer}
 """The others are compared with the first of a run. `ours` is the CPU loop, `ours-trainer` the Trainer."""

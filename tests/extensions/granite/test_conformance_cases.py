@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-
-from scripts.tools.conformance.case import read_cases
-from scripts.tools.conformance.check import check
-from scripts.tools.conformance.compare import REASONS, Deviation
+from conformance.case import read_cases
+from conformance.check import check
+from conformance.compare import REASONS, Deviation
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT.parent / "shared" / "conformance" / "intrinsics"

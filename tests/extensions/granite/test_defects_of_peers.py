@@ -12,11 +12,11 @@ import subprocess
 import sys
 
 import pytest
+from conformance.records import plain_result
 from published_codecs import published
 from wire_help import ARGUMENTS, find, plain, state, token
 
 from retrieval.passage import Passage
-from scripts.tools.conformance.records import plain_result
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import read_spec
 from selfrag.extensions.granite.registry import DIALECTS, codec_of_spec, intrinsics_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from conformance.compare import REASONS
 from test_docs_intrinsics import PAGES, blocks, run
 
-from scripts.tools.conformance.compare import REASONS
 from selfrag.extensions.granite.registry import DIALECTS
 from selfrag.intrinsics.catalog import catalog
 

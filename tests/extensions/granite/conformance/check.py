@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from scripts.tools.conformance.case import Case
-from scripts.tools.conformance.compare import (
+from conformance.case import Case
+from conformance.compare import (
     Deviation,
     MismatchError,
     Rejoined,
@@ -18,7 +18,7 @@ from scripts.tools.conformance.compare import (
     sound,
     whole,
 )
-from scripts.tools.conformance.recorded import (
+from conformance.recorded import (
     all_texts,
     booleans,
     dated,
@@ -28,7 +28,7 @@ from scripts.tools.conformance.recorded import (
     replayed,
     state_of,
 )
-from scripts.tools.conformance.records import plain_result
+from conformance.records import plain_result
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import ChatCodec
 from selfrag.extensions.granite.completion import CompletionCodec
@@ -224,7 +224,7 @@ def _undefined(reflection: Reflection, ours: Any) -> set[Deviation]:
 class Verdict(StrEnum):
     """How a case came out."""
 
-    PASS = "pass"  # noqa: S105 - no password
+    PASS = "pass"
     DEVIATION = "deviation"
     FAIL = "fail"
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from conformance.compare import Deviation, MismatchError, Rejoined, compare
+from conformance.records import categories, plain_result
 from retrieval.passage import Passage
 from retrieval.sentences import SentenceFinder, Span
-from scripts.tools.conformance.compare import Deviation, MismatchError, Rejoined, compare
-from scripts.tools.conformance.records import categories, plain_result
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import ChatCodec, Spec
 from selfrag.extensions.granite.completion import CompletionCodec, System
