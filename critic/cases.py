@@ -128,7 +128,7 @@ def digest(case: Case) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-class PassageRecord(TypedDict):
+class EvidenceRecord(TypedDict):
     """A passage in a row of a file."""
 
     id: NotRequired[str | int]
@@ -144,7 +144,7 @@ class CaseRecord(TypedDict):
     instruction: Filled
     preceding: NotRequired[str]
     output: NotRequired[str]
-    evidence: NotRequired[PassageRecord | None]
+    evidence: NotRequired[EvidenceRecord | None]
     dataset: NotRequired[str]
     rule: NotRequired[str]
 
@@ -211,7 +211,7 @@ def parse_case(record: dict[str, Any]) -> Case:
     return Case(row["group"], row["instruction"], row.get("preceding", ""), row.get("output", ""), passage)
 
 
-def passage_of(record: PassageRecord, name: str) -> Passage:
+def passage_of(record: EvidenceRecord, name: str) -> Passage:
     """Return a passage of a row, under the name if it has no id of its own."""
     return Passage(str(record.get("id", name)), record["text"], record.get("title", ""))
 

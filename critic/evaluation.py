@@ -36,7 +36,7 @@ HUMAN = "human"
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class CriticFigures:
     """Figures of one group, or of a part of it."""
 
     group: str
@@ -64,8 +64,8 @@ class Figures:
 class Evaluation:
     """Figures of one critic."""
 
-    groups: Mapping[str, Figures]  # group -> figures on all its rows
-    parts: Mapping[str, Mapping[str, Figures]]  # group -> `human`, `derived` or `dataset/rule` -> figures
+    groups: Mapping[str, CriticFigures]  # group -> figures on all its rows
+    parts: Mapping[str, Mapping[str, CriticFigures]]  # group -> `human`, `derived` or `dataset/rule` -> figures
     seconds: float = 0.0  # taken by the judging
     judgments: Sequence[Judgment | None] = field(default=(), repr=False)  # one a row, in the order of the rows
     shortened: int = 0  # rows of which a prompt could not hold every part whole
@@ -110,7 +110,7 @@ def compare(
     return Evaluation(groups, found, seconds, tuple(judgments))
 
 
-def figures(rows: Sequence[Labelled], judgments: Sequence[Judgment | None], *, seed: int = 0) -> Figures:
+def figures(rows: Sequence[Labelled], judgments: Sequence[Judgment | None], *, seed: int = 0) -> CriticFigures:
     """Figures of rows of one group, at least one; `seed` is of the intervals."""
     groups = {row.case.group for row in rows}
     if len(groups) != 1 or len(rows) != len(judgments):
@@ -130,7 +130,7 @@ def figures(rows: Sequence[Labelled], judgments: Sequence[Judgment | None], *, s
 
     confusion = np.zeros((len(names), len(names) + 1), dtype=int)
     np.add.at(confusion, (gold, judged), 1)
-    return Figures(
+    return CriticFigures(
         group,
         mean([float(right) for right in gold == judged], seed=seed),
         bootstrap(len(rows), f1, seed, effective=macro_effective(is_gold)),

@@ -12,11 +12,11 @@ from itertools import groupby
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
-from critic.pairs import Dropped, Outcome, Pair, make_pair
+from critic.pairs import Dropped, Pair, PairOutcome, make_pair
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.public_fields import PublicRow, UnusableError, identifier, objects, text, value
-from selfrag.common.public_rows import Raw
+from selfrag.common.public_rows import RawRow
 from selfrag.prompting import SELFRAG
 
 AMBIGUOUS_QUESTION = (
@@ -28,18 +28,18 @@ CHAT_HISTORY = (
 )
 FACT_CHECK = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
 
-Loader: TypeAlias = Callable[[Iterable[Raw], str, str | None], Iterator[Outcome]]
+Loader: TypeAlias = Callable[[Iterable[RawRow], str, str | None], Iterator[PairOutcome]]
 """Rows, the name to give the data set, and the wanted language (for sources that know it; None is any)."""
 
 
-def rowwise(parse: Callable[[Raw, str], Pair]) -> Loader:
+def rowwise(parse: Callable[[RawRow, str], Pair]) -> Loader:
     """A loader for sources in which every row stands for itself; an `UnusableError` of `parse` drops the row."""
 
-    def read(rows: Iterable[Raw], dataset: str, language: str | None) -> Iterator[Outcome]:
+    def read(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
         for raw in rows:
             with raw.blamed():
                 try:
-                    outcome: Outcome = parse(raw, dataset)
+                    outcome: PairOutcome = parse(raw, dataset)
                 except UnusableError as error:
                     outcome = Dropped(raw.place, str(error))
             yield outcome
@@ -58,7 +58,7 @@ def _asked(instruction: str, question: str) -> str:
 
 
 @rowwise
-def _alpaca(raw: Raw, dataset: str) -> Pair:
+def _alpaca(raw: RawRow, dataset: str) -> Pair:
     """Alpaca: {"instruction": "Identify the odd one out.", "input": "Twitter, Telegram", "output": "Telegram"}."""
     row = PublicRow.of("alpaca", raw.record)
     instruction, more = row["instruction"], row["input"]
@@ -68,7 +68,7 @@ def _alpaca(raw: Raw, dataset: str) -> Pair:
 
 
 @rowwise
-def _flan(raw: Raw, dataset: str) -> Pair:
+def _flan(raw: RawRow, dataset: str) -> Pair:
     """FLAN v2 as sampled for Open-Instruct: {"inputs": "Premise: ..", "targets": "yes", "task": "snli:1.1.0"}."""
     row = PublicRow.of("flan", raw.record)
     return make_pair(f"{dataset}-{raw.key}", dataset, "instruction", row["instruction"], row["output"])
@@ -96,7 +96,7 @@ _LATER_PIECE = re.compile(r".{7,}_0*[1-9]\d*")  # names of conversations have at
 
 
 @rowwise
-def _sharegpt(raw: Raw, dataset: str) -> Pair:
+def _sharegpt(raw: RawRow, dataset: str) -> Pair:
     """Conversations of the cleaned public files.
 
     {"id": "QWJhYvA_0", "conversations": [{"from": "human", "value": ".."}, {"from": "gpt", "value": ".."}]}
@@ -119,7 +119,7 @@ def _sharegpt(raw: Raw, dataset: str) -> Pair:
 
 
 @rowwise
-def _open_instruct(raw: Raw, dataset: str) -> Pair:
+def _open_instruct(raw: RawRow, dataset: str) -> Pair:
     """Processed files of Open-Instruct (Tulu mixtures): all of its sets in one schema.
 
     {"dataset": "flan_v2", "id": "flan_v2_12", "messages": [{"role": "user", "content": ".."}, ..]}
@@ -137,7 +137,7 @@ def _open_instruct(raw: Raw, dataset: str) -> Pair:
 # Open Assistant 1: each accepted first reply of an initial prompt is a pair
 
 
-def _oasst_trees(rows: Iterable[Raw], dataset: str, language: str | None) -> Iterator[Outcome]:
+def _oasst_trees(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
     """A tree a row.
 
     {"prompt": {"role": "prompter", "lang": "en", "text": "..", "replies": [{"message_id": "..", "text": "..", ..}]}}
@@ -148,7 +148,7 @@ def _oasst_trees(rows: Iterable[Raw], dataset: str, language: str | None) -> Ite
         yield from outcomes
 
 
-def _oasst_tree(raw: Raw, dataset: str, language: str | None) -> Iterator[Outcome]:
+def _oasst_tree(raw: RawRow, dataset: str, language: str | None) -> Iterator[PairOutcome]:
     prompt = value(raw.record, "prompt")
     if not isinstance(prompt, Mapping):
         raise UserError(f"'prompt' must be an object, not {prompt!r:.60}")
@@ -160,7 +160,7 @@ def _oasst_tree(raw: Raw, dataset: str, language: str | None) -> Iterator[Outcom
         yield _oasst_pair(raw.place, dataset, prompt, reply)
 
 
-def _oasst_messages(rows: Iterable[Raw], dataset: str, language: str | None) -> Iterator[Outcome]:
+def _oasst_messages(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
     """A message a row.
 
     {"message_id": "..", "parent_id": null, "message_tree_id": "..", "role": "prompter", "lang": "en", "text": ".."}
@@ -178,7 +178,7 @@ def _oasst_messages(rows: Iterable[Raw], dataset: str, language: str | None) -> 
         for raw in replies:
             with raw.blamed():
                 if raw.record.get("parent_id") != key:
-                    outcome: Outcome = Dropped(raw.place, "a later message of a conversation")
+                    outcome: PairOutcome = Dropped(raw.place, "a later message of a conversation")
                 elif refused:
                     outcome = Dropped(raw.place, f"a reply to a prompt that was left out ({refused})")
                 else:
@@ -188,7 +188,7 @@ def _oasst_messages(rows: Iterable[Raw], dataset: str, language: str | None) -> 
             yield Dropped(prompt.place, "no output")
 
 
-def _oasst_name(raw: Raw) -> str:
+def _oasst_name(raw: RawRow) -> str:
     with raw.blamed():
         return identifier(raw.record, "message_tree_id")
 
@@ -202,7 +202,7 @@ def _oasst_refusal(prompt: Mapping[str, Any], language: str | None) -> str:
     return f"not in {language!r}" if language is not None and text(prompt, "lang") != language else ""
 
 
-def _oasst_pair(place: str, dataset: str, prompt: Mapping[str, Any], reply: Mapping[str, Any]) -> Outcome:
+def _oasst_pair(place: str, dataset: str, prompt: Mapping[str, Any], reply: Mapping[str, Any]) -> PairOutcome:
     if text(reply, "role") != "assistant":
         raise UserError(f"a prompter is answered by an assistant, not by {reply['role']!r:.60}")
     if reply.get("deleted") or reply.get("review_result") is False:
@@ -217,7 +217,7 @@ def _oasst_pair(place: str, dataset: str, prompt: Mapping[str, Any], reply: Mapp
 # Questions and claims
 
 
-def _kilt(raw: Raw) -> tuple[str, str, str, tuple[Passage, ...]]:
+def _kilt(raw: RawRow) -> tuple[str, str, str, tuple[Passage, ...]]:
     """Id, question, first answer with text, and passages of a row of KILT or of the DPR training files made from it.
 
     {"id": "..", "input": "..", "output": [{"answer": "..", "provenance": [{"wikipedia_id": "..", "title": ".."}]}]}
@@ -243,21 +243,21 @@ def _kilt(raw: Raw) -> tuple[str, str, str, tuple[Passage, ...]]:
 
 
 @rowwise
-def _natural_questions(raw: Raw, dataset: str) -> Pair:
+def _natural_questions(raw: RawRow, dataset: str) -> Pair:
     """The question as it was typed, without a task instruction (Table 4), and its first answer."""
     key, question, answer, passages = _kilt(raw)
     return make_pair(f"{dataset}-{key}", dataset, "short_qa", question, answer, passages)
 
 
 @rowwise
-def _wizard(raw: Raw, dataset: str) -> Pair:
+def _wizard(raw: RawRow, dataset: str) -> Pair:
     """Wizard of Wikipedia: the dialogue so far, a line a turn, and the wizard's next turn."""
     key, dialogue, answer, passages = _kilt(raw)
     return make_pair(f"{dataset}-{key}", dataset, "dialogue", _asked(CHAT_HISTORY, dialogue), answer, passages)
 
 
 @rowwise
-def _fever(raw: Raw, dataset: str) -> Pair:
+def _fever(raw: RawRow, dataset: str) -> Pair:
     """A claim, and `true` or `false` for its verdict; KILT leaves NOT ENOUGH INFO out."""
     key, claim, verdict, passages = _kilt(raw)
     instruction = _asked(FACT_CHECK, claim)
@@ -266,7 +266,7 @@ def _fever(raw: Raw, dataset: str) -> Pair:
 
 
 @rowwise
-def _asqa(raw: Raw, dataset: str) -> Pair:
+def _asqa(raw: RawRow, dataset: str) -> Pair:
     """An ambiguous question and its first long answer, with the passages that its writer quoted.
 
     {"5742327904742262955": {"ambiguous_question": "..", "annotations": [{"long_answer": "..", "knowledge": [..]}], ..}}
@@ -287,7 +287,7 @@ def _asqa(raw: Raw, dataset: str) -> Pair:
 
 
 @rowwise
-def _multiple_choice(raw: Raw, dataset: str) -> Pair:
+def _multiple_choice(raw: RawRow, dataset: str) -> Pair:
     """A question with lettered options and the letter of the right one, in the schemas of AI2.
 
     {"id": "..", "question": "..", "choices": {"text": [..], "label": ["A", ..]}, "answerKey": "C"}          ARC

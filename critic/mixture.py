@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from critic.formats import Format
-from critic.pairs import Dropped, Outcome, Pair
+from critic.pairs import Dropped, Pair, PairOutcome
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.checks import whole
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import commit, sha256, versions
-from selfrag.common.public_rows import Source, raw_rows
+from selfrag.common.public_rows import RowSource, raw_rows
 
 T = TypeVar("T")
 _SHOWN = 5  # places a reason
@@ -26,7 +26,7 @@ _ENOUGH = 2_000  # characters that decide on the language; more hardly change th
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MixtureReading:
     """How a source is read."""
 
     split: str = "train"  # which part of a source that holds several under their names
@@ -37,12 +37,12 @@ class Reading:
         whole("most_words", self.most_words)
 
 
-def load(source: Source, form: Format, reading: Reading | None = None) -> Iterator[Outcome]:
+def load(source: RowSource, form: Format, reading: MixtureReading | None = None) -> Iterator[PairOutcome]:
     """Pairs of a source in its order, each with an id of its own, and the rows that give none.
 
     A `UserError` names the place of a row that is not in this format, or says that no row is a pair.
     """
-    reading = reading or Reading()
+    reading = reading or MixtureReading()
     rows = raw_rows(source, reading.split)
     spoken = None if reading.language is None or form.says_language else _detector(reading.language)
     seen: set[str] = set()
@@ -63,7 +63,7 @@ def load(source: Source, form: Format, reading: Reading | None = None) -> Iterat
         raise UserError(f"no pair in the {form.name} source{why}; check the format and the split")
 
 
-def _objection(pair: Pair, reading: Reading, spoken: Callable[[str], bool] | None, seen: set[str]) -> str:
+def _objection(pair: Pair, reading: MixtureReading, spoken: Callable[[str], bool] | None, seen: set[str]) -> str:
     """Why a pair is left out, if it is."""
     if pair.id in seen:
         return f"an id that occurred before ({pair.id:.80})"
@@ -82,7 +82,7 @@ def _detector(language: str) -> Callable[[str], bool]:
     return lambda text: bool(classify(text[:_ENOUGH])[0] == language)
 
 
-class Sample(Generic[T]):
+class SeededSample(Generic[T]):
     """At most `count` of the items added so far; no more are held at any time.
 
     Each item gets a number from its id and the seed, and the smallest numbers win. So order, shards and machines do not
@@ -108,16 +108,16 @@ class Sample(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MixturePart:
     """One source of a mixture."""
 
     form: Format  # what its rows look like
-    source: Source  # a file, or rows
+    source: RowSource  # a file, or rows
     count: int | None = None  # pairs to draw; None takes all
 
 
 @dataclass(slots=True)
-class Tally:
+class MixtureTally:
     """What became of the rows of one source; `taken` of `pairs` are in the mixture."""
 
     source: str
@@ -134,13 +134,15 @@ class Tally:
             self.places.setdefault(reason, []).append(row.id)
 
 
-def pairs(part: Part, tally: Tally, reading: Reading | None = None, seed: int = 0) -> Iterator[Pair]:
+def pairs(
+    part: MixturePart, tally: MixtureTally, reading: MixtureReading | None = None, seed: int = 0
+) -> Iterator[Pair]:
     """The pairs drawn from one part, in their order; `tally` is complete when the last is taken."""
     if part.count is not None and part.count < 0:
         raise UserError(f"{part.form.name}: {part.count} pairs cannot be drawn; 0 or more")
     from tqdm import tqdm
 
-    sample: Sample[Pair] | None = None if part.count is None else Sample(part.count, seed)
+    sample: SeededSample[Pair] | None = None if part.count is None else SeededSample(part.count, seed)
     rows = load(part.source, part.form, reading)
     for outcome in tqdm(rows, desc=part.form.name, unit=" rows", delay=1, disable=None):
         if isinstance(outcome, Dropped):
@@ -159,17 +161,17 @@ def pairs(part: Part, tally: Tally, reading: Reading | None = None, seed: int = 
 
 def write_mixture(
     path: str | Path,
-    parts: Sequence[Part],
+    parts: Sequence[MixturePart],
     *,
     seed: int = 0,
-    reading: Reading | None = None,
-) -> list[Tally]:
+    reading: MixtureReading | None = None,
+) -> list[MixtureTally]:
     """Write all parts as one file of pairs, and `<path>.manifest.json` beside it; a tally for each part.
 
     The file appears under its name only when it is complete, so an interrupted run is simply started again.
     """
     path = Path(path)
-    tallies = [Tally(_name(part.source)) for part in parts]
+    tallies = [MixtureTally(_name(part.source)) for part in parts]
     seen: dict[str, str] = {}
 
     def records() -> Iterator[dict[str, Any]]:
@@ -187,7 +189,7 @@ def write_mixture(
         "pairs": sum(tally.taken for tally in tallies),
         "sha256": sha256(path),
         "seed": seed,
-        "reading": asdict(reading or Reading()),
+        "reading": asdict(reading or MixtureReading()),
         "parts": [_described(part, tally) for part, tally in zip(parts, tallies, strict=True)],
         "commit": commit(),
         "versions": versions(("selfrag", "datasets", "pyarrow", "py3langid")),
@@ -196,7 +198,7 @@ def write_mixture(
     return tallies
 
 
-def _described(part: Part, tally: Tally) -> dict[str, Any]:
+def _described(part: MixturePart, tally: MixtureTally) -> dict[str, Any]:
     return {
         "format": part.form.name,
         "source": tally.source,
@@ -209,7 +211,7 @@ def _described(part: Part, tally: Tally) -> dict[str, Any]:
     }
 
 
-def _name(source: Source) -> str:
+def _name(source: RowSource) -> str:
     if isinstance(source, str | Path):
         return Path(source).name
     info = getattr(source, "info", None)

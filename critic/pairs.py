@@ -14,13 +14,13 @@ from typing import Any, Literal, NotRequired, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
-from critic.cases import PassageRecord, passage_of
+from critic.cases import EvidenceRecord, passage_of
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified, read_jsonl
 from selfrag.common.kinds import Filled
 from selfrag.common.public_fields import UnusableError
-from selfrag.common.public_rows import Rows, unbroken
+from selfrag.common.public_rows import PublicRows, unbroken
 from selfrag.common.validation import validate
 
 
@@ -57,7 +57,7 @@ class PairRecord(TypedDict):
     instruction: Filled
     output: Filled
     kind: NotRequired[str]
-    gold_passages: NotRequired[list[PassageRecord]]
+    gold_passages: NotRequired[list[EvidenceRecord]]
 
 
 def read_pairs(path: str | Path) -> Iterator[Pair]:
@@ -82,7 +82,7 @@ class Dropped:
     detail: str = ""  # one line
 
 
-Outcome: TypeAlias = Pair | Dropped
+PairOutcome: TypeAlias = Pair | Dropped
 
 
 def make_pair(
@@ -103,7 +103,7 @@ def make_pair(
 
 def open_dataset(
     name: str, configuration: str | None = None, split: str = "train", *, place: str = "", streaming: bool = True
-) -> Rows:
+) -> PublicRows:
     """Rows of one split of a data set: `owner/name` on the hub, a folder of data files, or one of `save_to_disk`.
 
     `place` is how an error begins; `hf:NAME` by default. `streaming` fetches rows while they are read.
@@ -114,8 +114,8 @@ def open_dataset(
     try:
         if any((Path(name) / mark).exists() for mark in ("state.json", "dataset_dict.json")):
             saved = datasets.load_from_disk(name)
-            return cast(Rows, saved[split] if isinstance(saved, dict) else saved)
-        return cast(Rows, datasets.load_dataset(name, configuration, split=split, streaming=streaming))
+            return cast(PublicRows, saved[split] if isinstance(saved, dict) else saved)
+        return cast(PublicRows, datasets.load_dataset(name, configuration, split=split, streaming=streaming))
     except broken as error:
         raise UserError(f"{place or f'hf:{name}'}: {error}") from error
 
@@ -124,7 +124,7 @@ BadRows: TypeAlias = Literal["stop", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PairSource:
     """A JSONL file of pairs (`.gz` allowed), or rows that can be read again, such as a `Dataset` or a stream."""
 
     rows: Path | Iterable[Mapping[str, Any]]
@@ -194,14 +194,14 @@ def open_source(
     columns: Mapping[str, str] | None = None,
     bad_rows: BadRows = "stop",
     limit: int | None = None,
-) -> Source:
+) -> PairSource:
     """A source by name: a JSONL file, a folder that `save_to_disk` wrote, or a data set that `load_dataset` finds."""
     path = Path(pairs)
     if path.is_file():
         if configuration is not None or split != "train" or streaming or columns:
             raise UserError(f"{pairs} is a file; a configuration, a split, streaming and columns are for data sets")
-        return Source(path, path.name, bad_rows=bad_rows, limit=limit)
+        return PairSource(path, path.name, bad_rows=bad_rows, limit=limit)
     place = f"no pairs at {pairs!r} (split {split!r})"
     found = open_dataset(pairs, configuration, split, place=place, streaming=streaming)
     name = path.name if configuration is None else f"{path.name}/{configuration}"
-    return Source(found, name, columns or {}, bad_rows, limit)
+    return PairSource(found, name, columns or {}, bad_rows, limit)

@@ -27,21 +27,21 @@ SHORTEST = 12
 """Characters below which a sentence joins its neighbour, as in the augmentation."""
 
 
-Evidence: TypeAlias = Literal["none", "gold", "first", "found", "other"]
+SampledEvidence: TypeAlias = Literal["none", "gold", "first", "found", "other"]
 """Where the passage of a case comes from: it supports the pair, is the best or any of a search, or supports another."""
 
-Output: TypeAlias = Literal["none", "sentence", "whole", "beginning", "other"]
+SampledOutput: TypeAlias = Literal["none", "sentence", "whole", "beginning", "other"]
 """What is judged of the response; the beginning is the first half of its sentences, the other is of another pair."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SamplingRule:
     """One kind of case."""
 
     name: str  # becomes `rule` of the rows
     group: str
-    evidence: Evidence = "none"
-    output: Output = "none"
+    evidence: SampledEvidence = "none"
+    output: SampledOutput = "none"
 
     @property
     def searches(self) -> bool:
@@ -49,25 +49,25 @@ class Rule:
         return self.evidence in ("first", "found")
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("retrieve_for_instruction", "Retrieve"),
-    Rule("retrieve_for_sentence_with_gold_passage", "Retrieve", "gold", "sentence"),
-    Rule("retrieve_for_sentence_with_first_passage", "Retrieve", "first", "sentence"),
-    Rule("isrel_of_gold_passage", "IsRel", "gold"),
-    Rule("isrel_of_found_passage", "IsRel", "found"),
-    Rule("isrel_of_other_passage", "IsRel", "other"),
-    Rule("issup_by_gold_passage", "IsSup", "gold", "sentence"),
-    Rule("issup_by_found_passage", "IsSup", "found", "sentence"),
-    Rule("issup_by_other_passage", "IsSup", "other", "sentence"),
-    Rule("isuse_of_output", "IsUse", output="whole"),
-    Rule("isuse_of_beginning", "IsUse", output="beginning"),
-    Rule("isuse_of_other_output", "IsUse", output="other"),
+RULES: tuple[SamplingRule, ...] = (
+    SamplingRule("retrieve_for_instruction", "Retrieve"),
+    SamplingRule("retrieve_for_sentence_with_gold_passage", "Retrieve", "gold", "sentence"),
+    SamplingRule("retrieve_for_sentence_with_first_passage", "Retrieve", "first", "sentence"),
+    SamplingRule("isrel_of_gold_passage", "IsRel", "gold"),
+    SamplingRule("isrel_of_found_passage", "IsRel", "found"),
+    SamplingRule("isrel_of_other_passage", "IsRel", "other"),
+    SamplingRule("issup_by_gold_passage", "IsSup", "gold", "sentence"),
+    SamplingRule("issup_by_found_passage", "IsSup", "found", "sentence"),
+    SamplingRule("issup_by_other_passage", "IsSup", "other", "sentence"),
+    SamplingRule("isuse_of_output", "IsUse", output="whole"),
+    SamplingRule("isuse_of_beginning", "IsUse", output="beginning"),
+    SamplingRule("isuse_of_other_output", "IsUse", output="other"),
 )
 """All rules. Those with a found or first passage need a retriever."""
 
 
 def _draft(
-    rule: Rule, pair: Pair, other: Pair, find: SentenceFinder, rng: random.Random
+    rule: SamplingRule, pair: Pair, other: Pair, find: SentenceFinder, rng: random.Random
 ) -> tuple[Question, str] | None:
     """A case by a rule, and what to search for its passage (nothing where it has one); None where the pair offers none.
 
@@ -132,7 +132,7 @@ def draw(
     seed: int = 0,
     retriever: Retriever | None = None,
     passages: int = 5,
-    rules: Sequence[Rule] = RULES,
+    rules: Sequence[SamplingRule] = RULES,
 ) -> Sample:
     """Draw `wanted` cases of each group; `find` gives sentence spans, `passages` is how many a search brings.
 
@@ -170,7 +170,7 @@ def _share(streams: dict[str, Iterator[Question]], count: int, left_out: Counter
 
 
 def _stream(
-    rule: Rule,
+    rule: SamplingRule,
     pairs: Sequence[Pair],
     find: SentenceFinder,
     seed: int,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.common.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess, Reply
+from selfrag.common.child_process import MEBIBYTE, ChildEndedError, ChildLimits, ChildProcess, ChildReply
 from selfrag.common.errors import UserError
 from selfrag.common.reading import regular_file
 
@@ -77,7 +77,7 @@ def read_vector_blocks(path: Path, start: int) -> Iterator[VectorBlock]:
                 yield VectorBlock(reply.values["ids"], vectors.reshape(reply.values["shape"]))
 
 
-def _replies(path: Path, work: Mapping[str, Any]) -> Generator[Reply]:
+def _replies(path: Path, work: Mapping[str, Any]) -> Generator[ChildReply]:
     """Yield what a child finds in a file."""
     size = regular_file(path).stat().st_size
     seconds = _SECONDS + _SECONDS_OF_MEBIBYTE * size // MEBIBYTE

@@ -19,7 +19,7 @@ from critic.cases import parse_labelled
 from critic.formats import FORMATS
 from critic.mixture import load
 from critic.pairs import parse_pair
-from critic.teacher.run import Reply
+from critic.teacher.run import TeacherReply
 from retrieval.index import IndexManifest
 from selfrag.common.errors import UserError
 from selfrag.common.validation import validate
@@ -98,7 +98,7 @@ def recipe(tables: dict[str, Any]) -> object:
 READERS: dict[str, tuple[Callable[[Any], object], list[dict[str, Any]]]] = {
     "index manifest": (lambda values: validate(IndexManifest, values, "manifest.json"), [INDEX]),
     "recipe": (recipe, [dict(read_recipe(name).tables) for name in ("paper", "gpu")]),
-    "reply of a teacher": (lambda values: validate(Reply, values), [REPLY]),
+    "reply of a teacher": (lambda values: validate(TeacherReply, values), [REPLY]),
     "training row": (
         parse_row,
         [{"id": "i", "source": "s", "instruction": "?", "target": [{"token": "[Relevant]"}, {"passage": PASSAGE}]}],

@@ -29,7 +29,7 @@ from critic.augment.algorithm import Augmented, AugmentOptions, Steps, augment, 
 from critic.augment.rows import outcome
 from critic.cases import Case
 from critic.judging import Critic
-from critic.pairs import Dropped, Pair, Source
+from critic.pairs import Dropped, Pair, PairSource
 from retrieval.passage import Passage, Retriever
 from retrieval.sentences import SentenceFinder, Span, sentence_finder
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
@@ -65,7 +65,7 @@ class Shard:
         return hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-Execute: TypeAlias = Callable[[Iterator[Shard]], Iterable[tuple[Shard, str]]]
+ExecuteShards: TypeAlias = Callable[[Iterator[Shard]], Iterable[tuple[Shard, str]]]
 """Works on shards as they come and gives each back with its text, in any order."""
 
 
@@ -79,7 +79,7 @@ def sharded(items: Iterable[Pair | Dropped], size: int) -> Iterator[Shard]:
         yield Shard(number, chunk)
 
 
-def augment_locally(critic: Critic, retriever: Retriever | None, options: AugmentOptions) -> Execute:
+def augment_locally(critic: Critic, retriever: Retriever | None, options: AugmentOptions) -> ExecuteShards:
     """Work on one shard after the other in this process."""
     find = sentence_finder(options.sentences)
 
@@ -141,9 +141,9 @@ def _search(searching: bool, requests: list[Retrieve]) -> DriverSteps[list[Any]]
 
 
 def augment_pairs(
-    source: Source,
+    source: PairSource,
     out: str | Path,
-    execute: Execute,
+    execute: ExecuteShards,
     options: AugmentOptions,
     *,
     inputs: Mapping[str, Any] | None = None,
@@ -191,7 +191,7 @@ def augment_pairs(
     return manifest
 
 
-def _work(source: Source, shards: Path, execute: Execute, size: int, total: int | None) -> int:
+def _work(source: PairSource, shards: Path, execute: ExecuteShards, size: int, total: int | None) -> int:
     """Make every shard file that is missing; the number of shards."""
     number = 0
     done = size * sum(1 for _ in shards.glob("[0-9]*.jsonl"))  # not part of the speed that the ETA goes by
@@ -321,7 +321,7 @@ def augment_on_ray(
     open_retriever: Callable[[], Retriever | None],
     options: AugmentOptions,
     actors: Actors,
-) -> Execute:
+) -> ExecuteShards:
     """Work on shards in Ray actors, of the cluster that `ray.init` connected to, or of one that starts here.
 
     `open_critic` and `open_retriever` are called once in each worker, so they must be picklable.
@@ -389,7 +389,7 @@ class SourceCounts:
         )
 
 
-def count_source(source: Source, options: AugmentOptions, find: SentenceFinder) -> SourceCounts:
+def count_source(source: PairSource, options: AugmentOptions, find: SentenceFinder) -> SourceCounts:
     """Read the whole source once and count."""
     items = pairs = sentences = judgments = searches = 0
     for item in source:

@@ -15,7 +15,7 @@ import typer
 from critic.augment.algorithm import BALANCES, RULES, AugmentOptions, Balance
 from critic.formats import FORMATS, named
 from critic.inspect import inspect_rows, render
-from critic.mixture import Part, Reading, Tally, write_mixture
+from critic.mixture import MixturePart, MixtureReading, MixtureTally, write_mixture
 from critic.pairs import open_dataset
 from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _HUB = "hf:"
-_READING = Reading()
+_READING = MixtureReading()
 
 
 def pairs(
@@ -51,14 +51,14 @@ def pairs(
 ) -> None:
     """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why."""
     mixture = [read_part(part, split=split, paper_counts=paper_counts) for part in parts]
-    reading = Reading(split=split, most_words=most_words, language=language)
+    reading = MixtureReading(split=split, most_words=most_words, language=language)
     tallies = write_mixture(out, mixture, seed=seed, reading=reading)
     for part, tally in zip(mixture, tallies, strict=True):
         typer.echo(_line(part, tally))
     typer.echo(f"{sum(tally.taken for tally in tallies)} pairs in {out}")
 
 
-def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -> Part:
+def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -> MixturePart:
     """One argument: `FORMAT[:N]=SOURCE`."""
     left, equals, source = value.partition("=")
     name, colon, count = left.partition(":")
@@ -69,12 +69,12 @@ def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -
         raise UserError(f"{value!r}: {count!r} is no count of pairs")
     wanted = int(count) if colon else (form.paper_rows or None if paper_counts else None)
     if not source.startswith(_HUB):
-        return Part(form, Path(source), wanted)
+        return MixturePart(form, Path(source), wanted)
     hub, _, configuration = source.removeprefix(_HUB).partition(":")
-    return Part(form, open_dataset(hub, configuration or None, split), wanted)
+    return MixturePart(form, open_dataset(hub, configuration or None, split), wanted)
 
 
-def _line(part: Part, tally: Tally) -> str:
+def _line(part: MixturePart, tally: MixtureTally) -> str:
     skipped = ", ".join(f"{reason} {count}" for reason, count in tally.skipped.most_common())
     return f"{part.form.name}: {tally.taken} of {tally.pairs} pairs" + (f"; left out: {skipped}" if skipped else "")
 

@@ -177,16 +177,16 @@ def label(
     from critic.judging import Critic, group_of
     from critic.teacher.endpoint import (
         Api,
-        Constraint,
-        EndpointConfig,
         EndpointTeacher,
+        LabelConstraint,
+        TeacherConfig,
         forecast,
     )
-    from critic.teacher.run import GoldTeacher, JudgeTeacher, Limits, Teacher, label_questions
+    from critic.teacher.run import GoldTeacher, JudgeTeacher, LabellingLimits, Teacher, label_questions
     from selfrag.common.provenance import commit, sha256, versions
     from selfrag.intrinsics.named import open_judge
 
-    limits = Limits(parse_targets(target or ()), _prices(price_in, price_out, max_cost), max_cost)
+    limits = LabellingLimits(parse_targets(target or ()), _prices(price_in, price_out, max_cost), max_cost)
     if [bool(gold), bool(judge), url is not None].count(True) != 1:
         raise UserError("no teacher, or two: give either --url with --model, --gold FILE or --judge NAME")
     asked = list(read_questions(questions))
@@ -200,11 +200,13 @@ def label(
         teacher = JudgeTeacher(Critic({group_of(one): one for one in judges}), name)
     else:
         forms = _forms(prompts, asked)
-        config = EndpointConfig(
+        config = TeacherConfig(
             url or "",
             model or "",
             Api(api),
-            Constraint.FREE if forms.plain and constraint == "auto" else Constraint(constraint),  # it may explain
+            LabelConstraint.FREE
+            if forms.plain and constraint == "auto"
+            else LabelConstraint(constraint),  # it may explain
             temperature if temperature is not None else forms.temperature or 0.0,
             max_tokens,
             seed,

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from critic.mixture import Sample
+from critic.mixture import SeededSample
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.provenance import sha256
@@ -33,7 +33,7 @@ _EXAMPLES = 5
 
 
 @dataclass(slots=True)
-class Tally:
+class RowTally:
     """Counts over the rows of one source, or of all."""
 
     rows: int = 0  # how many
@@ -61,11 +61,11 @@ class Tally:
         return [self.tokens[token] for token in group.tokens]
 
 
-def together(tallies: Sequence[Tally]) -> Tally:
+def together(tallies: Sequence[RowTally]) -> RowTally:
     """The sum of tallies."""
-    total = Tally()
+    total = RowTally()
     for tally in tallies:
-        for name in Tally.__slots__:
+        for name in RowTally.__slots__:
             setattr(total, name, getattr(total, name) + getattr(tally, name))
     return total
 
@@ -75,24 +75,24 @@ class Statistics:
     """Counts of a whole data set."""
 
     # a tally for each source, in the order in which they appear
-    sources: dict[str, Tally] = field(default_factory=dict)
+    sources: dict[str, RowTally] = field(default_factory=dict)
     departures: Counter[str] = field(default_factory=Counter)  # rows by `departure` from the form of the paper
     examples: dict[str, list[str]] = field(default_factory=dict)  # ids of the first rows with it
 
     def add(self, row: Row) -> None:
         """Count one row."""
-        self.sources.setdefault(row.source, Tally()).add(row)
+        self.sources.setdefault(row.source, RowTally()).add(row)
         if found := departure(row.target):
             self.departures[found] += 1
             if self.departures[found] <= _EXAMPLES:
                 self.examples.setdefault(found, []).append(row.id)
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> RowTally:
         """Counts over all sources."""
         return together(list(self.sources.values()))
 
-    def largest(self, most: int) -> list[tuple[str, Tally]]:
+    def largest(self, most: int) -> list[tuple[str, RowTally]]:
         """Sources by falling size; where there are more than `most`, the last one stands for the rest."""
         ordered = sorted(self.sources.items(), key=lambda item: (-item[1].rows, item[0]))
         if len(ordered) <= most:
@@ -164,7 +164,7 @@ def inspect_rows(
     if count < 0:
         raise UserError(f"count={count}; 0 rows or more can be shown")
     statistics, seen = Statistics(), set[str]()
-    samples: dict[str, Sample[Row]] = {}
+    samples: dict[str, SeededSample[Row]] = {}
     rows = chain.from_iterable(read_rows(file) for file in files)
     for row in tqdm(rows, unit=" rows", delay=1, disable=None):
         if len(files) > 1:
@@ -172,7 +172,7 @@ def inspect_rows(
                 raise UserError(f"id {row.id!r:.80} occurs in two files")
             seen.add(row.id)
         statistics.add(row)
-        samples.setdefault(row.source, Sample(count, seed)).add(row.id, row)
+        samples.setdefault(row.source, SeededSample(count, seed)).add(row.id, row)
     if not statistics.sources:
         raise UserError(f"no rows in {', '.join(str(file) for file in files) or 'no file'}")
     chosen = tuple(_shared_out([sample.items() for sample in samples.values()], count, seed))
@@ -192,7 +192,7 @@ def _shared_out(samples: Sequence[Sequence[Row]], count: int, seed: int) -> Iter
     rounds = ((place, number) for place in range(count) for number, one in enumerate(samples) if place < len(one))
     sizes = Counter(number for (_, number), _ in zip(rounds, range(count), strict=False))
     for number, sample in enumerate(samples):
-        smaller: Sample[Row] = Sample(sizes[number], seed)
+        smaller: SeededSample[Row] = SeededSample(sizes[number], seed)
         for row in sample:
             smaller.add(row.id, row)
         yield from smaller.items()
@@ -237,7 +237,7 @@ def render(inspection: Inspection) -> str:
     return document(f"Training rows: {visible(names, 120)}", style(*own), body)
 
 
-def _figures(tally: Tally) -> Iterator[str]:
+def _figures(tally: RowTally) -> Iterator[str]:
     """The columns of Table 3."""
     yield f"{tally.rows:,}"
     yield f"{tally.retrieving / tally.rows:.1%}"
@@ -250,7 +250,7 @@ def _figures(tally: Tally) -> Iterator[str]:
     yield f"{sum(n * count for n, count in enumerate(grades, 1)) / sum(grades):.2f}" if sum(grades) else "-"
 
 
-def _spoken(group: LabelSet, sources: Sequence[tuple[str, Tally]]) -> str:
+def _spoken(group: LabelSet, sources: Sequence[tuple[str, RowTally]]) -> str:
     """The shares of a group's labels by source, for those who hear the page."""
     said = []
     for name, tally in sources:
@@ -264,7 +264,7 @@ def _spoken(group: LabelSet, sources: Sequence[tuple[str, Tally]]) -> str:
     return "; ".join(said) or "none"
 
 
-def _lengths(total: Tally) -> dict[str, dict[str, int]]:
+def _lengths(total: RowTally) -> dict[str, dict[str, int]]:
     lengths = {}
     for low, high in zip(WORDS, [*WORDS[1:], 0], strict=True):
         name = "0" if low == 0 else f"{low}+" if not high else f"{low}-{high - 1}"

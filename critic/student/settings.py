@@ -9,7 +9,7 @@ from pathlib import Path
 
 from critic.cases import GROUPS
 from critic.student.prompt import Limits, Style
-from selfrag.training.recipes import GENERATOR, Recipe, Stage
+from selfrag.training.recipes import GENERATOR, Recipe, TrainingStage
 from selfrag.training.settings import Scale, TrainingConfig
 
 
@@ -40,7 +40,7 @@ class CriticConfig(Judging):
         return cls(**vars(recipe.table("critic")), training=recipe.config)
 
 
-CRITIC = Stage(
+CRITIC = TrainingStage(
     "critic",
     Path(str(files("critic.student") / "recipes")),
     {"critic": Judging, "training": TrainingConfig, "scale": Scale},

@@ -15,7 +15,7 @@ from anyio.from_thread import start_blocking_portal
 
 from critic.cases import Case, Question
 from critic.teacher.forms import OWN, Forms, answers
-from critic.teacher.run import Outcome, Prices, Reply, TeacherError
+from critic.teacher.run import LabelOutcome, Prices, TeacherError, TeacherReply
 from selfrag.common.checks import number, whole
 from selfrag.common.errors import UserError
 from selfrag.engines.client import (
@@ -30,7 +30,7 @@ from selfrag.engines.client import (
     response_format,
     token_count,
 )
-from selfrag.engines.client import Reply as ServerReply
+from selfrag.engines.client import ServerReply as ServerReply
 
 _PER_REQUEST = 8  # what chat templates add around a message
 
@@ -55,7 +55,7 @@ _ONE_TEMPERATURE = re.compile(
 """How hosted reasoning models say that they take no temperature but their own."""
 
 
-class Constraint(StrEnum):
+class LabelConstraint(StrEnum):
     """How an answer is held to the label set."""
 
     AUTO = "auto"  # the first of choice, schema and free that the endpoint takes and obeys
@@ -73,12 +73,12 @@ class Api(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointConfig(ServerConfig):
+class TeacherConfig(ServerConfig):
     """How to reach an OpenAI-compatible endpoint, and how to ask."""
 
     model: str  # name of the model there
     api: Api = Api.CHAT
-    constraint: Constraint = Constraint.AUTO
+    constraint: LabelConstraint = LabelConstraint.AUTO
     temperature: float = 0.0  # the paper asked at 1; 0 makes labels repeatable as far as the endpoint does
     max_tokens: int = 200  # most tokens of an answer (the paper: 200)
     seed: int | None = None  # sent along where given
@@ -95,7 +95,7 @@ class EndpointConfig(ServerConfig):
         ServerConfig.__post_init__(self)
         if not self.model.strip():
             raise TeacherError("the name of the model is empty; give the name that the endpoint knows")
-        if self.forms.plain and self.constraint is Constraint.LOGPROBS:
+        if self.forms.plain and self.constraint is LabelConstraint.LOGPROBS:
             raise TeacherError("logprobs asks for letters, which prompts of a file do not offer; use free or choice")
         whole("max_tokens", self.max_tokens, 1, 1_000_000)
         number("temperature", self.temperature, 0, 2)
@@ -135,9 +135,9 @@ def by_bytes(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "replace")) / 4)
 
 
-def forecast(questions: Iterable[Question], config: EndpointConfig, prices: Prices | None) -> Forecast:
+def forecast(questions: Iterable[Question], config: TeacherConfig, prices: Prices | None) -> Forecast:
     """Estimate a run."""
-    letters = config.constraint is Constraint.LOGPROBS
+    letters = config.constraint is LabelConstraint.LOGPROBS
     lengths = [by_bytes(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
     asked, sent = len(lengths), sum(lengths)
     received = asked * (1 if letters else config.max_tokens)
@@ -145,9 +145,9 @@ def forecast(questions: Iterable[Question], config: EndpointConfig, prices: Pric
     return Forecast(asked, sent, received, prices.cost(sent, received) if prices else None, minutes)
 
 
-def body(case: Case, config: EndpointConfig, constraint: Constraint) -> dict[str, Any]:
+def body(case: Case, config: TeacherConfig, constraint: LabelConstraint) -> dict[str, Any]:
     """The JSON of a request; a `UserError` where the case lacks what its group judges."""
-    letters = constraint is Constraint.LOGPROBS
+    letters = constraint is LabelConstraint.LOGPROBS
     text = config.forms.prompt(case, letters=letters)
     surfaces = list(answers(config.forms.of(case), letters=letters))
     chat = config.api is Api.CHAT
@@ -157,20 +157,20 @@ def body(case: Case, config: EndpointConfig, constraint: Constraint) -> dict[str
     if config.seed is not None:
         sent["seed"] = config.seed
     match constraint:
-        case Constraint.CHOICE:
+        case LabelConstraint.CHOICE:
             sent["structured_outputs"] = {"choice": surfaces}
             # A model with reflection tokens would answer with one, and none be seen.
             sent["skip_special_tokens"] = False
-        case Constraint.SCHEMA:
+        case LabelConstraint.SCHEMA:
             sent |= response_format("judgment", label_schema(surfaces))
-        case Constraint.LOGPROBS:
+        case LabelConstraint.LOGPROBS:
             sent |= {"logprobs": True, "top_logprobs": TOP} if chat else {"logprobs": TOP}
         case _ if not chat:
             sent["stop"] = ["\n\n"]  # a base model continues with another item
     return sent
 
 
-def read(content: bytes, case: Case, config: EndpointConfig, constraint: Constraint) -> Reply:
+def read(content: bytes, case: Case, config: TeacherConfig, constraint: LabelConstraint) -> TeacherReply:
     """What a reply of status 200 says about a case; `BadReplyError` where it is no JSON object with a choice."""
     reply = json_of(content)
     match reply:
@@ -181,14 +181,14 @@ def read(content: bytes, case: Case, config: EndpointConfig, constraint: Constra
         case _:
             raise BadReplyError("the reply has no choice with a text")
     prompt, completion = (token_count(reply.get("usage"), name) for name in ("prompt_tokens", "completion_tokens"))
-    aside = Reply(Outcome.ASIDE, prompt_tokens=prompt, completion_tokens=completion)
+    aside = TeacherReply(LabelOutcome.ASIDE, prompt_tokens=prompt, completion_tokens=completion)
     if not isinstance(text, str):
         said = bounded(refusal) if isinstance(refusal, str) else ""
         return replace(aside, raw=said, reason="the endpoint refused to answer" if said else "an answer without text")
     aside = replace(aside, raw=bounded(text))
     if choice.get("finish_reason") == "content_filter":
         return replace(aside, reason="cut by the endpoint's content filter")
-    letters = constraint is Constraint.LOGPROBS
+    letters = constraint is LabelConstraint.LOGPROBS
     surfaces = answers(config.forms.of(case), letters=letters)
     if letters and (scores := _first_token(choice)) is not None:
         label, reason, shares, coverage = _best_letter(scores, surfaces, config.min_coverage)
@@ -199,7 +199,9 @@ def read(content: bytes, case: Case, config: EndpointConfig, constraint: Constra
         label, reason = read_label(text, surfaces)
         if label is None and choice.get("finish_reason") == "length":
             reason += "; cut at max_tokens"
-    return replace(aside, outcome=Outcome.ASIDE if label is None else Outcome.LABELLED, label=label, reason=reason)
+    return replace(
+        aside, outcome=LabelOutcome.ASIDE if label is None else LabelOutcome.LABELLED, label=label, reason=reason
+    )
 
 
 def bounded(text: str) -> str:
@@ -305,7 +307,7 @@ class _Hosted(Client):
     passing = frozenset({0, 200, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 530)})
     most_bytes = 1 << 20
 
-    def __init__(self, config: EndpointConfig, traits: ServerTraits) -> None:
+    def __init__(self, config: TeacherConfig, traits: ServerTraits) -> None:
         super().__init__(config, traits=traits)
         self._settings = config
 
@@ -333,13 +335,13 @@ class _Hosted(Client):
             )
 
 
-_MODES = (Constraint.CHOICE, Constraint.SCHEMA, Constraint.FREE)
+_MODES = (LabelConstraint.CHOICE, LabelConstraint.SCHEMA, LabelConstraint.FREE)
 
 
-def _adherence(reply: Reply) -> Adherence:
-    if reply.outcome is Outcome.LABELLED:
+def _adherence(reply: TeacherReply) -> Adherence:
+    if reply.outcome is LabelOutcome.LABELLED:
         return Adherence.OBEYED
-    if reply.outcome is Outcome.ASIDE:
+    if reply.outcome is LabelOutcome.ASIDE:
         return Adherence.IGNORED
     # A failure names its constraint where the server refused the request.
     return Adherence.REFUSED if reply.constraint else Adherence.UNKNOWN
@@ -348,17 +350,17 @@ def _adherence(reply: Reply) -> Adherence:
 class EndpointTeacher:
     """Labels by asking an endpoint; `name` is what reports and `label_source` call it, by default the model's."""
 
-    def __init__(self, config: EndpointConfig, name: str | None = None) -> None:
+    def __init__(self, config: TeacherConfig, name: str | None = None) -> None:
         self.config = config
         self.name = name or config.model
-        self._traits = ServerTraits(mode=None if config.constraint is Constraint.AUTO else config.constraint)
+        self._traits = ServerTraits(mode=None if config.constraint is LabelConstraint.AUTO else config.constraint)
 
     def identity(self) -> Mapping[str, Any]:
         """Settings that decide labels, and the fingerprint of all prompts. No key."""
         settings = {key: getattr(self.config, key) for key in _DECIDING}
         return {"teacher": self.name, **settings, "prompts": self.config.forms.fingerprint}
 
-    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
+    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, TeacherReply]]:
         """One reply a case, in the order of arrival; see `Teacher.label`.
 
         The event loop has a thread of its own, since a notebook's is running already. It ends with this generator.
@@ -368,9 +370,9 @@ class EndpointTeacher:
             while (found := portal.call(anext, replies, None)) is not None:
                 yield found
 
-    async def _replies(self, cases: Iterable[Case]) -> AsyncGenerator[tuple[int, Reply]]:
+    async def _replies(self, cases: Iterable[Case]) -> AsyncGenerator[tuple[int, TeacherReply]]:
         source = enumerate(cases)
-        waiting: set[asyncio.Task[tuple[int, Reply]]] = set()
+        waiting: set[asyncio.Task[tuple[int, TeacherReply]]] = set()
         async with _Hosted(self.config, self._traits) as sender:
             try:
                 more = True
@@ -390,10 +392,10 @@ class EndpointTeacher:
                     task.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _one(self, sender: _Hosted, position: int, case: Case) -> tuple[int, Reply]:
-        total = Reply(Outcome.FAILED)
+    async def _one(self, sender: _Hosted, position: int, case: Case) -> tuple[int, TeacherReply]:
+        total = TeacherReply(LabelOutcome.FAILED)
 
-        async def attempt(constraint: Constraint) -> tuple[Reply, Adherence]:
+        async def attempt(constraint: LabelConstraint) -> tuple[TeacherReply, Adherence]:
             nonlocal total
             reply = await self._ask(sender, case, constraint)
             total = replace(
@@ -406,21 +408,21 @@ class EndpointTeacher:
 
         return position, await sender.negotiate(_MODES, attempt)
 
-    async def _ask(self, sender: _Hosted, case: Case, constraint: Constraint) -> Reply:
+    async def _ask(self, sender: _Hosted, case: Case, constraint: LabelConstraint) -> TeacherReply:
         try:
             content = body(case, self.config, constraint)
         except UserError as error:
-            return Reply(Outcome.FAILED, reason=str(error))
+            return TeacherReply(LabelOutcome.FAILED, reason=str(error))
         sent = await sender.send(
             "POST", self.config.route, lambda: content, lambda reply: read(reply, case, self.config, constraint)
         )
         if (reply := sent.value) is None:
             raw = sender.hidden(bounded(sent.content.decode("utf-8", "replace")))
-            outcome = Outcome.FAILED if sent.whole else Outcome.ASIDE
+            outcome = LabelOutcome.FAILED if sent.whole else LabelOutcome.ASIDE
             asked = constraint if sent.status in REFUSED or not sent.whole else ""
-            return Reply(outcome, raw=raw, reason=sent.reason, constraint=asked, requests=sent.requests)
+            return TeacherReply(outcome, raw=raw, reason=sent.reason, constraint=asked, requests=sent.requests)
         if not reply.prompt_tokens:  # the endpoint does not count, and a cost limit must not stand still
-            tokens = by_bytes(self.config.forms.prompt(case, letters=constraint is Constraint.LOGPROBS))
+            tokens = by_bytes(self.config.forms.prompt(case, letters=constraint is LabelConstraint.LOGPROBS))
             reply = replace(reply, prompt_tokens=tokens, completion_tokens=by_bytes(reply.raw))
         hidden = sender.hidden(reply.raw)
         return replace(reply, raw=hidden, source=self.name, constraint=constraint, requests=sent.requests)

@@ -34,7 +34,7 @@ class TeacherError(UserError):
     """A teacher cannot continue: the key is refused, the endpoint is not there, the quota is used up."""
 
 
-class Outcome(StrEnum):
+class LabelOutcome(StrEnum):
     """What came of asking."""
 
     LABELLED = "labelled"  # a label of the case's set
@@ -43,10 +43,10 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class TeacherReply:
     """What a teacher said about one case. The texts of an endpoint in it are untrusted."""
 
-    outcome: Outcome
+    outcome: LabelOutcome
     label: str | None = None  # a label name of the case's group, where the outcome is `LABELLED`
     raw: str = ""  # the answer as it came, cut to a bounded length
     reason: str = ""  # why there is no label, in one line
@@ -69,7 +69,7 @@ class Teacher(Protocol):
     def identity(self) -> Mapping[str, Any]:
         """Everything that decides its labels, as plain values; a resumed run must have the same. Holds no secret."""
 
-    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
+    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, TeacherReply]]:
         """One reply a case, with its position, in the order of arrival; a `TeacherError` where it cannot continue.
 
         Cases are consumed as slots get free, so that a caller can decide late what is asked next.
@@ -91,16 +91,19 @@ class GoldTeacher:
         """The content of the files."""
         return {"teacher": self.name, "gold": [sha256(file) for file in self._files]}
 
-    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
+    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, TeacherReply]]:
         """One reply a case, in order; a case without a row, or with rows that disagree, is set aside."""
         for position, case in enumerate(cases):
             rows = self._rows.get(digest(case), [])
             labels = sorted({row.label for row in rows})
             if len(labels) == 1:
-                yield position, Reply(Outcome.LABELLED, labels[0], labels[0], source=rows[0].label_source or self.name)
+                yield (
+                    position,
+                    TeacherReply(LabelOutcome.LABELLED, labels[0], labels[0], source=rows[0].label_source or self.name),
+                )
             else:
                 reason = "the gold rows disagree" if labels else "no gold row"
-                yield position, Reply(Outcome.ASIDE, raw="; ".join(labels), reason=reason, source=self.name)
+                yield position, TeacherReply(LabelOutcome.ASIDE, raw="; ".join(labels), reason=reason, source=self.name)
 
 
 class JudgeTeacher:
@@ -116,7 +119,7 @@ class JudgeTeacher:
         judges = {group: dict(judge.identity()) for group, judge in self.critic.judges.items()}
         return {"teacher": self.name, "judges": judges}
 
-    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
+    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, TeacherReply]]:
         """Yield one reply a case, in order; a case that no judge decides is set aside."""
         remaining, position = iter(cases), 0
         while batch := list(islice(remaining, JUDGED_AT_ONCE)):
@@ -124,12 +127,12 @@ class JudgeTeacher:
                 yield position, self._reply(case, judgment)
                 position += 1
 
-    def _reply(self, case: Case, judgment: Judgment | None) -> Reply:
+    def _reply(self, case: Case, judgment: Judgment | None) -> TeacherReply:
         if judgment is None:
             known = case.group in self.critic.judges
             reason = "the judge is undecided" if known else f"no judge of {case.group}"
-            return Reply(Outcome.ASIDE, reason=reason, source=self.name)
-        reply = Reply(Outcome.LABELLED, judgment.label, judgment.label, source=self.name)
+            return TeacherReply(LabelOutcome.ASIDE, reason=reason, source=self.name)
+        reply = TeacherReply(LabelOutcome.LABELLED, judgment.label, judgment.label, source=self.name)
         return replace(reply, distribution=judgment.distribution, coverage=judgment.coverage)
 
 
@@ -160,22 +163,22 @@ EXAMPLES = 2
 """Rows that a report shows of each group and label."""
 
 
-class Journal:
+class ReplyJournal:
     """Replies of one teacher on disk by question id; use it as a context manager, by one process at a time."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
-        self._replies: dict[str, tuple[str, Reply]] = {}
+        self._replies: dict[str, tuple[str, TeacherReply]] = {}
         self.prompt_tokens = self.completion_tokens = self.requests = 0
         """Totals over all lines, those of failed attempts included."""
         self._file = RunLog(path, identity, self._take)
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> ReplyJournal:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.__exit__()
 
-    def reply(self, question: Question) -> Reply | None:
+    def reply(self, question: Question) -> TeacherReply | None:
         """The last reply to a question; a `UserError` where that was to another case under the same id."""
         case, reply = self._replies.get(question.id, ("", None))
         if reply is not None and case != digest(question.case):
@@ -185,22 +188,22 @@ class Journal:
             )
         return reply
 
-    def append(self, question: Question, reply: Reply) -> None:
+    def append(self, question: Question, reply: TeacherReply) -> None:
         """Add one reply."""
         record = {"id": question.id, "group": question.case.group, "case": digest(question.case)}
-        record |= {name: getattr(reply, name) for name in Reply.__slots__}
+        record |= {name: getattr(reply, name) for name in TeacherReply.__slots__}
         self._file.append(record)
         self._count(question.id, record["case"], reply)
 
     def _take(self, record: Mapping[str, Any]) -> None:
-        reply = validate(Reply, {name: record[name] for name in Reply.__slots__})
-        if (reply.outcome is Outcome.LABELLED) != (reply.label is not None):
+        reply = validate(TeacherReply, {name: record[name] for name in TeacherReply.__slots__})
+        if (reply.outcome is LabelOutcome.LABELLED) != (reply.label is not None):
             raise ValueError("outcome and label contradict each other")
         if reply.label is not None and reply.label not in GROUPS[record["group"]].names:
             raise ValueError(f"{reply.label!r} is no label of {record['group']}")
         self._count(str(record["id"]), str(record["case"]), reply)
 
-    def _count(self, key: str, case: str, reply: Reply) -> None:
+    def _count(self, key: str, case: str, reply: TeacherReply) -> None:
         self._replies[key] = (case, reply)
         self.requests += reply.requests
         self.prompt_tokens += reply.prompt_tokens
@@ -213,8 +216,8 @@ class Outcomes:
 
     rows: list[Labelled]  # that fill the targets, in the order of the questions
     surplus: list[Labelled]  # labelled rows beyond the targets
-    aside: list[tuple[Question, Reply]]  # questions with an answer that is no label
-    failed: list[tuple[Question, Reply]]  # questions without an answer; the next run asks them again
+    aside: list[tuple[Question, TeacherReply]]  # questions with an answer that is no label
+    failed: list[tuple[Question, TeacherReply]]  # questions without an answer; the next run asks them again
     not_asked: int  # questions that the targets or the cost limit left over
     missing: Mapping[str, int]  # target -> rows lacking
     requests: int
@@ -243,14 +246,14 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LabellingLimits:
     """When a run stops asking."""
 
     targets: Mapping[str, int] = field(default_factory=dict)  # rows that are wanted; everything without any
     prices: Prices | None = None  # of tokens, if they cost anything
     most_cost: float | None = None  # of all runs of the directory together, after which nothing more is asked
 
-    def cost(self, journal: Journal) -> float | None:
+    def cost(self, journal: ReplyJournal) -> float | None:
         """What the replies of a journal cost; None without prices."""
         return self.prices.cost(journal.prompt_tokens, journal.completion_tokens) if self.prices else None
 
@@ -260,7 +263,7 @@ def label_questions(
     teacher: Teacher,
     out: Path,
     *,
-    limits: Limits = Limits(),
+    limits: LabellingLimits = LabellingLimits(),
     manifest: Mapping[str, Any] | None = None,
     before: Callable[[list[Question]], None] = lambda pending: None,
 ) -> Outcomes:
@@ -269,7 +272,7 @@ def label_questions(
     `before` is called once with the questions that are still unanswered, before the first is asked, and may raise.
     `manifest` holds facts about the run to be written down with its counts. All replies are kept whatever ends it.
     """
-    with locked_directory(out), Journal(out / "journal.jsonl", teacher.identity()) as journal:
+    with locked_directory(out), ReplyJournal(out / "journal.jsonl", teacher.identity()) as journal:
         replies = {question.id: reply for question in questions if (reply := journal.reply(question)) is not None}
         _ask(questions, teacher, journal, replies, limits, before)
         outcomes = _outcomes(questions, replies, journal, limits)
@@ -280,9 +283,9 @@ def label_questions(
 def _ask(
     questions: Sequence[Question],
     teacher: Teacher,
-    journal: Journal,
-    replies: dict[str, Reply],
-    limits: Limits,
+    journal: ReplyJournal,
+    replies: dict[str, TeacherReply],
+    limits: LabellingLimits,
     before: Callable[[list[Question]], None],
 ) -> None:
     """Ask what is unanswered and still wanted; every reply is on disk before the next one is looked at.
@@ -291,7 +294,7 @@ def _ask(
     early ones were under way asks them again, and ends with the same rows.
     """
     filling = Filling(limits.targets)
-    known = {key: reply for key, reply in replies.items() if reply.outcome is not Outcome.FAILED}
+    known = {key: reply for key, reply in replies.items() if reply.outcome is not LabelOutcome.FAILED}
     answered, asked, in_vain = len(known), list[Question](), 0
     before([question for question in questions if question.id not in known])
 
@@ -312,7 +315,7 @@ def _ask(
     with showing as bar, closing(teacher.label(wanted())) as arriving:
         for position, reply in arriving:
             question = asked[position]
-            failed = reply.outcome is Outcome.FAILED
+            failed = reply.outcome is LabelOutcome.FAILED
             if not (failed and question.id in replies):  # what failed in an earlier run says nothing about this one
                 in_vain = in_vain + 1 if failed else 0
             journal.append(question, reply)
@@ -329,7 +332,7 @@ def _ask(
 
 
 def _outcomes(
-    questions: Sequence[Question], replies: Mapping[str, Reply], journal: Journal, limits: Limits
+    questions: Sequence[Question], replies: Mapping[str, TeacherReply], journal: ReplyJournal, limits: LabellingLimits
 ) -> Outcomes:
     answered = [(question, replies[question.id]) for question in questions if question.id in replies]
     filling = Filling(limits.targets)
@@ -342,8 +345,8 @@ def _outcomes(
     return Outcomes(
         rows,
         surplus,
-        [one for one in answered if one[1].outcome is Outcome.ASIDE],
-        [one for one in answered if one[1].outcome is Outcome.FAILED],
+        [one for one in answered if one[1].outcome is LabelOutcome.ASIDE],
+        [one for one in answered if one[1].outcome is LabelOutcome.FAILED],
         len(questions) - len(answered),
         filling.missing(),
         journal.requests,
@@ -353,7 +356,7 @@ def _outcomes(
     )
 
 
-def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits: Limits) -> None:
+def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits: LabellingLimits) -> None:
     with writing(out):
         write_jsonl(out / "labelled.jsonl", (row.as_dict() for row in outcomes.rows))
         write_jsonl(out / "surplus.jsonl", (row.as_dict() for row in outcomes.surplus))

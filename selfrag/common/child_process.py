@@ -51,7 +51,7 @@ class ChildEndedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ChildReply:
     """One reply of a child."""
 
     values: Mapping[str, Any]
@@ -96,7 +96,7 @@ class ChildProcess:
             self._requests.close()
         self._replies.close()
 
-    def ask(self, request: Mapping[str, Any], limits: ChildLimits) -> Iterator[Reply]:
+    def ask(self, request: Mapping[str, Any], limits: ChildLimits) -> Iterator[ChildReply]:
         """Send a request and yield the replies to it, the last one included.
 
         A process that goes beyond its limits is ended, and so is one whose replies are not taken to the end.
@@ -125,7 +125,7 @@ class ChildProcess:
             self._process.kill()
             raise
 
-    def _receive(self, limits: ChildLimits) -> Reply | None:
+    def _receive(self, limits: ChildLimits) -> ChildReply | None:
         """Return the next reply, or None where the process ends without one."""
         timer = threading.Timer(_WALL_TIME * limits.seconds, self._end_late)
         timer.daemon = True
@@ -137,7 +137,7 @@ class ChildProcess:
         if text is None or data is None:
             self._process.kill()
             return None
-        return Reply(json.loads(text.decode("utf-8", "surrogatepass")), data)
+        return ChildReply(json.loads(text.decode("utf-8", "surrogatepass")), data)
 
     def _receive_bytes(self, limits: ChildLimits) -> bytes | None:
         head = self._replies.read(LENGTH.size)

@@ -36,11 +36,11 @@ class Replies:
         self._stream.flush()
 
 
-Answer: TypeAlias = Callable[[Mapping[str, Any], Replies], Mapping[str, Any]]
+ChildAnswer: TypeAlias = Callable[[Mapping[str, Any], Replies], Mapping[str, Any]]
 """Answers a request: sends any number of replies and returns the values of the last one."""
 
 
-def answer_requests(answer: Answer) -> None:
+def answer_requests(answer: ChildAnswer) -> None:
     """Answer requests, one a line, until there are no more.
 
     A request has the `name` of what is read, which begins the line of an error, and its limits.
@@ -56,7 +56,7 @@ def answer_requests(answer: Answer) -> None:
             replies.send_text(_last_reply(answer, request, replies))
 
 
-def _last_reply(answer: Answer, request: Mapping[str, Any], replies: Replies) -> bytes:
+def _last_reply(answer: ChildAnswer, request: Mapping[str, Any], replies: Replies) -> bytes:
     limits, name = request["limits"], request["name"]
     try:
         if request["folder"] is not None:

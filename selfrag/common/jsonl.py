@@ -25,7 +25,7 @@ class Identified(Protocol):
         """Unique in its file."""
 
 
-Row = TypeVar("Row", bound=Identified)
+IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
 
 
 def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T], *, mended: bool = False) -> Iterator[T]:
@@ -51,11 +51,11 @@ def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T], *, mended
         yield value
 
 
-def read_identified(path: str | Path, parse: Callable[[dict[str, Any]], Row]) -> Iterator[Row]:
+def read_identified(path: str | Path, parse: Callable[[dict[str, Any]], IdentifiedRow]) -> Iterator[IdentifiedRow]:
     """Like `read_jsonl`, for rows whose ids are unique in the file."""
     seen: set[str] = set()
 
-    def unique(record: dict[str, Any]) -> Row:
+    def unique(record: dict[str, Any]) -> IdentifiedRow:
         row = parse(record)
         if row.id in seen:
             raise UserError(f"id {row.id!r} occurs twice")

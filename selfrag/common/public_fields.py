@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from selfrag.common.errors import UserError
 
-Record: TypeAlias = Mapping[str, Any]
+PublicRecord: TypeAlias = Mapping[str, Any]
 TRUTH = {"true": "true", "supports": "true", "false": "false", "refutes": "false"}
 """Verdicts as public files write them, without their case."""
 
@@ -50,11 +50,11 @@ class PublicRow:
         record: the row as it came.
     """
 
-    def __init__(self, fields: Mapping[str, Any], record: Record) -> None:
+    def __init__(self, fields: Mapping[str, Any], record: PublicRecord) -> None:
         self._fields, self._record = fields, record
 
     @classmethod
-    def of(cls, name: str, record: Record) -> PublicRow:
+    def of(cls, name: str, record: PublicRecord) -> PublicRow:
         """Return a row of the set of this name."""
         return cls(row_schemas()[name].fields, record)
 
@@ -70,13 +70,13 @@ class PublicRow:
         return {name: self[name] for name in names}
 
 
-def _read(kind: str, keys: tuple[str, ...], record: Record) -> Any:
+def _read(kind: str, keys: tuple[str, ...], record: PublicRecord) -> Any:
     if kind.endswith("?") and all(record.get(key) is None for key in keys):
         return ""
     return _KINDS[kind.rstrip("?")](record, first_key(record, keys))
 
 
-def first_key(record: Record, keys: tuple[str, ...]) -> str:
+def first_key(record: PublicRecord, keys: tuple[str, ...]) -> str:
     """Return the first of the keys that the record has, one that is not null if there is any.
 
     Raises:
@@ -89,7 +89,7 @@ def first_key(record: Record, keys: tuple[str, ...]) -> str:
     return next((key for key in present if record[key] is not None), present[0])
 
 
-def value(record: Record, key: str) -> Any:
+def value(record: PublicRecord, key: str) -> Any:
     """Return what stands under a key.
 
     Raises:
@@ -98,7 +98,7 @@ def value(record: Record, key: str) -> Any:
     return record[first_key(record, (key,))]
 
 
-def text(record: Record, key: str, default: str | None = None) -> str:
+def text(record: PublicRecord, key: str, default: str | None = None) -> str:
     """Return a text, or `default` where the key is missing or null.
 
     Raises:
@@ -112,7 +112,7 @@ def text(record: Record, key: str, default: str | None = None) -> str:
     return written
 
 
-def identifier(record: Record, key: str, default: str | None = None) -> str:
+def identifier(record: PublicRecord, key: str, default: str | None = None) -> str:
     """Return a text or whole number as text; never blank.
 
     Raises:
@@ -124,7 +124,7 @@ def identifier(record: Record, key: str, default: str | None = None) -> str:
     return str(name).strip()
 
 
-def objects(record: Record, key: str) -> list[Record]:
+def objects(record: PublicRecord, key: str) -> list[PublicRecord]:
     """Return a list of objects; one object of equally long lists, which Hugging Face makes of it, is the same.
 
     Raises:
@@ -149,18 +149,18 @@ def list_of(values: Any, key: str, kind: type, what: str) -> list[Any]:
     return values
 
 
-def _filled(record: Record, key: str) -> str:
+def _filled(record: PublicRecord, key: str) -> str:
     written = text(record, key)
     if not written.strip():
         raise UserError(f"{key!r} must be text that is not empty, not {written!r:.60}")
     return written
 
 
-def _texts(record: Record, key: str) -> list[str]:
+def _texts(record: PublicRecord, key: str) -> list[str]:
     return list_of(record[key], key, str, "texts")
 
 
-def _answers(record: Record, key: str) -> tuple[str, ...]:
+def _answers(record: PublicRecord, key: str) -> tuple[str, ...]:
     """Return gold answers: a list of texts, one text, or a list that is written as JSON or as Python."""
     given = record[key]
     if isinstance(given, str):
@@ -178,7 +178,7 @@ def _written_list(written: str) -> Any:
     return [written]
 
 
-def _answer_sets(record: Record, key: str) -> tuple[tuple[str, ...], ...]:
+def _answer_sets(record: PublicRecord, key: str) -> tuple[tuple[str, ...], ...]:
     """Return several gold answers, each with its ways of being written."""
     sets = list_of(record[key], key, list, "lists of texts")
     if not sets:
@@ -194,7 +194,7 @@ def _gold(texts: list[str], key: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _truth(record: Record, key: str) -> str:
+def _truth(record: PublicRecord, key: str) -> str:
     """Return `true` or `false`; FEVER's verdicts are understood, and one of these as the only entry of a list."""
     given = record[key]
     if isinstance(given, list) and len(given) == 1:
@@ -205,7 +205,7 @@ def _truth(record: Record, key: str) -> str:
     return TRUTH[verdict]
 
 
-_KINDS: Mapping[str, Callable[[Record, str], Any]] = {
+_KINDS: Mapping[str, Callable[[PublicRecord, str], Any]] = {
     "value": value,
     "text": text,
     "filled": _filled,

@@ -16,7 +16,7 @@ from selfrag.common.reading import regular_file
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawRow:
     """One row before anybody looked into it."""
 
     place: str  # `file:line`, or what comes nearest to it
@@ -32,12 +32,12 @@ class Raw:
             raise UserError(f"{self.place}: {error}; fix this row, or choose the format it is in") from error
 
 
-Rows: TypeAlias = Iterable[Mapping[str, Any]]
-Source: TypeAlias = str | Path | Rows
+PublicRows: TypeAlias = Iterable[Mapping[str, Any]]
+RowSource: TypeAlias = str | Path | PublicRows
 """A file, or anything that gives rows: `datasets.Dataset`, `datasets.IterableDataset`, a list."""
 
 
-def raw_rows(source: Source, split: str = "train") -> Iterator[Raw]:
+def raw_rows(source: RowSource, split: str = "train") -> Iterator[RawRow]:
     """Rows of a source in its order.
 
     Args:
@@ -55,7 +55,7 @@ def raw_rows(source: Source, split: str = "train") -> Iterator[Raw]:
     match Path(path.name.removesuffix(".gz")).suffix.lower(), path.suffix.lower():
         case ".jsonl", _:
             rows = enumerate(read_jsonl(path, dict))
-            return (Raw(f"{path}:{number + 1}", str(number), record) for number, record in rows)
+            return (RawRow(f"{path}:{number + 1}", str(number), record) for number, record in rows)
         case ".json", _:
             return _json(path, split)
         case _, ".parquet":
@@ -63,12 +63,12 @@ def raw_rows(source: Source, split: str = "train") -> Iterator[Raw]:
     raise UserError(f"{path}: no reader for it; known: .jsonl .json .parquet (the first two also with .gz)")
 
 
-def _iterable(rows: Rows) -> Iterator[Raw]:
+def _iterable(rows: PublicRows) -> Iterator[RawRow]:
     name = getattr(getattr(rows, "info", None), "dataset_name", None) or "data set"
     return _numbered(unbroken(rows, name, "nothing was written, run the same again"), name)
 
 
-def _json(path: Path, split: str) -> Iterator[Raw]:
+def _json(path: Path, split: str) -> Iterator[RawRow]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             value = json.loads(file.read().decode("utf-8-sig"))
@@ -84,10 +84,10 @@ def _json(path: Path, split: str) -> Iterator[Raw]:
     rows = _part(value, split, str(path))
     for key, record in rows.items() if isinstance(rows, dict) else enumerate(rows):
         place = f"{path}: {split}/{key}"
-        yield Raw(place, str(key), _object(record, place))
+        yield RawRow(place, str(key), _object(record, place))
 
 
-def _parquet(path: Path) -> Iterator[Raw]:
+def _parquet(path: Path) -> Iterator[RawRow]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -103,10 +103,10 @@ def _parquet(path: Path) -> Iterator[Raw]:
         raise UserError(f"{path}: not a readable Parquet file after row {number} ({error})") from error
 
 
-def _numbered(rows: Rows, name: str) -> Iterator[Raw]:
+def _numbered(rows: PublicRows, name: str) -> Iterator[RawRow]:
     for number, record in enumerate(rows):
         place = f"{name}: row {number + 1}"
-        yield Raw(place, str(number), _object(record, place))
+        yield RawRow(place, str(number), _object(record, place))
 
 
 def _object(record: Any, place: str) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ def _part(parts: Mapping[str, Any], split: str, name: str) -> Any:
     return parts[split]
 
 
-def unbroken(rows: Rows, name: str, then: str) -> Iterator[Mapping[str, Any]]:
+def unbroken(rows: PublicRows, name: str, then: str) -> Iterator[Mapping[str, Any]]:
     """The rows; where a source breaks off, such as a stream whose server has gone, one line says what to do `then`."""
     import datasets
     import httpx

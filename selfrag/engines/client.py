@@ -35,7 +35,7 @@ REFUSED = frozenset({400, 404, 413, 422, 501})
 """Statuses of a server that does not take a field of the request."""
 
 T = TypeVar("T")
-Mode = TypeVar("Mode", bound=StrEnum)
+ModeT = TypeVar("ModeT", bound=StrEnum)
 
 
 class BadReplyError(ValueError):
@@ -96,7 +96,7 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply(Generic[T]):
+class ServerReply(Generic[T]):
     """How a request ended."""
 
     status: int = 0  # of the last reply; 0 where there was none
@@ -175,7 +175,7 @@ class Client:
         body: Callable[[], Mapping[str, Any] | None],
         parse: Callable[[bytes], T],
         seconds: float | None = None,
-    ) -> Reply[T]:
+    ) -> ServerReply[T]:
         """Send a request until there is an answer, the server refuses it, or the repetitions are used up.
 
         `body` makes the JSON anew for every time that the request is sent. `parse` reads a reply of status 200 or
@@ -206,12 +206,12 @@ class Client:
             raise EngineError(f"no server at {config.url} after {tries} attempts ({reply.reason}); {self._hint}")
         return replace(reply, requests=requests)
 
-    def give_up(self, reply: Reply[Any], message: str) -> None:
+    def give_up(self, reply: ServerReply[Any], message: str) -> None:
         """Raise where no other request would fare better; `message` is what the server says."""
         if reply.status == 401:
             raise EngineError(self.refusal(reply, message))
 
-    def refusal(self, reply: Reply[Any], message: str) -> str:
+    def refusal(self, reply: ServerReply[Any], message: str) -> str:
         """That the key is refused, and where it comes from."""
         state = "is refused" if self._key else "is not set"
         return f"{self._config.url} answered {reply.status}: the key in {self._config.key_source} {state} ({message})"
@@ -220,7 +220,7 @@ class Client:
         """Text without the key, should a server repeat it."""
         return text.replace(self._key, "***") if self._key else text
 
-    async def negotiate(self, modes: Sequence[Mode], attempt: Callable[[Mode], Awaitable[tuple[T, Adherence]]]) -> T:
+    async def negotiate(self, modes: Sequence[ModeT], attempt: Callable[[ModeT], Awaitable[tuple[T, Adherence]]]) -> T:
         """Return the result of a request under the strictest constraint mode that the server obeys.
 
         A server that does not know a mode refuses the request or ignores the constraint. The first request that the
@@ -235,10 +235,10 @@ class Client:
             async with self._negotiating:
                 if self._traits.mode is None:
                     return await self._find_mode(modes, attempt)
-        result, _ = await attempt(cast(Mode, self._traits.mode))
+        result, _ = await attempt(cast(ModeT, self._traits.mode))
         return result
 
-    async def _find_mode(self, modes: Sequence[Mode], attempt: Callable[[Mode], Awaitable[tuple[T, Adherence]]]) -> T:
+    async def _find_mode(self, modes: Sequence[ModeT], attempt: Callable[[ModeT], Awaitable[tuple[T, Adherence]]]) -> T:
         for mode in modes:
             result, adherence = await attempt(mode)
             if adherence is Adherence.OBEYED:
@@ -258,7 +258,7 @@ class Client:
         renamed = {name: value for name, value in content.items() if name != limit}
         return renamed | {self._traits.limit_name: content[limit]}
 
-    def _learns(self, reply: Reply[Any], content: Mapping[str, Any] | None) -> bool:
+    def _learns(self, reply: ServerReply[Any], content: Mapping[str, Any] | None) -> bool:
         """Return whether the server takes the limit of new tokens under its newer name only, as hosted models do."""
         refused = reply.status == 400 and _NEW_LIMIT in reply.reason and "max_tokens" in (content or ())
         if refused:
@@ -273,7 +273,7 @@ class Client:
 
     async def _once(
         self, method: str, address: str, content: Mapping[str, Any] | None, parse: Callable[[bytes], T], seconds: float
-    ) -> Reply[T]:
+    ) -> ServerReply[T]:
         import httpx
 
         try:
@@ -283,14 +283,14 @@ class Client:
                     if not unfolded.add(part):
                         break
         except TimeoutError:
-            return Reply(reason=f"no answer within {seconds:g} s")
+            return ServerReply(reason=f"no answer within {seconds:g} s")
         except httpx.RequestError as error:
             said = " ".join(str(error).split()) or type(error).__name__
-            return Reply(reason=self.hidden(f"no answer: {said}"), connected=False)
+            return ServerReply(reason=self.hidden(f"no answer: {said}"), connected=False)
         except ValueError as error:
-            return Reply(answer.status_code, reason=self.hidden(str(error)), whole=False)
+            return ServerReply(answer.status_code, reason=self.hidden(str(error)), whole=False)
         found = bytes(unfolded)
-        reply: Reply[T] = Reply(answer.status_code, found[: self.most_bytes])
+        reply: ServerReply[T] = ServerReply(answer.status_code, found[: self.most_bytes])
         if len(found) > self.most_bytes:
             return replace(reply, reason=f"a reply of more than {self.most_bytes:,} bytes", whole=False)
         if reply.status == 200:

@@ -21,7 +21,7 @@ from selfrag.common.errors import EngineError
 from selfrag.common.pretrained import load
 from selfrag.common.reading import read_json, user_path
 from selfrag.engines.base import BaseEngine, Limits, Ticket
-from selfrag.engines.client import BadReplyError, Client, Reply, ServerConfig, json_of
+from selfrag.engines.client import BadReplyError, Client, ServerConfig, ServerReply, json_of
 from selfrag.engines.vllm import finish
 from selfrag.reflection.requests import Failed, Generate, Generated
 
@@ -265,7 +265,7 @@ class _Server(Client):
             )
         self.wire = COMPLETIONS
 
-    async def _probe(self, method: str, route: str, content: Any, parse: Callable[[bytes], T]) -> Reply[T]:
+    async def _probe(self, method: str, route: str, content: Any, parse: Callable[[bytes], T]) -> ServerReply[T]:
         seconds = min(self._config.read_timeout, PATIENCE)
         reply = await self.send(method, self._address(route), lambda: content, parse, seconds)
         if not reply.status:

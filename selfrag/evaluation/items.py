@@ -110,7 +110,7 @@ def _row(
         raise UserError(f"{path}: {unit} {number}: {error}; fix this row") from error
 
 
-class PassageRecord(TypedDict):
+class ItemPassage(TypedDict):
     """A passage in a row of a file."""
 
     id: Filled
@@ -128,7 +128,7 @@ class ItemRecord(TypedDict):
     answers: NotRequired[list[Any]]
     label: NotRequired[Filled]
     options: NotRequired[list[str]]
-    passages: NotRequired[list[PassageRecord]]
+    passages: NotRequired[list[ItemPassage]]
     gold_passage_ids: NotRequired[list[str]]
     support: NotRequired[Any]
     claims: NotRequired[list[str]]

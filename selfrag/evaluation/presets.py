@@ -16,7 +16,7 @@ from typing import Any, Literal
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names, registered
-from selfrag.common.public_fields import PublicRow, Record, identifier, list_of
+from selfrag.common.public_fields import PublicRecord, PublicRow, identifier, list_of
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation.items import TASK_INPUT, Item
 from selfrag.evaluation.metrics.registry import metrics
@@ -26,7 +26,7 @@ IDS = ("id", "qid", "q_id", "question_id", "sample_id", "claim_id")
 PASSAGES = ("ctxs", "docs", "top_contexts", "passages")
 
 
-def passages_of(record: Record, *, needed: bool) -> tuple[Passage, ...]:
+def passages_of(record: PublicRecord, *, needed: bool) -> tuple[Passage, ...]:
     """The passages that the record brings, best first; an id that occurs again gets a number.
 
     Args:
@@ -65,9 +65,9 @@ class Schema:
     name: str  # in error lines and documentation
     fields: str  # what a record has, for the reader
     marks: tuple[str, ...]  # keys of which a record has one, and records of other schemas do not
-    read: Callable[[Record], Item]  # makes an item without passages
+    read: Callable[[PublicRecord], Item]  # makes an item without passages
 
-    def item(self, record: Record) -> Item:
+    def item(self, record: PublicRecord) -> Item:
         """The item of a record."""
         if not any(record.get(mark) is not None for mark in self.marks):
             others = [other.name for other in SCHEMAS.values() if other.fits(record)]
@@ -75,7 +75,7 @@ class Schema:
             raise UserError(f"no row of {self.name}, which has {self.fields}{looks}")
         return self.read(record)
 
-    def fits(self, record: Record) -> bool:
+    def fits(self, record: PublicRecord) -> bool:
         """Whether the record can be read as this schema."""
         try:
             return any(record.get(mark) is not None for mark in self.marks) and bool(self.read(record))
@@ -83,18 +83,18 @@ class Schema:
             return False
 
 
-def _questions(record: Record) -> Item:
+def _questions(record: PublicRecord) -> Item:
     row = PublicRow.of("questions", record)
     answers = row["answers"]
     return _item(record, row["question"], answers=answers, references=answers)
 
 
-def _claims(record: Record) -> Item:
+def _claims(record: PublicRecord) -> Item:
     row = PublicRow.of("claims", record)
     return _item(record, row["question"], label=row["truth"], options=("true", "false"))
 
 
-def _choices(record: Record) -> Item:
+def _choices(record: PublicRecord) -> Item:
     row = PublicRow.of("choices", record)
     options, key = row["options"], row["key"]
     labels = [option["label"] for option in options]
@@ -107,13 +107,13 @@ def _choices(record: Record) -> Item:
     return _item(record, row["question"], label=right, options=tuple(option["text"] for option in options), free=True)
 
 
-def _biographies(record: Record) -> Item:
+def _biographies(record: PublicRecord) -> Item:
     row = PublicRow.of("biographies", record)
     item = _item(record, row["topic"], topic=row["topic"])
     return replace(item, instruction=row["input"] or item.instruction)
 
 
-def _ambiguous(record: Record) -> Item:
+def _ambiguous(record: PublicRecord) -> Item:
     row = PublicRow.of("asqa", record)
     pairs = row["pairs"]
     if not pairs:
@@ -124,7 +124,7 @@ def _ambiguous(record: Record) -> Item:
     return _item(record, row["question"], answer_sets=sets, references=references)
 
 
-def _lists(record: Record) -> Item:
+def _lists(record: PublicRecord) -> Item:
     row = PublicRow.of("qampari", record)
     if record.get("answer_list") is None:
         sets = row["answers"]
@@ -137,7 +137,7 @@ def _lists(record: Record) -> Item:
     return _item(record, row["question"], answer_sets=sets, references=flat)
 
 
-def _item(record: Record, query: str, *, free: bool = False, **fields: Any) -> Item:
+def _item(record: PublicRecord, query: str, *, free: bool = False, **fields: Any) -> Item:
     key = next((key for key in IDS if record.get(key) is not None), None)
     name = "" if key is None else identifier(record, key)  # files of claims have none
     return Item(name, query, needs_retrieval=None if free else True, query=query, **fields)

@@ -29,7 +29,7 @@ _LETTERS = "ABCDEFGHIJKLMNOP"
 _NUMBERS = {3: "three", 4: "four", 5: "five"}
 _FACT = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
 
-Raw: TypeAlias = dict[str, Any]
+OriginalRow: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Original:
         """The file's own name."""
         return Path(self.path).name
 
-    def rows(self, content: bytes) -> list[Raw]:
+    def rows(self, content: bytes) -> list[OriginalRow]:
         """The objects in it: JSON Lines or one JSON array, plain or gzipped."""
         text = (gzip.decompress(content) if self.name.endswith(".gz") else content).decode("utf-8")
         if text.startswith("["):
@@ -70,14 +70,14 @@ class PublicSet:
     selection: str = ""  # which rows are in the file, or how options are shuffled, in order and with spaces between
 
 
-def _choice(instruction: str, options: Sequence[str], right: int) -> Raw:
+def _choice(instruction: str, options: Sequence[str], right: int) -> OriginalRow:
     labelled = "".join(f"\n{letter}: {option}" for letter, option in zip(_LETTERS, options, strict=False))
     label = _LETTERS[right]
     asked = {"task": "multiple_choice", "instruction": instruction + labelled, "answers": [label, options[right]]}
     return asked | {"label": label, "options": list(options)}
 
 
-def _arc(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
+def _arc(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     for number, raw in enumerate(raws[:600]):
         asked = raw["instruction"].removeprefix("Please choose the correct answer to the question: ")
         question, written = asked.rpartition("\n\nAnswer format")[0].split("\n\nAnswer1: ", 1)
@@ -88,7 +88,7 @@ def _arc(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
         yield {"id": f"arcc-{number}"} | _choice(f"{candidates}\n\n## Input:\n\n{question}", options, right)
 
 
-def _fever(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
+def _fever(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     for raw in raws:
         name, label = f"feversym-{raw['id']}", "true" if raw["label"] == "SUPPORTS" else "false"
         yield {
@@ -103,7 +103,7 @@ def _fever(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
         }
 
 
-def _truthful(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
+def _truthful(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     for number, (raw, order) in enumerate(zip(raws, selection, strict=True)):
         if order == "-":
             continue
@@ -116,7 +116,7 @@ def _truthful(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
         yield {"id": f"truthfulqa-{number}"} | row | {"question": raw["question"], "mc2": raw["mc2_targets"]}
 
 
-def _clapnq(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
+def _clapnq(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     by_id = {raw["id"]: raw for raw in raws}
     for raw in (by_id[name] for name in selection):
         passage, place = raw["passages"][0], f"clapnq-p{raw['id']}"
@@ -135,7 +135,7 @@ def _clapnq(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
         yield row
 
 
-def _nq(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
+def _nq(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     for number in map(int, selection):
         raw = raws[number]
         gold = {"id": f"nq-{number}-gold", "title": raw["ctxs"][0]["title"], "text": raw["ctxs"][0]["text"]}
@@ -143,7 +143,7 @@ def _nq(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
         yield row | {"passages": [gold], "gold_passage_ids": [gold["id"]]}
 
 
-ROWS: Mapping[str, Callable[[list[Raw], Sequence[str]], Iterator[Raw]]] = {
+ROWS: Mapping[str, Callable[[list[OriginalRow], Sequence[str]], Iterator[OriginalRow]]] = {
     "arc_c": _arc,
     "clapnq_dev": _clapnq,
     "fever_symmetric": _fever,

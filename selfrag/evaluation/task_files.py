@@ -15,7 +15,7 @@ from selfrag.common.checks import component, whole
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import sha256
-from selfrag.common.public_fields import Record
+from selfrag.common.public_fields import PublicRecord
 from selfrag.evaluation.items import Item, choices, full_record, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.presets import Given, Preset, passages_of
@@ -39,7 +39,7 @@ def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool
     how = preset.protocol(protocol)
     seen: dict[str, int] = {}
 
-    def parse(record: Record) -> Item:
+    def parse(record: PublicRecord) -> Item:
         item = preset.schema.item(record)
         place = len(seen) + 1
         name = item.id or f"row-{place}"

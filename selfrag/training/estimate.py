@@ -26,7 +26,7 @@ _GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """The sizes of a model that determine cost and memory."""
 
     body: int  # parameters that every token passes, without the two vocabulary matrices
@@ -111,7 +111,7 @@ def estimate(
     )
 
 
-def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:
+def read_shape(base_dir: Path, config: TrainingConfig) -> ModelShape:
     """The shape of a checkpoint's model, from its config.
 
     Raises:
@@ -137,7 +137,7 @@ def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:
     adapter = config.lora.rank * sum(sum(m.weight.shape) for m in linear) + 15 * inputs.shape[1] * (1 if tied else 2)
     text = settings.get_text_config()
     inner = max(max(m.weight.shape) for m in linear)
-    return Shape(body, vocabulary, outputs.numel(), adapter, text.num_hidden_layers, inputs.shape[1], inner)
+    return ModelShape(body, vocabulary, outputs.numel(), adapter, text.num_hidden_layers, inputs.shape[1], inner)
 
 
 def _largest_load(steps: Sequence[Step], lengths: Sequence[int], config: TrainingConfig, scale: Scale | None) -> int:
@@ -150,7 +150,7 @@ def _largest_load(steps: Sequence[Step], lengths: Sequence[int], config: Trainin
 
 
 def _memory(
-    shape: Shape, config: TrainingConfig, scale: Scale | None, load: int, share: float, shards: int, size: int
+    shape: ModelShape, config: TrainingConfig, scale: Scale | None, load: int, share: float, shards: int, size: int
 ) -> dict[str, float]:
     """Bytes by purpose, for a load of tokens, a share of them targets, with numbers of so many bytes."""
     # LoRA: base and a merged copy of the body; full: float32 originals and copies to compute with.

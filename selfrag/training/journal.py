@@ -75,7 +75,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     return dict(values)
 
 
-class Journal:
+class TrainingJournal:
     """The directory of one run, which may hold an interrupted one of the same configuration and inputs.
 
     `inputs` are fingerprints of all that the run reads; `facts` are worth knowing and not compared; `setting` has

@@ -71,7 +71,7 @@ _BY_LABEL = (Group.RETRIEVE, Group.ISREL, Group.ISSUP, Group.ISUSE)
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class LossTally:
     """Sums over target positions; two tallies add up."""
 
     loss_sum: float = 0.0  # weighted loss
@@ -83,8 +83,8 @@ class Tally:
     label_count: Counter[int] = field(default_factory=Counter)  # positions by target id, reflection groups only
     label_hits: Counter[int] = field(default_factory=Counter)  # hits by target id
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: LossTally) -> LossTally:
+        return LossTally(
             self.loss_sum + other.loss_sum,
             self.weight_sum + other.weight_sum,
             self.count + other.count,
@@ -112,9 +112,9 @@ class Tally:
         return {"loss": self.loss, "groups": groups, "labels": labels}
 
 
-def measure(load: Pack, losses: Tensor, hits: Tensor) -> Tally:
+def measure(load: Pack, losses: Tensor, hits: Tensor) -> LossTally:
     """Tally of one pack from its losses [n] and hits [n]."""
-    tally = Tally(float((losses * load.weights).sum()), float(load.weights.sum()))
+    tally = LossTally(float((losses * load.weights).sum()), float(load.weights.sum()))
     columns = (load.groups.tolist(), load.targets.tolist(), losses.tolist(), hits.tolist())
     for group, target, loss, hit in zip(*columns, strict=True):
         tally.count[group] += 1

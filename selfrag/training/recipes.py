@@ -23,20 +23,20 @@ CONFIGS = Path(str(files("selfrag.training") / "configs"))
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TrainingStage:
     """One kind of training."""
 
     name: str  # in STAGE/RECIPE
     folder: Path  # of the package's recipes
     tables: Mapping[str, type]  # dataclass of each table that a recipe may have
-    others: tuple[Stage, ...] = ()  # stages whose recipes may be extended, as STAGE/RECIPE
+    others: tuple[TrainingStage, ...] = ()  # stages whose recipes may be extended, as STAGE/RECIPE
 
     def names(self) -> list[str]:
         """Names of the package's recipes."""
         return sorted(path.stem for path in self.folder.glob("*.toml"))
 
 
-GENERATOR = Stage("generator", CONFIGS, {"training": TrainingConfig, "scale": Scale})
+GENERATOR = TrainingStage("generator", CONFIGS, {"training": TrainingConfig, "scale": Scale})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Recipe:
     """Settings of a run, each with what set it."""
 
     origin: str  # name of the recipe that was read, with those that it extends
-    stage: Stage  # whose tables it has
+    stage: TrainingStage  # whose tables it has
     tables: Mapping[str, Any]  # as TOML has them; checked when a table is made
     sources: Mapping[str, str]  # dotted name -> recipe or option that set it
 
@@ -156,7 +156,7 @@ def _with_nulls(kind: Any, table: Any) -> Any:
     return values
 
 
-def read_recipe(name: str | Path, stage: Stage = GENERATOR, of: str = "") -> Recipe:
+def read_recipe(name: str | Path, stage: TrainingStage = GENERATOR, of: str = "") -> Recipe:
     """A recipe of the package by name (STAGE/RECIPE), or a file, whose `extends` may name a file beside it.
 
     The table `[intrinsics.NAME]` of the intrinsic `of` goes before the common ones of the same file.
@@ -170,7 +170,7 @@ def read_recipe(name: str | Path, stage: Stage = GENERATOR, of: str = "") -> Rec
     return found
 
 
-def _read(name: str, stage: Stage, of: str, beside: Path, seen: tuple[Path, ...]) -> Recipe:
+def _read(name: str, stage: TrainingStage, of: str, beside: Path, seen: tuple[Path, ...]) -> Recipe:
     owner, path = _found(name, stage, beside)
     source = path.stem if owner is None else f"{owner.name}/{path.stem}"
     if path.resolve() in seen:
@@ -196,7 +196,7 @@ def _read(name: str, stage: Stage, of: str, beside: Path, seen: tuple[Path, ...]
     return replace(below._over(tables, f"recipe {source if owner else path}"), origin=called)
 
 
-def _found(name: str, stage: Stage, beside: Path) -> tuple[Stage | None, Path]:
+def _found(name: str, stage: TrainingStage, beside: Path) -> tuple[TrainingStage | None, Path]:
     """The stage whose recipe this is, None for a file of the user's, and its path."""
     for one in (stage, *stage.others):
         short = name.removeprefix(f"{one.name}/")

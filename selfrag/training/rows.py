@@ -75,7 +75,7 @@ class Row:
         return record
 
 
-class PassageRecord(TypedDict):
+class TargetPassage(TypedDict):
     """A passage of a target in a file."""
 
     id: Filled
@@ -88,7 +88,7 @@ class PartRecord(TypedDict, total=False):
 
     token: str
     text: Filled
-    passage: PassageRecord
+    passage: TargetPassage
 
 
 class RowRecord(TypedDict):

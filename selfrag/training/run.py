@@ -20,8 +20,8 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.expansion import expanded_tokenizer
-from selfrag.training.journal import Journal, check_stage, fingerprint, load_parameters, recorded
-from selfrag.training.model import DTYPES, Tally, Trainee, chosen_precision, load_trainee, measure
+from selfrag.training.journal import TrainingJournal, check_stage, fingerprint, load_parameters, recorded
+from selfrag.training.model import DTYPES, LossTally, Trainee, chosen_precision, load_trainee, measure
 from selfrag.training.packing import Pack, Step, filled, pack, plan_epoch
 from selfrag.training.rows import Example, RowTooLongError, TargetLayout, read_rows
 from selfrag.training.settings import Decay, TrainingConfig, Weighting
@@ -72,11 +72,11 @@ class Validation:
         """Whether to validate after this many steps."""
         return bool(self.examples) and (step % self.every == 0 or step == total)
 
-    def look(self, trainee: Trainee, process: int = 0, processes: int = 1) -> Tally:
+    def look(self, trainee: Trainee, process: int = 0, processes: int = 1) -> LossTally:
         """Loss and hits over the held-out rows, or over the share of one of `processes`, whose tallies add up."""
         lengths = [len(example) for example in self.examples]
         loads = filled(sorted(range(len(lengths)), key=lengths.__getitem__), lengths, self.step_tokens)
-        tally = Tally()
+        tally = LossTally()
         with torch.no_grad():
             for load in loads[process::processes]:
                 losses, hits = trainee.losses(packed := pack([self.examples[row] for row in load], self.weighting))
@@ -97,7 +97,9 @@ def improved(records: Sequence[Mapping[str, Any]]) -> bool:
     return len(looks) > 0 and looks[-1] < min(looks[:-1], default=math.inf)
 
 
-def log_step(journal: Journal, trainee: Trainee, figures: Mapping[str, Any], tally: Tally, seen: Tally | None) -> None:
+def log_step(
+    journal: TrainingJournal, trainee: Trainee, figures: Mapping[str, Any], tally: LossTally, seen: LossTally | None
+) -> None:
     """Write the line of a step, and keep its parameters where its look at held-out rows is the best so far.
 
     `tally` is of the rows that were learned, `seen` of the held-out ones, None where nobody looked.
@@ -110,7 +112,7 @@ def log_step(journal: Journal, trainee: Trainee, figures: Mapping[str, Any], tal
     journal.log(record)
 
 
-def keep_best(trainee: Trainee, journal: Journal) -> None:
+def keep_best(trainee: Trainee, journal: TrainingJournal) -> None:
     """Set the parameters to those of the best validation, if there was one."""
     if journal.load_best(trainee.parameters):
         trainee.refresh()
@@ -237,7 +239,7 @@ def fit(
         raise UserError("quantize = 'nf4' is for recipes with [scale], such as gpu-24gb")
     begun = begin(prepare, base_dir, config, why, lambda: load_for(base_dir, config), start)
     trainee, prepared = begun.trainee, begun.prepared
-    journal = Journal(run_dir, config, inputs=begun.inputs, facts=begun.facts)
+    journal = TrainingJournal(run_dir, config, inputs=begun.inputs, facts=begun.facts)
     _run(trainee, prepared.examples, begun.steps, config, journal, Validation.of(prepared.validation, config))
     keep_best(trainee, journal)
     return trainee
@@ -353,7 +355,7 @@ def _run(
     examples: Sequence[Example],
     steps: Sequence[Step],
     config: TrainingConfig,
-    journal: Journal,
+    journal: TrainingJournal,
     validation: Validation,
 ) -> None:
     parameters = trainee.parameters
@@ -398,7 +400,7 @@ def take_step(
     optimizer: torch.optim.Optimizer,
     config: TrainingConfig,
     factor: float,
-) -> tuple[Tally, float]:
+) -> tuple[LossTally, float]:
     """One optimiser step on loads that the pool computes side by side; `factor` is on the peak learning rates.
 
     Returns:
@@ -414,7 +416,7 @@ def take_step(
     return tally, norm
 
 
-def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor) -> Tally:
+def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor) -> LossTally:
     """Set `.grad` of every parameter to the gradient of the step's weighted mean loss.
 
     Two workers with one thread each beat one worker with two: nothing waits at the end of every small operation.
@@ -423,7 +425,7 @@ def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor
     parameters, differentiated = list(trainee.parameters.values()), trainee.differentiated
     total = sum(float(load.weights.sum()) for load in loads)
 
-    def work(load: Pack) -> tuple[tuple[torch.Tensor | None, ...], Tally]:
+    def work(load: Pack) -> tuple[tuple[torch.Tensor | None, ...], LossTally]:
         losses, hits = trainee.losses(load)
         loss = (losses * load.weights.to(losses.device)).sum() / total
         gradients = torch.autograd.grad(loss, differentiated, allow_unused=True)
@@ -434,4 +436,4 @@ def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor
         parts = [gradients[position] for gradients, _ in results]
         known = [part.float() for part in parts if part is not None]
         parameter.grad = torch.stack(known).sum(0) if known else torch.zeros_like(parameter)
-    return sum((tally for _, tally in results), Tally())
+    return sum((tally for _, tally in results), LossTally())

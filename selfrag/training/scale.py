@@ -20,8 +20,8 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from selfrag.common.atomic import writing
 from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
-from selfrag.training.journal import Journal
-from selfrag.training.model import Tally, Trainee, keeps_logits, measure, target_losses
+from selfrag.training.journal import TrainingJournal
+from selfrag.training.model import LossTally, Trainee, keeps_logits, measure, target_losses
 from selfrag.training.packing import PACKED, Pack, Step, pack, split, weight_of
 from selfrag.training.rows import Example
 from selfrag.training.run import (
@@ -42,19 +42,19 @@ from selfrag.training.settings import Precision, Scale, TrainingConfig, Weightin
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TrainingLoad:
     """What one process computes at once."""
 
     pack: Pack  # the rows; an empty share of a small step holds one row with weight 0
     total: float  # weight of the whole step, all loads of all processes
 
-    def to(self, device: Any) -> Load:
+    def to(self, device: Any) -> TrainingLoad:
         """The same on another device."""
         return replace(self, pack=self.pack.to(device))
 
 
 @dataclass(eq=False)
-class Loads(Dataset[Load]):
+class Loads(Dataset[TrainingLoad]):
     """All loads of a run, in the order step, accumulation, process."""
 
     examples: Sequence[Example]  # of the run
@@ -83,16 +83,16 @@ class Loads(Dataset[Load]):
         """Tokens of a step, all processes together."""
         return sum(self._lengths[row] for row in self._rows[step])
 
-    def __getitem__(self, index: int) -> Load:
+    def __getitem__(self, index: int) -> TrainingLoad:
         step, place = divmod(index, self.per_step)
         rows = self._rows[step]
         dealt = split(rows, self._lengths, self.per_step)
         total = sum(self._weights[row] for row in rows)
         if place < len(dealt):
-            return Load(pack([self.examples[row] for row in dealt[place]], self.weighting), total)
+            return TrainingLoad(pack([self.examples[row] for row in dealt[place]], self.weighting), total)
         shortest = min(rows, key=lambda row: self._lengths[row])
         idle = pack([self.examples[shortest]], self.weighting)
-        return Load(replace(idle, weights=torch.zeros_like(idle.weights)), total)
+        return TrainingLoad(replace(idle, weights=torch.zeros_like(idle.weights)), total)
 
     def _needed(self, rows: Sequence[int]) -> int:
         """Loads a process needs for one step."""
@@ -107,7 +107,7 @@ class Loads(Dataset[Load]):
         return max(sum(self._lengths[row] for row in load) for load in split(rows, self._lengths, loads))
 
 
-def only(loads: Sequence[Load]) -> dict[str, Load]:
+def only(loads: Sequence[TrainingLoad]) -> dict[str, TrainingLoad]:
     """Collator for a batch of one load."""
     (load,) = loads
     return {"load": load}
@@ -156,7 +156,7 @@ def fit_scaled(
     journal = None
     if arguments.process_index == 0:
         setting = {"scale": asdict(scale), "processes": arguments.world_size}
-        journal = Journal(run_dir, config, inputs=begun.inputs, facts=begun.facts, setting=setting)
+        journal = TrainingJournal(run_dir, config, inputs=begun.inputs, facts=begun.facts, setting=setting)
     trainer = SelfRAGTrainer(trainee, config, loads, arguments)
     return _train(trainer, journal, Validation.of(begun.prepared.validation, config))
 
@@ -227,11 +227,11 @@ def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads
         raise UserError(f"this machine cannot run these settings: {error}") from error
 
 
-def _train(trainer: SelfRAGTrainer, journal: Journal | None, validation: Validation) -> Trained:
+def _train(trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation: Validation) -> Trained:
     from transformers.trainer_callback import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Record(trainer, journal, validation))
+    trainer.add_callback(TrainingRecord(trainer, journal, validation))
     place = Path(trainer.args.output_dir)
     last = _last_checkpoint(place, main=journal is not None)
     trainer.accelerator.wait_for_everyone()
@@ -276,7 +276,7 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
 
     def __init__(self, trainee: Trainee, config: TrainingConfig, loads: Loads, args: TrainingArguments) -> None:
         self.trainee, self.config, self.loads = trainee, config, loads
-        self.tally, self.norm = Tally(), math.nan
+        self.tally, self.norm = LossTally(), math.nan
         self._packed = trainee.causal.config._attn_implementation == PACKED
         self._keeps = keeps_logits(trainee.causal)
         self.optimizer: Any
@@ -285,7 +285,7 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         self.loss_is_scaled_for_ga = True  # a load's loss is divided by the weight of its whole step
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Load], return_outputs: bool = False, num_items_in_batch: Any = None
+        self, model: Any, inputs: dict[str, TrainingLoad], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
         """This load's part of the step's weighted mean; wrappers average over processes, hence the factor."""
         load = inputs["load"]
@@ -352,10 +352,10 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         self.trainee.model.save_pretrained(output_dir, state_dict=state_dict, save_embedding_layers=False)
 
 
-class Record(TrainerCallback):  # type: ignore[misc]
+class TrainingRecord(TrainerCallback):  # type: ignore[misc]
     """Writes the journal on the main process, shows progress, marks checkpoints, and keeps merged weights fresh."""
 
-    def __init__(self, trainer: SelfRAGTrainer, journal: Journal | None, validation: Validation) -> None:
+    def __init__(self, trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation: Validation) -> None:
         self.trainer, self.journal, self.validation = trainer, journal, validation
         self._started, self._ended, self._saved = 0.0, 0.0, time.monotonic()
         self._progress: Progress | None = None
@@ -368,7 +368,7 @@ class Record(TrainerCallback):  # type: ignore[misc]
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """New step, new sums; the merged weights follow the parameters, also after a resumption."""
-        self.trainer.tally, self._started = Tally(), time.monotonic()
+        self.trainer.tally, self._started = LossTally(), time.monotonic()
         self.trainer.trainee.refresh()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -386,14 +386,14 @@ class Record(TrainerCallback):  # type: ignore[misc]
             over = self.journal is not None and self.validation.stopped(self.journal.records())
             control.should_training_stop = _agreed(over, args.world_size) or control.should_training_stop
 
-    def _look(self, args: Any) -> Tally:
+    def _look(self, args: Any) -> LossTally:
         trainer = self.trainer
         trainer.trainee.refresh()
         trainer.trainee.model.eval()  # the Trainer sets it back at the next step
         with trainer.compute_loss_context_manager():
             return self.validation.look(trainer.trainee, args.process_index, args.world_size)
 
-    def _log(self, journal: Journal, state: Any, tally: Tally, seen: Tally | None) -> None:
+    def _log(self, journal: TrainingJournal, state: Any, tally: LossTally, seen: LossTally | None) -> None:
         seconds = self._ended - self._started
         tokens = self.trainer.loads.tokens_of(state.global_step - 1)
         config = self.trainer.config
@@ -429,9 +429,9 @@ def _agreed(value: bool, processes: int) -> bool:
     return bool(broadcast_object_list([value])[0])
 
 
-def _summed(tally: Tally, processes: int) -> Tally:
+def _summed(tally: LossTally, processes: int) -> LossTally:
     if processes == 1:
         return tally
     from accelerate.utils import gather_object
 
-    return sum(gather_object([tally]), Tally())
+    return sum(gather_object([tally]), LossTally())

@@ -16,8 +16,8 @@ from pump import assert_same, generated, prompt, serve
 from typer.testing import CliRunner
 
 from critic.cases import GROUPS, Case
-from critic.teacher.endpoint import Api, Constraint, EndpointConfig, EndpointTeacher
-from critic.teacher.run import Outcome
+from critic.teacher.endpoint import Api, EndpointTeacher, LabelConstraint, TeacherConfig
+from critic.teacher.run import LabelOutcome
 from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.cli.main import app
@@ -178,22 +178,24 @@ CASES = [
 
 
 def label(server, api, constraint, cases=CASES):
-    config = EndpointConfig(server.url, "tiny", api, constraint, retries=0, max_tokens=40, min_coverage=0.0)
+    config = TeacherConfig(server.url, "tiny", api, constraint, retries=0, max_tokens=40, min_coverage=0.0)
     found = dict(EndpointTeacher(config).label(cases))
     return [found[position] for position in range(len(cases))]
 
 
 @pytest.mark.parametrize("api", list(Api))
 def test_a_teacher_holds_a_random_model_to_the_labels_or_reads_their_log_probabilities(vllm_server, api):
-    found = label(vllm_server, api, Constraint.AUTO)
+    found = label(vllm_server, api, LabelConstraint.AUTO)
     for case, reply in zip(CASES, found, strict=True):
-        assert (reply.outcome, reply.constraint) == (Outcome.LABELLED, Constraint.CHOICE)
+        assert (reply.outcome, reply.constraint) == (LabelOutcome.LABELLED, LabelConstraint.CHOICE)
         assert reply.label in GROUPS[case.group].names
         assert reply.prompt_tokens > 500
         assert reply.completion_tokens > 0
-    assert [reply.label for reply in found] == [reply.label for reply in label(vllm_server, api, Constraint.CHOICE)]
-    for case, reply in zip(CASES, label(vllm_server, api, Constraint.LOGPROBS), strict=True):
-        if reply.outcome is Outcome.LABELLED:
+    assert [reply.label for reply in found] == [
+        reply.label for reply in label(vllm_server, api, LabelConstraint.CHOICE)
+    ]
+    for case, reply in zip(CASES, label(vllm_server, api, LabelConstraint.LOGPROBS), strict=True):
+        if reply.outcome is LabelOutcome.LABELLED:
             assert reply.coverage
             assert reply.label in GROUPS[case.group].names
         else:  # a random model may have no letter among its twenty most probable tokens
@@ -206,10 +208,10 @@ def test_a_schema_holds_it_where_labels_are_no_special_tokens_and_a_case_that_do
 ):
     """The server leaves special tokens out of its text, so a reflection token is seen as no label, and set aside."""
     long = Case("IsUse", "What?", output="word " * 4 * CONTEXT)
-    *found, failed = label(vllm_server, Api.CHAT, Constraint.SCHEMA, [*CASES, long])
-    assert found[0].outcome is Outcome.LABELLED or "cut at max_tokens" in found[0].reason, found[0]
-    assert all(reply.outcome is not Outcome.FAILED and reply.raw.startswith("{") for reply in found)
-    assert failed.outcome is Outcome.FAILED
+    *found, failed = label(vllm_server, Api.CHAT, LabelConstraint.SCHEMA, [*CASES, long])
+    assert found[0].outcome is LabelOutcome.LABELLED or "cut at max_tokens" in found[0].reason, found[0]
+    assert all(reply.outcome is not LabelOutcome.FAILED and reply.raw.startswith("{") for reply in found)
+    assert failed.outcome is LabelOutcome.FAILED
     assert "status 400" in failed.reason
 
 

@@ -19,8 +19,8 @@ import pytest
 from loopback import Answering, Loopback, loopback
 
 from critic.cases import Case
-from critic.teacher.endpoint import EndpointConfig as TeacherConfig
 from critic.teacher.endpoint import EndpointTeacher
+from critic.teacher.endpoint import TeacherConfig as TeacherConfig
 from retrieval.content import Content
 from selfrag.common.errors import UserError
 from selfrag.engines.client import Client, ServerConfig, json_of

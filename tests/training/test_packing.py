@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 
 from selfrag.common.errors import UserError
-from selfrag.training.model import Tally, measure
+from selfrag.training.model import LossTally, measure
 from selfrag.training.packing import pack, plan_epoch, weight_of
 from selfrag.training.rows import Example, Group, TargetLayout
 from selfrag.training.run import rate
@@ -116,7 +116,7 @@ def test_tallies_add_up_by_group_and_label():
     assert (tally.count[Group.MARKER], tally.losses[Group.MARKER], tally.hits[Group.MARKER]) == (4, 10.0, 2)
     assert tally.label_count == {IDS["[Retrieval]"]: 2, IDS["[Relevant]"]: 2}
     assert tally.loss == pytest.approx(float((losses * load.weights).sum() / load.weights.sum()))
-    assert Tally().loss == 0.0
+    assert LossTally().loss == 0.0
 
 
 @pytest.mark.parametrize(

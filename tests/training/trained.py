@@ -13,7 +13,7 @@ import torch
 from lettered import passage, row
 
 from selfrag.reflection.labels import GROUPS
-from selfrag.training.journal import Journal
+from selfrag.training.journal import TrainingJournal
 from selfrag.training.model import Trainee
 from selfrag.training.rows import Row, write_rows
 from selfrag.training.run import fit, rows_of
@@ -74,7 +74,7 @@ def same(one: Trainee, other: Trainee) -> bool:
 @contextmanager
 def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[None]:
     """Ctrl-C after the record of this step."""
-    original = Journal.log
+    original = TrainingJournal.log
 
     def log_and_stop(self, record):
         original(self, record)
@@ -82,6 +82,6 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[None]:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "log", log_and_stop)
+        patch.setattr(TrainingJournal, "log", log_and_stop)
         with pytest.raises(KeyboardInterrupt):
             yield

@@ -22,7 +22,7 @@ from retrieval.sentences import sentences
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.public_fields import PublicRow, UnusableError, identifier, text, value
-from selfrag.common.public_rows import Raw, raw_rows
+from selfrag.common.public_rows import RawRow, raw_rows
 from selfrag.evaluation.metrics.entailment import entails
 from selfrag.evaluation.normalisation import lifted
 from selfrag.experiments.intrinsics.flows import csv_lines, read_qrels
@@ -91,7 +91,7 @@ def _agreed(rows: Iterator[Row], checker: Subject, said: list[str]) -> Iterator[
 
 
 UNLABELLED = Labelling()
-Read: TypeAlias = Callable[[Raw, Path], Iterator[Row]]
+Read: TypeAlias = Callable[[RawRow, Path], Iterator[Row]]
 """Rows of one record of the file at a path; raises `UnusableError` for a record that is none of the benchmark's."""
 
 
@@ -99,7 +99,7 @@ def _user(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
 
 
-def _squad(raw: Raw, path: Path) -> Iterator[Row]:
+def _squad(raw: RawRow, path: Path) -> Iterator[Row]:
     """SQuAD 2, an article a record as published, or a question a record as on the hub.
 
     {"title": "..", "paragraphs": [{"context": "..", "qas": [{"id": "..", "question": "..", "is_impossible": false}]}]}
@@ -140,7 +140,7 @@ def _turns(task: PublicRow) -> list[dict[str, str]]:
     return turns
 
 
-def _mtrag(raw: Raw, path: Path) -> Iterator[Row]:
+def _mtrag(raw: RawRow, path: Path) -> Iterator[Row]:
     """MT-RAG's generation tasks; `reference+RAG.jsonl` has passages for unanswerable questions, too.
 
     {"task_id": "..<::>2", "input": [..], "contexts": [{"document_id": "..", "title": "..", "text": ".."}],
@@ -170,7 +170,7 @@ def _mtrag(raw: Raw, path: Path) -> Iterator[Row]:
 _MARK = re.compile(r"^\|user\|:\s*")
 
 
-def _mtrag_rewrite(raw: Raw, path: Path) -> Iterator[Row]:
+def _mtrag_rewrite(raw: RawRow, path: Path) -> Iterator[Row]:
     """MT-RAG's rewritten questions: `retrieval_tasks/DOMAIN/DOMAIN_rewrite.jsonl`, with `qrels/dev.tsv` beside it.
 
     {"_id": "..<::>2", "text": "|user|: What .. ?"}; conversations and right answers are those of
@@ -207,7 +207,7 @@ GRADES = ("faithful", "unfaithful")
 _PASSAGE = re.compile(r"^passage (\d+):", re.MULTILINE)
 
 
-def _ragtruth(raw: Raw, path: Path) -> Iterator[Row]:
+def _ragtruth(raw: RawRow, path: Path) -> Iterator[Row]:
     """The QA part of RAGTruth: `response.jsonl` with `source_info.jsonl` beside it; responses of good quality.
 
     {"id": "1472", "source_id": "11316", "labels": [{"start": 219, "end": 229, ..}], "split": "test", "quality": "good",
@@ -253,7 +253,7 @@ def _ragtruth(raw: Raw, path: Path) -> Iterator[Row]:
     }
 
 
-def _mmlu(raw: Raw, path: Path) -> Iterator[Row]:
+def _mmlu(raw: RawRow, path: Path) -> Iterator[Row]:
     """MMLU as on the hub, or one of its CSV files, whose name has the subject: question, four options, letter.
 
     {"question": "..", "subject": "abstract_algebra", "choices": ["..", "..", "..", ".."], "answer": 1}
@@ -271,7 +271,7 @@ def _mmlu(raw: Raw, path: Path) -> Iterator[Row]:
     }
 
 
-def _alce(raw: Raw, path: Path) -> Iterator[Row]:
+def _alce(raw: RawRow, path: Path) -> Iterator[Row]:
     """Answers on ALCE's ELI5 as its `run.py` writes them, with the citations of the model that wrote them.
 
     {"data": [{"question": "..", "docs": [{"title": "..", "text": ".."}], "output": "So it is [1][2].", ..}]}
@@ -306,7 +306,7 @@ def _citation(span: tuple[int, int], document: Mapping[str, str], begin: int, en
     return response | {"doc_id": document["doc_id"], "doc_begin": begin, "doc_end": end}
 
 
-def _longbench(raw: Raw, path: Path) -> Iterator[Row]:
+def _longbench(raw: RawRow, path: Path) -> Iterator[Row]:
     """English answers on LongBench-Cite as its scripts write them, with `LongBench-Cite.json` beside the file.
 
     {"idx": 3, "dataset": "hotpotqa", "query": "..", "statements": [{"statement": "..", "citation": [{"cite": ".."}]}]}
@@ -340,7 +340,7 @@ def _longbench(raw: Raw, path: Path) -> Iterator[Row]:
     }
 
 
-def _choices(raw: Raw, path: Path) -> Iterator[Row]:
+def _choices(raw: RawRow, path: Path) -> Iterator[Row]:
     """Multiple choice of section 3.3 as on the hub: eleven of its sets in eight schemas, named after the file.
 
     ARC-Easy, OpenBookQA, CommonsenseQA and RiddleSense: {"question" or "question_stem": "..", "choices": {"text": [..],
@@ -377,7 +377,7 @@ def _choices(raw: Raw, path: Path) -> Iterator[Row]:
     yield row | {"label": ascii_uppercase[right]}
 
 
-def _run(raw: Raw, path: Path) -> Iterator[Row]:
+def _run(raw: RawRow, path: Path) -> Iterator[Row]:
     """A model's own short answers: a file of records of `selfrag eval run --traces`, scored by `contains`.
 
     {"id": "..", "text": "..", "scores": {"contains": [1.0, 1.0], ..}, "trace": {"best": 4, "nodes": [..], ..}, ..}
@@ -391,7 +391,7 @@ def _run(raw: Raw, path: Path) -> Iterator[Row]:
     yield row | {"answer": raw.record["text"], "score": score, "right": right}
 
 
-def _answers(raw: Raw, path: Path) -> Iterator[Row]:
+def _answers(raw: RawRow, path: Path) -> Iterator[Row]:
     """The same records with answers of any length, whose sentences are for a judge to label."""
     _, row = _recorded(raw, path)
     said = raw.record["text"]
@@ -404,7 +404,7 @@ def _answers(raw: Raw, path: Path) -> Iterator[Row]:
     }
 
 
-def _recorded(raw: Raw, path: Path) -> tuple[Mapping[str, Any], Row]:
+def _recorded(raw: RawRow, path: Path) -> tuple[Mapping[str, Any], Row]:
     """The trace of a record, and a row with its question and passages."""
     if raw.record.get("error") or not text(raw.record, "text").strip():
         raise UnusableError("an item without an answer")
@@ -512,7 +512,7 @@ def read_benchmark(form: Benchmark, path: Path, part: str, skipped: Counter[str]
                 skipped[str(why)] += 1
 
 
-def _csv(path: Path) -> Iterator[Raw]:
+def _csv(path: Path) -> Iterator[RawRow]:
     """Lines of MMLU's own files: question, options, letter."""
     subject = re.sub(r"_(?:test|dev|val)$", "", path.stem)
     for number, fields in enumerate(csv_lines(path)):
@@ -520,4 +520,6 @@ def _csv(path: Path) -> Iterator[Raw]:
         if len(fields) < 4:
             raise UserError(f"{place}: not a question, its options and a letter")
         question, *options, right = fields
-        yield Raw(place, str(number), {"question": question, "subject": subject, "choices": options, "answer": right})
+        yield RawRow(
+            place, str(number), {"question": question, "subject": subject, "choices": options, "answer": right}
+        )

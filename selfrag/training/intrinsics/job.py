@@ -34,7 +34,7 @@ from selfrag.training.intrinsics.rows import (
     with_derived,
     without_evidence,
 )
-from selfrag.training.recipes import CONFIGS, GENERATOR, Stage
+from selfrag.training.recipes import CONFIGS, GENERATOR, TrainingStage
 from selfrag.training.reports import Product, plot_log, write_card
 from selfrag.training.rows import MASKED, Example, Group
 from selfrag.training.settings import ADAPTER, RUN, TrainingConfig
@@ -134,7 +134,9 @@ class RowSelection:
     isotonic: bool = True  # of the calibrator of uncertainty; False for temperature alone
 
 
-ADAPTERS = Stage("intrinsics", CONFIGS / "intrinsics", {"training": TrainingConfig, "rows": RowSelection}, (GENERATOR,))
+ADAPTERS = TrainingStage(
+    "intrinsics", CONFIGS / "intrinsics", {"training": TrainingConfig, "rows": RowSelection}, (GENERATOR,)
+)
 
 
 def product(card: AdapterCard, last_layers: int | None) -> Product:

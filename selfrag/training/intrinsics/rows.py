@@ -84,13 +84,13 @@ class ConversationRecord(TypedDict):
     documents: NotRequired[list[Any] | None]
 
 
-class RowRecord(ConversationRecord):
+class IntrinsicRecord(ConversationRecord):
     """What the rows of every intrinsic have in a file."""
 
     dataset: NotRequired[str | None]
 
 
-class RewriteRecord(RowRecord):
+class RewriteRecord(IntrinsicRecord):
     """A question and its rewrite."""
 
     rewrite: Filled
@@ -99,7 +99,7 @@ class RewriteRecord(RowRecord):
     answers: NotRequired[list[str] | None]
 
 
-class AnswerabilityRecord(RowRecord):
+class AnswerabilityRecord(IntrinsicRecord):
     """A question, and whether the documents answer it."""
 
     label: Literal["answerable", "unanswerable"]
@@ -114,7 +114,7 @@ class SentenceRecord(TypedDict):
     score: NotRequired[Annotated[float, Field(ge=0, le=1)] | None]
 
 
-class HallucinationRecord(RowRecord):
+class HallucinationRecord(IntrinsicRecord):
     """An answer whose sentences were judged."""
 
     label_level: Literal["sentence", "response"]
@@ -131,13 +131,13 @@ class CitationRecord(TypedDict):
     doc_end: int
 
 
-class CitationsRecord(RowRecord):
+class CitationsRecord(IntrinsicRecord):
     """An answer with its citations."""
 
     citations: list[CitationRecord]
 
 
-class CertaintyRecord(RowRecord):
+class CertaintyRecord(IntrinsicRecord):
     """A question, perhaps with an answer, and how certain a model is."""
 
     certainty: str
@@ -246,7 +246,7 @@ def state_of(row: ConversationRecord, *last: str) -> JudgeInput:
     return state
 
 
-def _source(row: RowRecord, kind: str) -> str:
+def _source(row: IntrinsicRecord, kind: str) -> str:
     return f"{row.get('dataset') or 'rows'}/{kind}"
 
 

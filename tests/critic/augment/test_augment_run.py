@@ -22,7 +22,7 @@ from critic.augment.algorithm import BALANCES, AugmentOptions, segments
 from critic.augment.run import Worker, augment_locally, augment_pairs, augment_shard, cases, count_source, sharded
 from critic.baselines import open_critic
 from critic.cli.main import main
-from critic.pairs import Pair, Source, open_source, read_pairs
+from critic.pairs import Pair, PairSource, open_source, read_pairs
 from retrieval.passage import Passage
 from retrieval.sentences import sentence_finder
 from selfrag.common.errors import UserError
@@ -38,7 +38,7 @@ def record(n: int, **changes) -> dict:
     return {"id": f"p{n}", "dataset": "made", "instruction": f"Question {n}?", "output": f"Answer {n}"} | changes
 
 
-def written(path: Path, records: list[dict], bad_rows: str = "stop") -> Source:
+def written(path: Path, records: list[dict], bad_rows: str = "stop") -> PairSource:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return open_source(str(path), bad_rows=bad_rows)
 
@@ -141,13 +141,13 @@ class Stream:
 def test_a_run_that_breaks_off_asks_only_for_what_is_missing_and_takes_no_other_pairs(tmp_path: Path) -> None:
     stream, out = Stream([record(n) for n in range(10)], 9), tmp_path / "out"
     with pytest.raises(UserError, match=r"made: reading broke off after row 9 \(the server has gone\); finished"):
-        run(Source(stream, "made"), out)
+        run(PairSource(stream, "made"), out)
     assert not (out / "rows.jsonl").exists()
     other = Stream([record(n, output="Another") for n in range(10)], 10)
     with pytest.raises(UserError, match=r"00000000.jsonl: these are not the pairs this run began with"):
-        run(Source(other, "made"), out)
+        run(PairSource(other, "made"), out)
     stream.end = 10
-    resumed, whole = run(Source(stream, "made"), out), run(Source(stream, "made"), tmp_path / "whole")
+    resumed, whole = run(PairSource(stream, "made"), out), run(PairSource(stream, "made"), tmp_path / "whole")
     assert len(resumed.critic.calls) == len(whole.critic.calls) / 3  # two of three shards were there
     assert resumed.manifest == whole.manifest
 
@@ -220,7 +220,7 @@ def test_a_data_set_in_memory_and_streaming_give_the_rows_of_the_file(tmp_path: 
     datasets.disable_progress_bars()
     loaded = datasets.load_dataset("json", data_files=str(made.pairs), split="train", cache_dir=str(tmp_path / "hf"))
     loaded.save_to_disk(str(tmp_path / "saved"))
-    saved, streamed = open_source(str(tmp_path / "saved")), Source(loaded.to_iterable_dataset(), "made")
+    saved, streamed = open_source(str(tmp_path / "saved")), PairSource(loaded.to_iterable_dataset(), "made")
     assert (saved.total(), streamed.total()) == (40, None)
     for number, source in enumerate((saved, streamed)):
         check_same(source, tmp_path / f"out{number}", made)
@@ -232,11 +232,11 @@ def test_nulls_that_arrow_puts_into_passages_are_gaps_and_columns_have_names_of_
 
     gold = [{"text": "One."}, {"text": "Two.", "title": "T"}, {"text": "Three.", "id": "w3"}]
     data = datasets.Dataset.from_list([record(1, gold_passages=gold)]).rename_column("instruction", "question")
-    (found,) = Source(data, "made", {"instruction": "question"})
+    (found,) = PairSource(data, "made", {"instruction": "question"})
     assert isinstance(found, Pair)
     assert [(p.id, p.title) for p in found.passages] == [("p1/p1", ""), ("p1/p2", "T"), ("w3", "")]
     with pytest.raises(UserError, match=r"made row 1: 'instruction' is missing"):
-        list(Source(data, "made"))
+        list(PairSource(data, "made"))
 
 
 @pytest.mark.parametrize("gold", ["off", "join", "only"])

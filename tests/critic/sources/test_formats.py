@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from critic.formats import FORMATS, named
-from critic.mixture import Reading, load
+from critic.mixture import MixtureReading, load
 from critic.pairs import Dropped, Pair, parse_pair
 from selfrag.common.errors import UserError
 
@@ -23,7 +23,7 @@ def test_every_format_has_a_sample_and_the_papers_counts_are_those_of_its_table(
 @pytest.mark.parametrize("one", EXPECTED, ids=lambda one: f"{one['format']}-{one['file']}")
 def test_rows_become_pairs_that_the_rest_of_the_project_reads(one, tmp_path):
     form = named(one["format"])
-    found = list(load(SAMPLES / one["file"], form, Reading(**one["reading"])))
+    found = list(load(SAMPLES / one["file"], form, MixtureReading(**one["reading"])))
     pairs = [pair for pair in found if isinstance(pair, Pair)]
     assert [pair.as_dict() for pair in pairs] == one["pairs"]
     left_out = [[row.id.rpartition(":")[2], row.reason] for row in found if isinstance(row, Dropped)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from critic.cli.augment import read_part
 from critic.cli.main import main
 from critic.formats import named
-from critic.mixture import Part, Reading, Sample, Tally, load, pairs, write_mixture
+from critic.mixture import MixturePart, MixtureReading, MixtureTally, SeededSample, load, pairs, write_mixture
 from critic.pairs import Dropped, Pair, open_dataset, read_pairs
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
@@ -24,7 +24,7 @@ MANY = [Pair(f"p{n}", "d", "instruction", "output") for n in range(300)]
 
 
 def draw(items, count, seed):
-    sample = Sample(count, seed)
+    sample = SeededSample(count, seed)
     for pair in items:
         sample.add(pair.id, pair)
     return sample.items()
@@ -47,7 +47,10 @@ def test_defect_33_the_same_seed_writes_the_same_bytes_and_unknown_names_work(tm
     """Official builder: unseeded samples, and a crash on data sets it does not know."""
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     mine = [{"dataset": "a set of mine", "id": f"m{n}", "messages": messages} for n in range(9)]
-    parts = [Part(named("stanford_alpaca"), SAMPLES / "alpaca.json", 2), Part(named("open_instruct"), mine, 3)]
+    parts = [
+        MixturePart(named("stanford_alpaca"), SAMPLES / "alpaca.json", 2),
+        MixturePart(named("open_instruct"), mine, 3),
+    ]
     first, second = (tmp_path / name for name in ("a.jsonl", "b.jsonl"))
     write_mixture(first, parts, seed=3)
     write_mixture(second, parts, seed=3)
@@ -57,8 +60,8 @@ def test_defect_33_the_same_seed_writes_the_same_bytes_and_unknown_names_work(tm
 
 def test_defect_31_counts_in_are_counts_out():
     rows = [{"inputs": f"Say {n}.", "targets": "" if n % 7 == 0 else str(n)} for n in range(100)]
-    tally = Tally("rows")
-    taken = list(pairs(Part(named("flan_v2"), rows, 40), tally))
+    tally = MixtureTally("rows")
+    taken = list(pairs(MixturePart(named("flan_v2"), rows, 40), tally))
     assert len(taken) == tally.taken == 40
     assert tally.pairs + sum(tally.skipped.values()) == 100
     assert tally.skipped == {"no output": 15}
@@ -70,7 +73,7 @@ def test_a_bad_row_leaves_no_file_and_keeps_the_old_one(tmp_path):
     bad.write_text('{"inputs": "a", "targets": "b"}\n{"inputs": "a"}\n')
     out.write_text("old")
     with pytest.raises(UserError, match=r"bad\.jsonl:2: no 'targets'"):
-        write_mixture(out, [Part(named("flan_v2"), bad)])
+        write_mixture(out, [MixturePart(named("flan_v2"), bad)])
     assert sorted(tmp_path.iterdir()) == [bad, out]
     assert out.read_text() == "old"
 
@@ -142,9 +145,9 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_fo
     (pair,) = load(datasets.Dataset.from_list([row]), named("arc_easy"))
     assert pair.instruction.endswith("What floats?\nA: stone\nB: cork")
     parts = datasets.DatasetDict({"train": whole.select([0, 1]), "test": whole.select([2])})
-    assert [pair.output for pair in load(parts, form, Reading(split="test"))] == ["2"]
+    assert [pair.output for pair in load(parts, form, MixtureReading(split="test"))] == ["2"]
     with pytest.raises(UserError, match="no split 'dev'; choose one of train, test"):
-        list(load(parts, form, Reading(split="dev")))
+        list(load(parts, form, MixtureReading(split="dev")))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +189,7 @@ def test_filters_say_what_they_left_out():
         {"inputs": " ", "targets": "yes"},
         {"inputs": "half \ud800 a character", "targets": "yes"},
     ]
-    found = list(load(rows, named("flan_v2"), Reading(most_words=5)))
+    found = list(load(rows, named("flan_v2"), MixtureReading(most_words=5)))
     assert [outcome.reason for outcome in found if isinstance(outcome, Dropped)] == [
         "more than 5 words in the instruction",
         "more than 5 words in the output",
@@ -204,7 +207,7 @@ def test_other_languages_are_left_out_where_that_is_asked_for():
         {"inputs": "Describe the weather of the northern coast in winter.", "targets": "It is cold, wet and windy."},
         {"inputs": "Beschreibe das Wetter an der Nordsee im Winter.", "targets": "Es ist kalt, nass und windig dort."},
     ]
-    english, german = load(rows, named("flan_v2"), Reading(language="en"))
+    english, german = load(rows, named("flan_v2"), MixtureReading(language="en"))
     assert (english.output, german.reason) == ("It is cold, wet and windy.", "not in 'en'")
     with pytest.raises(UserError, match="'English' is no code of a language"):
-        list(load(rows, named("flan_v2"), Reading(language="English")))
+        list(load(rows, named("flan_v2"), MixtureReading(language="English")))

@@ -9,16 +9,16 @@ import pytest
 from teaching_server import packed, questions
 
 from critic.cases import GROUPS, Case
-from critic.teacher.endpoint import Api, Constraint, EndpointConfig, EndpointTeacher, read, read_label
+from critic.teacher.endpoint import Api, EndpointTeacher, LabelConstraint, TeacherConfig, read, read_label
 from critic.teacher.forms import OWN
-from critic.teacher.run import Outcome, TeacherError
+from critic.teacher.run import LabelOutcome, TeacherError
 from selfrag.engines.client import BadReplyError
 
 FAST = {"backoff": 0.01, "retries": 1, "read_timeout": 30.0}
 
 
 def teacher(server, **options):
-    return EndpointTeacher(EndpointConfig(server.url, "judge", **{**FAST, **options}))
+    return EndpointTeacher(TeacherConfig(server.url, "judge", **{**FAST, **options}))
 
 
 def ask(teacher, rows):
@@ -28,14 +28,14 @@ def ask(teacher, rows):
 
 
 def faulty(fault, server, **options):
-    [reply] = ask(teacher(server, constraint=Constraint.FREE, **options), questions(1, fault=f"!{fault}"))
+    [reply] = ask(teacher(server, constraint=LabelConstraint.FREE, **options), questions(1, fault=f"!{fault}"))
     return reply
 
 
 @pytest.mark.parametrize("api", list(Api))
 def test_every_constraint_gives_the_same_labels(server, api) -> None:
     labels, settings = [], {"api": api, "temperature": 0.5, "max_tokens": 7, "seed": 3}
-    for constraint in (Constraint.CHOICE, Constraint.SCHEMA, Constraint.FREE):
+    for constraint in (LabelConstraint.CHOICE, LabelConstraint.SCHEMA, LabelConstraint.FREE):
         replies = ask(teacher(server, constraint=constraint, **settings), questions(12))
         labels.append([reply.label for reply in replies])
         assert {reply.constraint for reply in replies} == {constraint}
@@ -50,13 +50,17 @@ def test_every_constraint_gives_the_same_labels(server, api) -> None:
 @pytest.mark.parametrize("refuses", [True, False])
 @pytest.mark.parametrize(
     ("knows", "settled"),
-    [({"choice", "schema"}, Constraint.CHOICE), ({"schema"}, Constraint.SCHEMA), (set(), Constraint.FREE)],
+    [
+        ({"choice", "schema"}, LabelConstraint.CHOICE),
+        ({"schema"}, LabelConstraint.SCHEMA),
+        (set(), LabelConstraint.FREE),
+    ],
 )
 def test_auto_takes_the_strictest_constraint_that_is_obeyed(server, knows, settled, refuses) -> None:
     """An endpoint refuses a constraint that it does not know, or ignores it."""
     server.knows, server.refuses = knows, refuses
     replies = ask(teacher(server), questions(6))
-    assert {reply.outcome for reply in replies} == {Outcome.LABELLED}
+    assert {reply.outcome for reply in replies} == {LabelOutcome.LABELLED}
     if refuses:
         assert {reply.constraint for reply in replies} == {settled}
         assert sum(reply.requests for reply in replies) == 6 + {"choice": 0, "schema": 1, "free": 2}[settled]
@@ -64,13 +68,14 @@ def test_auto_takes_the_strictest_constraint_that_is_obeyed(server, knows, settl
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcome", "requests"), [("off_set", Outcome.ASIDE, [3, 3, 3, 1, 1]), ("400", Outcome.FAILED, [3, 3, 3])]
+    ("fault", "outcome", "requests"),
+    [("off_set", LabelOutcome.ASIDE, [3, 3, 3, 1, 1]), ("400", LabelOutcome.FAILED, [3, 3, 3])],
 )
 def test_a_case_that_every_constraint_fails_on_is_not_taken_for_the_endpoint(server, fault, outcome, requests) -> None:
     """But one that never gives a label is not asked thrice for ever."""
     odd, *others = ask(teacher(server, max_concurrency=1), [*questions(1, fault=f"!{fault}"), *questions(3)])
     assert odd.outcome is outcome
-    assert {reply.constraint for reply in others} == {Constraint.CHOICE}
+    assert {reply.constraint for reply in others} == {LabelConstraint.CHOICE}
     replies = ask(teacher(server, max_concurrency=1), questions(len(requests), fault=f"!{fault}"))
     assert [reply.requests for reply in replies] == requests
     assert {reply.outcome for reply in replies} == {outcome}
@@ -78,8 +83,8 @@ def test_a_case_that_every_constraint_fails_on_is_not_taken_for_the_endpoint(ser
 
 @pytest.mark.parametrize("api", list(Api))
 def test_label_scoring_gives_a_distribution_in_label_order(server, api) -> None:
-    for reply in ask(teacher(server, api=api, constraint=Constraint.LOGPROBS), questions(8)):
-        assert reply.outcome is Outcome.LABELLED
+    for reply in ask(teacher(server, api=api, constraint=LabelConstraint.LOGPROBS), questions(8)):
+        assert reply.outcome is LabelOutcome.LABELLED
         assert sum(reply.distribution) == pytest.approx(1)
         best = reply.distribution[["Relevant", "Irrelevant"].index(reply.label)]
         assert best == pytest.approx(0.9 / 0.95)
@@ -90,8 +95,8 @@ def test_label_scoring_gives_a_distribution_in_label_order(server, api) -> None:
 def test_defect_08_a_label_that_was_not_told_gets_no_probability(server) -> None:
     """Official code: a missing id has probability -100. Here the best of those told is the label, and no more."""
     server.hidden = ("B",)
-    for reply in ask(teacher(server, constraint=Constraint.LOGPROBS), questions(8)):
-        if reply.outcome is Outcome.LABELLED:
+    for reply in ask(teacher(server, constraint=LabelConstraint.LOGPROBS), questions(8)):
+        if reply.outcome is LabelOutcome.LABELLED:
             assert (reply.label, reply.distribution, reply.coverage) == ("Relevant", None, pytest.approx(0.9))
         else:
             assert "coverage" in reply.reason
@@ -99,7 +104,7 @@ def test_defect_08_a_label_that_was_not_told_gets_no_probability(server) -> None
 
 
 def test_retrieve_without_evidence_gives_continue_no_probability(server) -> None:
-    [(_, reply)] = teacher(server, constraint=Constraint.LOGPROBS).label([Case("Retrieve", "Who?")])
+    [(_, reply)] = teacher(server, constraint=LabelConstraint.LOGPROBS).label([Case("Retrieve", "Who?")])
     assert (len(reply.distribution), reply.distribution[2]) == (3, 0.0)
 
 
@@ -120,24 +125,24 @@ def message(**fields):
     ],
 )
 def test_an_answer_outside_the_set_is_kept_aside_with_its_text(said, raw, reason) -> None:
-    config, [row] = EndpointConfig("http://h", "judge"), questions(1)
-    reply = read(json.dumps(said).encode(), row.case, config, Constraint.FREE)
-    assert (reply.outcome, reply.label, reply.raw, reply.prompt_tokens) == (Outcome.ASIDE, None, raw, 0)
+    config, [row] = TeacherConfig("http://h", "judge"), questions(1)
+    reply = read(json.dumps(said).encode(), row.case, config, LabelConstraint.FREE)
+    assert (reply.outcome, reply.label, reply.raw, reply.prompt_tokens) == (LabelOutcome.ASIDE, None, raw, 0)
     assert reason in reply.reason
     for content in (b"[" * 200_000, b"\xff", b'{"choices": []}', b"[]"):
         with pytest.raises(BadReplyError):
-            read(content, row.case, config, Constraint.FREE)
+            read(content, row.case, config, LabelConstraint.FREE)
 
 
 @pytest.mark.parametrize("fault", ["dropped", "520"])
 def test_a_passing_fault_is_asked_again_and_a_lasting_one_is_one_clear_line(server, fault) -> None:
     reply = faulty(f"once_{fault}", server)
-    assert (reply.outcome, reply.requests) == (Outcome.LABELLED, 2)
+    assert (reply.outcome, reply.requests) == (LabelOutcome.LABELLED, 2)
     reply = faulty("huge", server)  # not read to its end, and not asked for again
-    assert (reply.outcome, reply.requests, len(reply.raw) < 4_100) == (Outcome.ASIDE, 1, True)
+    assert (reply.outcome, reply.requests, len(reply.raw) < 4_100) == (LabelOutcome.ASIDE, 1, True)
     assert "more than 1,048,576 bytes" in reply.reason
     reply = faulty(fault, server)
-    assert (reply.outcome, reply.label, reply.requests) == (Outcome.FAILED, None, 2)
+    assert (reply.outcome, reply.label, reply.requests) == (LabelOutcome.FAILED, None, 2)
     assert re.match("no answer: |status 520: bad luck", reply.reason)
     assert "\x1b" not in reply.reason
 
@@ -168,14 +173,16 @@ def test_what_no_repetition_mends_ends_the_run_in_one_line(server, refusal, mess
 def test_other_refusals_that_speak_of_temperature_end_nothing(server) -> None:
     server.refusal = (400, {"error": {"message": "too long: Which melts at the lowest temperature?"}}, {})
     [reply] = ask(teacher(server), questions(1))
-    assert reply.outcome is Outcome.FAILED
+    assert reply.outcome is LabelOutcome.FAILED
 
 
 def test_what_has_arrived_comes_out_before_the_run_ends(server) -> None:
     rows = [*questions(5), *questions(1, fault="!402")]
     found = []
     with pytest.raises(TeacherError, match="quota"):
-        found.extend(teacher(server, constraint=Constraint.CHOICE, max_concurrency=1).label(row.case for row in rows))
+        found.extend(
+            teacher(server, constraint=LabelConstraint.CHOICE, max_concurrency=1).label(row.case for row in rows)
+        )
     assert [position for position, _ in found] == [0, 1, 2, 3, 4]
 
 
@@ -194,19 +201,19 @@ def test_the_key_comes_from_the_environment_and_is_never_repeated(server, monkey
 
 def test_the_pace_is_kept_and_tokens_are_estimated_where_the_endpoint_does_not_count(server) -> None:
     rows = [*questions(1, fault="!once_429"), *questions(1)]
-    replies = ask(teacher(server, constraint=Constraint.FREE, max_concurrency=1), rows)
+    replies = ask(teacher(server, constraint=LabelConstraint.FREE, max_concurrency=1), rows)
     assert server.started[1] - server.started[0] >= 0.29  # as Retry-After says, for all
     assert [reply.requests for reply in replies] == [2, 1]
     server.started.clear()
     server.counts_tokens = False
-    replies = ask(teacher(server, requests_per_minute=1200, constraint=Constraint.CHOICE), questions(8))
+    replies = ask(teacher(server, requests_per_minute=1200, constraint=LabelConstraint.CHOICE), questions(8))
     assert server.started[-1] - server.started[0] >= 7 * 0.05 / 2  # the first may be noticed late
     assert all(reply.prompt_tokens > 200 and reply.completion_tokens > 0 for reply in replies)
 
 
 def test_cases_are_taken_as_slots_get_free(server) -> None:
     left = iter(questions(50))
-    arriving = teacher(server, max_concurrency=2, constraint=Constraint.CHOICE).label(row.case for row in left)
+    arriving = teacher(server, max_concurrency=2, constraint=LabelConstraint.CHOICE).label(row.case for row in left)
     server.delay = 0.2
     next(arriving)
     arriving.close()

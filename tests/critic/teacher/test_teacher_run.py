@@ -13,9 +13,18 @@ from teaching_server import questions
 from critic.cases import Case, Labelled, parse_targets, read_labelled, read_questions
 from critic.cli.main import main
 from critic.pairs import Pair
-from critic.teacher.endpoint import Constraint, EndpointConfig, EndpointTeacher, by_bytes, forecast
+from critic.teacher.endpoint import EndpointTeacher, LabelConstraint, TeacherConfig, by_bytes, forecast
 from critic.teacher.forms import OWN
-from critic.teacher.run import PATIENCE, Journal, Limits, Outcome, Prices, Reply, TeacherError, label_questions
+from critic.teacher.run import (
+    PATIENCE,
+    LabellingLimits,
+    LabelOutcome,
+    Prices,
+    ReplyJournal,
+    TeacherError,
+    TeacherReply,
+    label_questions,
+)
 from retrieval.passage import Passage
 from selfrag.common.atomic import locked_directory
 from selfrag.common.errors import UserError
@@ -23,8 +32,8 @@ from selfrag.common.jsonl import write_jsonl
 
 
 def teacher(server, **options):
-    given = {"backoff": 0.01, "retries": 0, "constraint": Constraint.CHOICE, **options}
-    return EndpointTeacher(EndpointConfig(server.url, "judge", **given))
+    given = {"backoff": 0.01, "retries": 0, "constraint": LabelConstraint.CHOICE, **options}
+    return EndpointTeacher(TeacherConfig(server.url, "judge", **given))
 
 
 def bad(count, fault):
@@ -67,26 +76,26 @@ def test_an_endpoint_without_answers_ends_the_run_once(server, tmp_path) -> None
     said = rf"no answer {PATIENCE} times in a row .*400.* 3 answers are kept, run the same"
     with pytest.raises(TeacherError, match=said):
         label_questions(rows, teacher(server, max_concurrency=1), tmp_path)
-    with Journal(tmp_path / "journal.jsonl", teacher(server).identity()) as journal:
+    with ReplyJournal(tmp_path / "journal.jsonl", teacher(server).identity()) as journal:
         assert [journal.reply(row).label is not None for row in rows[:3]] == [True] * 3
     outcomes = label_questions(rows, teacher(server, max_concurrency=1), tmp_path)
     assert (len(outcomes.rows), len(outcomes.failed)) == (5, PATIENCE)
 
 
 def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path) -> None:
-    limits = Limits(parse_targets(["IsRel/Relevant=3", "IsRel/Irrelevant=2"]))
+    limits = LabellingLimits(parse_targets(["IsRel/Relevant=3", "IsRel/Irrelevant=2"]))
     outcomes = label_questions(questions(60), teacher(server), tmp_path / "out", limits=limits)
     assert sorted(row.label for row in outcomes.rows) == ["Irrelevant"] * 2 + ["Relevant"] * 3
     assert outcomes.not_asked > 20
     assert len(outcomes.rows) + len(outcomes.surplus) + outcomes.not_asked == 60
     assert outcomes.missing == {}
-    outcomes = label_questions(questions(5), teacher(server), tmp_path / "few", limits=Limits({"IsRel": 9}))
+    outcomes = label_questions(questions(5), teacher(server), tmp_path / "few", limits=LabellingLimits({"IsRel": 9}))
     assert outcomes.missing == {"IsRel": 4}
     assert "Targets not reached" in (tmp_path / "few" / "report.md").read_text()
 
 
 def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under_way(server, tmp_path) -> None:
-    limits = Limits(parse_targets(["IsRel/Relevant=4", "IsRel/Irrelevant=4"]))
+    limits = LabellingLimits(parse_targets(["IsRel/Relevant=4", "IsRel/Irrelevant=4"]))
 
     def labelled(concurrency):
         out = tmp_path / str(concurrency)
@@ -103,7 +112,7 @@ def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under
 
 
 def test_money_stops_the_asking(server, tmp_path) -> None:
-    limits = Limits(prices=Prices(1e4, 0.0), most_cost=5.0)  # 100 tokens a request: 1.0 each
+    limits = LabellingLimits(prices=Prices(1e4, 0.0), most_cost=5.0)  # 100 tokens a request: 1.0 each
     outcomes = label_questions(questions(20), teacher(server, max_concurrency=1), tmp_path, limits=limits)
     assert outcomes.cost in (5.0, 6.0)  # what is under way when the limit is reached is still paid for
     assert (len(outcomes.rows), outcomes.not_asked) == (outcomes.cost, 20 - outcomes.cost)
@@ -132,9 +141,11 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, reason) -> None:
 
 
 TEACHER = {"teacher": "judge", "temperature": 0.0}
-GOOD = Reply(Outcome.LABELLED, "Relevant", "[Relevant]\x00\x1b[31m \u2028", source="judge", distribution=(0.75, 0.25))
-ASIDE = Reply(Outcome.ASIDE, raw="Perhaps.", reason="0 labels", prompt_tokens=3, requests=1)
-LINE = {"id": "q", "group": "IsRel", "case": "x", **dict.fromkeys(Reply.__slots__)}
+GOOD = TeacherReply(
+    LabelOutcome.LABELLED, "Relevant", "[Relevant]\x00\x1b[31m \u2028", source="judge", distribution=(0.75, 0.25)
+)
+ASIDE = TeacherReply(LabelOutcome.ASIDE, raw="Perhaps.", reason="0 labels", prompt_tokens=3, requests=1)
+LINE = {"id": "q", "group": "IsRel", "case": "x", **dict.fromkeys(TeacherReply.__slots__)}
 
 
 @settings(max_examples=25)
@@ -142,13 +153,13 @@ LINE = {"id": "q", "group": "IsRel", "case": "x", **dict.fromkeys(Reply.__slots_
 def test_a_journal_cut_anywhere_loses_the_torn_line_only(tmp_path_factory, cut) -> None:
     path = tmp_path_factory.mktemp("cut") / "j"
     rows = questions(4)
-    with Journal(path, TEACHER) as journal:
+    with ReplyJournal(path, TEACHER) as journal:
         for row in rows:
             journal.append(row, ASIDE if row is rows[1] else GOOD)
     content = path.read_bytes()
     path.write_bytes(content[:cut])
     whole = max(0, content[:cut].count(b"\n") - 1)  # without the header
-    with Journal(path, TEACHER) as journal:
+    with ReplyJournal(path, TEACHER) as journal:
         assert [journal.reply(row) for row in rows] == [GOOD, ASIDE, GOOD, GOOD][:whole] + [None] * (4 - whole)
         assert (journal.prompt_tokens, journal.requests) == ((3, 1) if whole > 1 else (0, 0))
         for row in rows[whole:]:
@@ -161,16 +172,16 @@ def test_a_journal_cut_anywhere_loses_the_torn_line_only(tmp_path_factory, cut) 
 )
 def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line) -> None:
     [row], [other] = questions(1), questions(1, fault="changed")
-    with Journal(tmp_path / "j", TEACHER) as journal:
+    with ReplyJournal(tmp_path / "j", TEACHER) as journal:
         journal.append(row, GOOD)
         with pytest.raises(UserError, match="'q0' was answered for another case"):
             journal.reply(other)
     with pytest.raises(UserError, match=r"holds a run with other temperature: give the same settings to resume"):
-        Journal(tmp_path / "j", {**TEACHER, "temperature": 1.0})
+        ReplyJournal(tmp_path / "j", {**TEACHER, "temperature": 1.0})
     with (tmp_path / "j").open("a") as file:
         file.write(line + "\n")
     with pytest.raises(UserError, match=r"j:3: damaged .*remove this line"):
-        Journal(tmp_path / "j", TEACHER)
+        ReplyJournal(tmp_path / "j", TEACHER)
 
 
 @pytest.fixture
@@ -268,11 +279,11 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(server, cases, tm
 
 def test_the_estimate_counts_prompts_and_prices() -> None:
     rows = questions(3)
-    config = EndpointConfig("http://h", "m", max_tokens=10)
+    config = TeacherConfig("http://h", "m", max_tokens=10)
     expected = forecast(rows, config, Prices(1.0, 10.0))
     assert expected.prompt_tokens == sum(by_bytes(OWN.prompt(row.case)) + 8 for row in rows)
     assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
-    scoring = forecast(rows, replace(config, constraint=Constraint.LOGPROBS), None)
+    scoring = forecast(rows, replace(config, constraint=LabelConstraint.LOGPROBS), None)
     assert (scoring.most_completion_tokens, scoring.most_cost, scoring.least_minutes) == (3, None, None)
     with pytest.raises(UserError, match="price of a million prompt tokens=-1"):
         Prices(-1, 0)
