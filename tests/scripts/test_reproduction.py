@@ -15,6 +15,7 @@ from table5 import CHOOSE, CITE, CLAIM
 from critic.cli.main import app as critic
 from scripts.reproduction.long_tail import long_tail
 from scripts.reproduction.prompts import prompt
+from scripts.reproduction.read_release import row_of
 from scripts.reproduction.reproduce import TABLES
 from scripts.reproduction.standins import write_intrinsics
 from scripts.reproduction.steps import (
@@ -109,6 +110,29 @@ def test_the_long_tail_has_fewer_than_100_views(tmp_path: Path, run_script) -> N
     (tmp_path / "test.tsv").write_text("id\tquestion\ts_pop\n1\tWho?\t7\n")
     code, _, error = run_script("long_tail", tmp_path / "test.tsv", "-o", tmp_path / "out.jsonl")
     assert (code, "1 rows have s_pop < 100, and the paper's are 1,399" in error) == (2, True)
+
+
+def test_the_published_training_rows_are_read_as_they_are(tmp_path: Path, run_script) -> None:
+    """Output in one string, as in selfrag_train_data; what is not closed is left out and counted."""
+    output = (
+        "[Retrieval]<paragraph>Paris\nParis is in France.</paragraph>[Relevant]It is Paris.[Fully supported]"
+        "[Continue to Use Evidence]A city [of light].[Utility:5]</s>"
+    )
+    row = row_of({"instruction": "Where?", "input": "x", "output": output, "dataset_name": "nq"}, 7)
+    assert (row.id, row.instruction) == ("nq-7", "Where?\n\n### Input:\nx")
+    texts = [getattr(part, "text", None) or getattr(part, "token", None) or part.passage.text for part in row.target]
+    assert texts == [
+        *("[Retrieval]", "Paris is in France.", "[Relevant]", "It is Paris.", "[Fully supported]"),
+        *("[Continue to Use Evidence]", "A city [of light].", "[Utility:5]"),
+    ]
+    lines = [
+        {"instruction": "Q", "output": "[No Retrieval]A.[Utility:4]"},
+        {"instruction": "Q", "output": "<paragraph>"},
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, said, _ = run_script("read_release", tmp_path / "train.jsonl", "-o", tmp_path / "rows.jsonl")
+    assert code == 0
+    assert said.endswith("rows.jsonl: 1 rows\nleft out: 1; row 2: a passage is not closed\n")
 
 
 def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text() -> None:
