@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from selfrag.render.tables import compact, escape, plain, terminal_table
+from selfrag.render import terminal_text
+from selfrag.render.tables import compact, escape, terminal_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,7 +29,7 @@ def terminal(title: str, header: Sequence[str], rows: Iterable[TableRow]) -> Tab
     """Return the same for a terminal."""
     table = terminal_table(title, header)
     for row in rows:
-        table.add_row(*(plain(_text(value)) for value in row))
+        table.add_row(*(terminal_text(_text(value)) for value in row))
     return table
 
 

@@ -21,7 +21,6 @@ import numpy as np
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
-from retrieval.file_table import FileFinder
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
 from retrieval.vectors import NPY_ERRORS, DenseCard, FlatIndex, Mask, SegmentedIndex, VectorIndex, factory_of
 from retrieval.words import ANALYZER, WordIndex, language_name
@@ -276,6 +275,8 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
     index = parts[0] if single else SegmentedIndex(parts, kept)
     corpus = Corpus.joined(corpora, kept)
     if (files := manifest.part(FILES)) is not None:
+        from retrieval.file_table import FileFinder
+
         corpus.file_of = FileFinder(path / files)
     return OpenParts(corpus, vectors, index, _words(path, manifest))
 

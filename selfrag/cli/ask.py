@@ -23,8 +23,7 @@ from selfrag.common.untrusted import NAME, cut, whole
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.reflection.labels import GROUPS
-from selfrag.render import file_of, judged, named, notes, spoken
-from selfrag.render.tables import plain
+from selfrag.render import file_of, judged, named, notes, spoken, terminal_text
 
 if TYPE_CHECKING:
     from selfrag.reflection.inputs import Message
@@ -110,8 +109,8 @@ def _show(answer: Answer, *, as_json: bool) -> None:
 
 def render(answer: Answer) -> RenderableType:
     """Return the answer as it is shown: text, notes on it, cited passages, judgments, usage."""
-    parts: list[RenderableType] = [plain(spoken(answer), "bold")]
-    parts += [plain(cut(note), "yellow") for note in notes(answer)]
+    parts: list[RenderableType] = [terminal_text(spoken(answer), "bold")]
+    parts += [terminal_text(cut(note), "yellow") for note in notes(answer)]
     if answer.citations:
         parts += [Text(), *_passages(answer)]
     if answer.segments:
@@ -135,10 +134,12 @@ _EXCERPT = 2000
 def _passages(answer: Answer) -> Iterator[RenderableType]:
     for number, passage in enumerate(answer.citations, 1):
         score = "" if passage.score is None else f", score {passage.score:.3f}"
-        heading = Text.assemble((f"[{number}] ", "cyan"), plain(named(passage) if passage.title else "", "cyan"))
+        heading = Text.assemble(
+            (f"[{number}] ", "cyan"), terminal_text(named(passage) if passage.title else "", "cyan")
+        )
         source = file_of(passage) or cut(passage.id, NAME)
-        yield heading.append_text(plain(f"  ({source}{score})", "dim"))
-        yield Padding(plain(cut(passage.text, _EXCERPT)), (0, 0, 0, 4))
+        yield heading.append_text(terminal_text(f"  ({source}{score})", "dim"))
+        yield Padding(terminal_text(cut(passage.text, _EXCERPT)), (0, 0, 0, 4))
 
 
 def _judgments(answer: Answer) -> Table:
@@ -177,11 +178,13 @@ def chat(
             said.append({"role": "user", "content": line})
             turns = rag.recent_turns(said, decoding)
             if len(turns) < len(said):
-                console.print(plain(f"the model no longer sees the first {len(said) - len(turns)} turns", "dim"))
+                console.print(
+                    terminal_text(f"the model no longer sees the first {len(said) - len(turns)} turns", "dim")
+                )
             try:
                 answer = rag.generate(turns, flow=flow, decoding=decoding)
             except UserError as error:  # such as a search that failed; the next line may do better
-                console.print(plain(f"no answer: {error}", "red"))
+                console.print(terminal_text(f"no answer: {error}", "red"))
                 said.pop()
                 continue
             console.print(render(answer))

@@ -13,7 +13,7 @@ from selfrag.cli import options
 from selfrag.cli.ask import render
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import whole
-from selfrag.render.tables import plain
+from selfrag.render import terminal_text
 
 # Name of the trace file, what the question shows, the question, the most segments of its answer.
 EXAMPLES = (
@@ -47,12 +47,12 @@ def demo(
     with options.load(model, index, engine) as rag:
         for name, shows, question, segments in EXAMPLES:
             console.print(Rule(shows, align="left"))
-            console.print(plain(question, "italic"))
+            console.print(terminal_text(question, "italic"))
             answer = rag.generate(question, max_segments=segments)
             file = out / f"{name}.json"
             console.print(render(answer))
             write_text(file, whole(answer.trace.to_json()))
-            console.print(plain(f"trace: {file}\n", "dim"))
+            console.print(terminal_text(f"trace: {file}\n", "dim"))
     console.print(
         'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor', markup=False
     )

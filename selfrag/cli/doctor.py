@@ -59,15 +59,15 @@ def _show(title: str, findings: Iterable[Finding]) -> bool:
     from rich.console import Console
     from rich.text import Text
 
-    from selfrag.render.tables import plain
+    from selfrag.render import terminal_text
 
     console, broken = Console(), False
     console.print(Text(title, "bold"))
     marks = {"ok": ("ok    ", "green"), "note": ("note  ", "yellow"), "broken": ("broken", "red")}
     for finding in findings:
-        line = Text.assemble("  ", marks[finding.status], f"  {finding.subject}: ", plain(finding.detail))
+        line = Text.assemble("  ", marks[finding.status], f"  {finding.subject}: ", terminal_text(finding.detail))
         if finding.fix:
-            line.append_text(plain(f"\n          -> {finding.fix}"))
+            line.append_text(terminal_text(f"\n          -> {finding.fix}"))
         console.print(line, soft_wrap=True)  # never broken, so that a command can be copied
         broken |= finding.status == "broken"
     return broken

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from selfrag.evaluation.comparison import AVERAGE, Comparison, Row, Table
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.metrics.registry import judge_of, scale_of
-from selfrag.render.tables import compact, escape, plain, terminal_table
+from selfrag.render import terminal_text
+from selfrag.render.tables import compact, escape, terminal_table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -82,13 +83,13 @@ class Terminal:
         from rich.measure import Measurement
 
         unbounded = options.update(max_width=_UNBOUNDED)
-        yield plain(about(self.comparison))
+        yield terminal_text(about(self.comparison))
         for table in tables(self.comparison):
             *wider, narrow = (_shown(table, columns, self.comparison.reference) for columns in (WIDE, USUAL, NARROW))
             fitting = (one for one in wider if Measurement.get(console, unbounded, one).maximum <= options.max_width)
             shown = next(fitting, None)
             yield from [shown] if shown is not None else _pieces(narrow, console, options)
-            yield from (plain(note, "dim") for note in table.notes)
+            yield from (terminal_text(note, "dim") for note in table.notes)
 
 
 def _shown(table: Table, columns: Sequence[str], reference: str | None) -> RichTable:
@@ -98,9 +99,9 @@ def _shown(table: Table, columns: Sequence[str], reference: str | None) -> RichT
     shown = terminal_table(title(table))
     for i, name in enumerate(header):
         words = name.replace(" ", "\n") if i else name
-        shown.add_column(plain(words), justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
+        shown.add_column(terminal_text(words), justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
     for name, *figures in rows:
-        shown.add_row(plain(name), *(plain(figure.replace(" [", "\n[")) for figure in figures))
+        shown.add_row(terminal_text(name), *(terminal_text(figure.replace(" [", "\n[")) for figure in figures))
     return shown
 
 

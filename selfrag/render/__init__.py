@@ -12,12 +12,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from retrieval.passage import Passage
 from selfrag.common.untrusted import NAME, cut, printable
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 class ShownSegment(Protocol):
@@ -152,3 +155,10 @@ def html(answer: ShownAnswer) -> str:
 
 def _escaped(text: str) -> str:
     return escape(cut(text))
+
+
+def terminal_text(text: str, style: str = "") -> Text:
+    """Return text for a terminal as it is: no mark-up, no control characters, no reversal of the writing direction."""
+    from rich.text import Text
+
+    return Text(printable(text), style)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from selfrag.common.untrusted import printable
+from selfrag.render import terminal_text
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
 
 
 def escape(text: str) -> str:
@@ -41,19 +41,14 @@ def quoted(text: str, most: int = 600) -> str:
     return "".join(f"> {line}\n" for line in escaped)
 
 
-def plain(text: str, style: str = "") -> Text:
-    """Return text for a terminal as it is: no mark-up, no control characters, no reversal of the writing direction."""
-    from rich.text import Text
-
-    return Text(printable(text), style)
-
-
 def terminal_table(title: str, head: Sequence[str] = ()) -> Table:
     """Return an empty table for a terminal, as every command prints it."""
     from rich import box
     from rich.table import Table
 
-    table = Table(title=plain(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        title=terminal_text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for name in head:
-        table.add_column(plain(name))
+        table.add_column(terminal_text(name))
     return table

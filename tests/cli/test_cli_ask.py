@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from retrieval import Passage, index_passages
+from selfrag.cli.ask import render
 from selfrag.cli.main import main
 from selfrag.cli.options import constraints, decoding, judge_names, judge_weights
 from selfrag.common.errors import UserError
@@ -21,7 +22,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, Role
 from selfrag.reflection.weights import Weights
-from selfrag.render.tables import plain, render
+from selfrag.render import terminal_text
 
 USAGE_KEYS = ["requests", "prompt_tokens", "cached_tokens", "generated_tokens", "searches", "seconds"]
 LABELS = {"retrieve": 3, "isrel": 2, "issup": 3, "isuse": 5}
@@ -184,4 +185,4 @@ def test_an_answer_is_shown_with_the_numbers_of_its_passages_judgments_and_cost(
     assert row.split() == ["2", "-", "-", "-", "-", "-", "0.250"]
     assert "\x1b" not in shown
     hostile = "".join(map(chr, range(0x20))) + "\x7f\x9b\u202e\u2066"
-    assert set(plain(hostile).plain) == {"\t", "\n", "\ufffd"}
+    assert set(terminal_text(hostile).plain) == {"\t", "\n", "\ufffd"}
