@@ -36,6 +36,7 @@ def main() -> int:
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1000, "height": 1150})
+        page.set_default_timeout(300_000)  # a busy machine takes minutes
         page.goto(f"http://127.0.0.1:{listener.getsockname()[1]}")
         page.fill("#question", given.question)
         page.get_by_role("button", name="Ask").click()

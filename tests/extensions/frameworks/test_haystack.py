@@ -45,11 +45,14 @@ def test_an_answer_with_its_documents(loaded: list[Any]) -> None:
 
 
 def test_documents_are_evidence(loaded: list[Any]) -> None:
-    given = [Document(id=one.id, content=one.text, meta={"title": one.title}) for one in passages("d1", "d2")]
+    place = {"file": "/docs/guide.pdf", "page": 3}
+    given = [Document(id=one.id, content=one.text, meta={"title": one.title} | place) for one in passages("d1", "d2")]
     evidence = random_rag().generate("question 1", evidence=passages("d1", "d2"), mode="always")
     [found] = SelfRAGAnswerer().run("question 1", documents=given, settings={"mode": "always"})["answers"]
     assert found.data == evidence.cited_text()
     assert {one.id for one in found.documents} <= {"d1", "d2"}
+    assert {one.meta["url"] for one in found.documents} == {"file:///docs/guide.pdf#page=3"}
+    assert all(place.items() <= one.meta.items() for one in found.documents)
 
 
 def test_a_pipeline_is_written_and_read(loaded: list[Any]) -> None:

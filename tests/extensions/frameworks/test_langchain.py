@@ -16,6 +16,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_tests.integration_tests import ChatModelIntegrationTests, RetrieversIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
+from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.extensions.frameworks.langchain import ChatSelfRAG, SelfRAGRetriever
 
@@ -122,3 +123,19 @@ def test_chains_settings_and_conversations() -> None:
         model.invoke("Q", max_tokens=0)
     with pytest.raises(UserError, match="unknown setting 'treshold'"):
         model.invoke("Q", treshold=1)
+
+
+def test_issue_50_citations_and_documents_have_the_file_and_page() -> None:
+    rag = random_rag(3)
+    metadata = {"file": "/docs/guide.pdf", "page": 3}
+    rag.retriever = lambda queries, k: [[Passage("guide-1", "Text.", "Guide", metadata=metadata)]] * len(queries)
+    message = ChatSelfRAG(rag=rag, settings={"mode": "always"}).invoke("Q")
+    citations = [one for block in message.content_blocks for one in block.get("annotations", [])]
+    assert {one["url"] for one in citations} == {"file:///docs/guide.pdf#page=3"}
+    assert message.response_metadata["selfrag"]["citations"][0]["metadata"] == metadata
+    [document] = SelfRAGRetriever(rag=rag, k=1).invoke("Q")
+    assert metadata.items() <= document.metadata.items()
+    for blank in ("", "  ", [HumanMessage("")], [HumanMessage([])], [SystemMessage("Be short.")]):
+        with pytest.raises(UserError) as error:
+            ChatSelfRAG(rag=rag).invoke(blank)
+        assert "\n" not in str(error.value)
