@@ -75,7 +75,7 @@ def test_files_and_published_tasks_in_one_run(
     assert capsys.readouterr().out == shown.out
     assert (out / "selfrag" / "asqa.log.jsonl").read_bytes() == before
     assert main([*command, "--set=beam=1"]) == 2
-    assert "holds a run with another system" in capsys.readouterr().err
+    assert "holds a run with other system" in capsys.readouterr().err
 
 
 def test_issue_19_a_metric_without_its_package_is_said_before_the_model(

@@ -112,7 +112,7 @@ def test_a_finished_run_is_not_done_again_and_no_other_run_takes_its_place(tmp_p
     first, again = (run(source, tmp_path / "out") for _ in range(2))
     assert again.manifest == first.manifest
     assert again.critic.calls == []
-    with pytest.raises(UserError, match=r"another options \(seed, gold\).*choose another directory"):
+    with pytest.raises(UserError, match=r"other options\.seed, options\.gold: .*choose another directory"):
         run(source, tmp_path / "out", seed=5, gold="join")
     written(path, [record(1, output="Another")])
     with pytest.raises(UserError, match="finished rows of other pairs"):
@@ -196,9 +196,9 @@ def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path: Path, made)
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"output": "  \n"}, "'output' is empty"),
+        ({"output": "  \n"}, "'output' must be text that is not empty"),
         ({"output": None}, "'output' must be text, not None"),
-        ({"gold_passages": ["x"]}, "'gold_passages' must be a list of objects, each with a text and perhaps a title"),
+        ({"gold_passages": ["x"]}, "'gold_passages.0' must be an object"),
         ({"id": "p0"}, "id 'p0' occurs twice"),
     ],
 )
@@ -286,7 +286,7 @@ def test_the_command_says_what_came_out_and_refuses_other_settings(pairs: Path, 
     assert "\x1b" not in shown
     assert main(arguments) == 0
     assert main([*arguments, "--seed", "4"]) == 2
-    assert "holds a run with another options (seed)" in capsys.readouterr().err
+    assert "holds a run with other options.seed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_a_finished_stream_is_not_taken_for_another_part_of_it(pairs, tmp_path, 
         assert main([*arguments, "--limit", "3"]) == 0
         assert "3 rows of 3 pairs" in capsys.readouterr().out
     assert main(arguments) == 2
-    assert "another inputs (stream)" in capsys.readouterr().err
+    assert "other inputs.stream.limit" in capsys.readouterr().err
 
 
 @pytest.mark.engine
