@@ -77,12 +77,14 @@ def sample(
 
 
 def _read(files: list[Path]) -> list[Pair]:
-    from critic.pairs import parse_pair
+    from critic.pairs import PairRecord, parse_pair
     from selfrag.common.jsonl import read_jsonl
+    from selfrag.common.validation import validate
 
     found: dict[str, Pair] = {}
 
     def add(record: dict[str, Any]) -> None:
+        validate(PairRecord, record, others="ignore")  # refuses halves of characters, which no case can hold
         pair = parse_pair(record)
         if pair.id in found:
             raise UserError(f"id {pair.id!r} occurs twice; make the ids of all files distinct")

@@ -273,7 +273,7 @@ class Output:
         if record.get("error"):
             return None
         values = {key: record.get(key) for key in OUTPUT}
-        return validate(cls, values, f"item {record.get('id')!r:.60} is no record of an answer")
+        return validate(cls, values, f"item {record.get('id')!r:.60} is no record of an answer", mended=True)
 
 
 def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:

@@ -355,7 +355,7 @@ def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, change
     world.kill(2)
     before = world.journal.read_bytes()
     change(world, monkeypatch)
-    said = rf"journal holds judgments of an evaluation with other {named}: give the same settings .* remove it"
+    said = rf"journal holds a run with other {named}.*: give the same settings .* remove it"
     with pytest.raises(UserError, match=said):
         world.run()
     assert (world.opened, world.journal.read_bytes()) == ([], before)

@@ -123,7 +123,7 @@ def parse_row(record: dict[str, Any]) -> Question | Written:
     """
     if "answer" not in record:
         return parse_question(record)
-    row = validate(WrittenRecord, record, others="ignore")
+    row = validate(WrittenRecord, record, others="ignore", mended=True)
     return Written(row["id"], row["dataset"], state_of(row, "user"), row["answer"], row["score"], row["right"])
 
 
@@ -140,7 +140,7 @@ def parse_question(record: Mapping[str, Any]) -> Question:
     Raises:
         UserError: a field is missing or of the wrong type, two options are not different, or the label names none.
     """
-    row = validate(QuestionRecord, record, others="ignore")
+    row = validate(QuestionRecord, record, others="ignore", mended=True)
     options = row["options"]
     stripped = [one.strip() for one in options]
     distinct = tuple(dict.fromkeys(stripped))

@@ -144,7 +144,7 @@ class CertaintyRecord(IntrinsicRecord):
 
 
 def _rewrite(record: dict[str, Any]) -> Labelled:
-    row = validate(RewriteRecord, record, others="ignore")
+    row = validate(RewriteRecord, record, others="ignore", mended=True)
     state = state_of(row, "user")
     group = state.messages[0].content
     return Labelled(
@@ -159,13 +159,13 @@ def _rewrite(record: dict[str, Any]) -> Labelled:
 
 
 def _answerability(record: dict[str, Any]) -> Labelled:
-    row = validate(AnswerabilityRecord, record, others="ignore")
+    row = validate(AnswerabilityRecord, record, others="ignore", mended=True)
     state = state_of(row, "user")
     return Labelled(row["id"], _source(row, row["label"]), _passages(state), state, label=row["label"])
 
 
 def _hallucination(record: dict[str, Any]) -> Labelled:
-    row = validate(HallucinationRecord, record, others="ignore")
+    row = validate(HallucinationRecord, record, others="ignore", mended=True)
     state = state_of(row, "assistant")
     level, length = row["label_level"], len(state.messages[-1].content)
     spans = [(_span(one["begin"], one["end"], length), _degree(one)) for one in row["sentences"]]
@@ -191,7 +191,7 @@ def badness(label: str) -> int:
 
 
 def _citations(record: dict[str, Any]) -> Labelled:
-    row = validate(CitationsRecord, record, others="ignore")
+    row = validate(CitationsRecord, record, others="ignore", mended=True)
     state = state_of(row, "assistant")
     index = {passage.id: number for number, passage in enumerate(state.passages)}
     citations = []
@@ -207,7 +207,7 @@ def _citations(record: dict[str, Any]) -> Labelled:
 
 
 def _certainty(record: dict[str, Any]) -> Labelled:
-    row = validate(CertaintyRecord, record, others="ignore")
+    row = validate(CertaintyRecord, record, others="ignore", mended=True)
     state = state_of(row, "user", "assistant")
     moment = "after" if state.messages[-1].role == "assistant" else "before"
     label = row["certainty"]
