@@ -168,6 +168,14 @@ def test_a_segment_that_its_budget_cut_goes_on_where_tokens_are_left() -> None:
     assert (spent.answer.text, spent.answer.finish) == ("They can sl", "length")
 
 
+def test_a_completion_that_ran_out_behind_its_segment_did_not_cut_it() -> None:
+    tree = {"[Retrieval]<d1>": "{isrel .9 .1}One.{~retrieve 1 0 0}[Retrieval]and more"}
+    settings = {"mode": "always", "segment_end": "retrieval", "max_segments": 1, "segment_tokens": 8}
+    for after_cut in ("end", "go_on"):
+        found = run(tree, "d1", after_cut=after_cut, **settings)
+        assert (found.answer.text, found.answer.finish) == ("One.", "stop")
+
+
 def test_continue_wins_only_where_there_is_evidence_and_never_in_the_published_long_form() -> None:
     judgment = Judgment.from_logprobs(RETRIEVE, [math.log(p) for p in (0.3, 0.3, 0.4)], site="start")
     found = [Decoding().action(judgment, has_evidence=there)[0] for there in (True, False)]
