@@ -20,7 +20,7 @@ from selfrag.decoding.candidates import Hypothesis, candidate_of, write
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.segments import APPLICABLE, Branch, read_critique
-from selfrag.decoding.trace import ROOT, Decision, Node, Status, check_generated
+from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, check_generated
 from selfrag.decoding.tree import Decoder, Found, Tree, ask, find, shortlisted, start_boundary
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
@@ -288,7 +288,7 @@ def _critique(tree: Tree, scored: Sequence[_Scored], labels: LabelSet) -> Steps[
 
 def _answer(tree: Tree, options: tuple[str, ...]) -> Answer:
     for node in tree.nodes:
-        if not tree.policy.allows(node.judgments):
+        if node.status not in UNUSABLE and not tree.policy.allows(node.judgments):
             node.status = Status.FORBIDDEN
     recorded = tree.trace(None, options)
     trace = settle(recorded, replay(recorded, [tree.policy.weights]))
