@@ -35,14 +35,12 @@ _MODULES = {
         "remove_passages",
         "compact_index",
     ),
+    ".combining": ("RerankedRetriever", "join"),
     ".corpus": ("Corpus",),
     "selfrag.common.errors": ("UserError",),
     ".index": ("open_index",),
     ".passage": ("Passage", "Retriever"),
-    ".search": (
-        *("as_retriever", "join", "DenseRetriever", "WordRetriever", "HybridRetriever", "FixedPassages"),
-        *("Fusion", "RerankedRetriever"),
-    ),
+    ".search": (*("as_retriever", "DenseRetriever", "WordRetriever", "HybridRetriever", "FixedPassages", "Fusion"),),
     ".sync": ("sync_index", "add_files", "remove_files"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

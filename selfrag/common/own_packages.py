@@ -12,7 +12,6 @@ import builtins
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,4 +86,4 @@ def _import(
     if level or package not in taken_names():
         return builtins.__import__(name, globals, locals, fromlist or (), level)
     module = builtins.__import__(f"selfrag.{name}", globals, locals, fromlist or (), 0)
-    return module if fromlist else import_module(f"selfrag.{package}")
+    return module if fromlist else sys.modules[f"selfrag.{package}"]
