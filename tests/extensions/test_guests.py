@@ -35,9 +35,9 @@ hide(ROOM)
 for package in ("selfrag", "critic", "retrieval"):
     assert import_all(package, (ROOM,))
 from selfrag.cli.main import main
-for words in (["--help"], ["index", "--help"], ["eval", "--help"], ["intrinsic"], ["intrinsic", "published"]):
+for words in (["--help"], ["index", "--help"], ["eval", "--help"], ["judge"], ["judge", "published"]):
     assert main(words) == 0, words
-assert main(["intrinsic", "answerability", "Q?", "--passage", "x", "--dialect", "mellea"]) == 2
+assert main(["judge", "answerability", "Q?", "--passage", "x", "--dialect", "mellea"]) == 2
 from selfrag.cli.doctor import check_extensions
 assert {finding.status for finding in check_extensions()} == {"note"}
 from selfrag.intrinsics.catalog import PAPER, intrinsics
