@@ -38,7 +38,8 @@ def check_same_run(
     Raises:
         OtherRunError: they differ; names every setting that does.
     """
-    differing = ", ".join(_differences(recorded, json.loads(json.dumps(identity))))
+    before, now = (json.loads(json.dumps(settings)) for settings in (recorded, identity))
+    differing = ", ".join(_differences(before, now))
     if differing:
         raise OtherRunError(
             f"{path} holds a run with other {differing}: give the same settings to resume it, or {otherwise}"
