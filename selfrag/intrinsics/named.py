@@ -175,18 +175,21 @@ def _wanted(judges: JudgeNames) -> list[_Wanted | Judge]:
     for item in judges:
         if not isinstance(item, str):
             wanted.append(item)
-        elif item in TOKEN_JUDGES:
-            wanted.append(_Wanted(item, item, None, None))
-        elif is_opened(item):
+            continue
+        name, equals, spec = item.partition("=")
+        spec = spec if equals else item
+        if spec in TOKEN_JUDGES:
+            wanted.append(_Wanted(name, spec, None, None))
+        elif is_opened(spec):
             wanted.append(open_named(item))
         else:
-            intrinsic, judge = split_name(item)
+            intrinsic, judge = split_name(spec)
             folder = None
             if isinstance(judges, Mapping):
                 value = judges[item]
                 judge = "prompt" if value is None else str(value) if value in JUDGES else "adapter"
                 folder = str(value) if judge == "adapter" and value != "adapter" else None
-            wanted.append(_Wanted(item if "." in item else intrinsic, intrinsic, judge, folder))
+            wanted.append(_Wanted(name if equals or "." in spec else intrinsic, intrinsic, judge, folder))
     return wanted
 
 
@@ -197,7 +200,7 @@ def adapters_of(judges: JudgeNames, model: str | Path) -> dict[str, str]:
     refused.
     """
     shipped, learned = shipped_adapters(model), shipped_weights(model)
-    wanted = [item for item in _wanted(judges) if isinstance(item, _Wanted) and item.name not in TOKEN_JUDGES]
+    wanted = [item for item in _wanted(judges) if isinstance(item, _Wanted) and item.intrinsic not in TOKEN_JUDGES]
     folders = {item.intrinsic: item.folder for item in wanted if item.folder is not None}
     for item in wanted:
         default = by_default(item.intrinsic, tokens=True, adapter=True, learned=item.intrinsic in learned)
@@ -211,7 +214,7 @@ def check_names(judges: Sequence[str], model: str | Path) -> None:
     """Refuse, before a model is loaded, intrinsics that cannot take part while an answer is written."""
     learned = shipped_weights(model)
     for item in _wanted(judges):
-        if not isinstance(item, _Wanted) or item.name in TOKEN_JUDGES:
+        if not isinstance(item, _Wanted) or item.intrinsic in TOKEN_JUDGES:
             continue
         default = by_default(item.intrinsic, tokens=True, adapter=False, learned=item.intrinsic in learned)
         finished = item.intrinsic == "uncertainty" and (item.judge or default) == "tokens"
@@ -244,8 +247,10 @@ def on_engine(
     for item in wanted:
         if not isinstance(item, _Wanted):
             ready.append(item)
-        elif item.name in TOKEN_JUDGES:
-            ready.append(library.judge(item.name))
+        elif item.intrinsic in TOKEN_JUDGES:
+            token = library.judge(item.intrinsic)
+            token.name = item.name
+            ready.append(token)
         else:
             ready.append(library.get(find(item.intrinsic), item.judge, name=item.name))
     return tuple(ready)

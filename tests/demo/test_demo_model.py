@@ -22,7 +22,7 @@ from selfrag.engines.adapters import read_adapter, shipped_adapters, shipped_wei
 from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
 from selfrag.intrinsics.library import Library
 from selfrag.intrinsics.named import adapters_of
-from selfrag.judges.tokens import ScoreCalibrator, Weighing
+from selfrag.judges.learned import ScoreCalibrator, Weighing
 
 ADAPTED, LEARNED = {"query_rewrite"}, {"hallucination_detection", "uncertainty"}
 FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intrinsic.json", "training.json"}

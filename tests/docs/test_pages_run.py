@@ -15,7 +15,6 @@ ELSEWHERE = {
     "guides/intrinsics/dialects.md": "tests/extensions/granite/test_docs_granite.py",
     "guides/intrinsics/executors.md": "tests/intrinsics/test_docs_intrinsics.py",
     "guides/intrinsics/flows.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "guides/intrinsics/reflectors.md": "tests/intrinsics/test_docs_intrinsics.py",
     "guides/intrinsics/training.md": "tests/intrinsics/test_docs_intrinsics.py",
     "guides/intrinsics/using.md": "tests/intrinsics/test_docs_intrinsics.py",
     "guides/reports.md": "tests/evaluation/test_reports.py",

@@ -32,7 +32,7 @@ def test_the_page_of_training_runs():
 
 
 @pytest.mark.demo
-@pytest.mark.parametrize("page", ["using", "executors", "judges", "flows"])
+@pytest.mark.parametrize("page", ["using", "executors", "flows"])
 def test_pages_run_on_the_demo_model(page, tmp_path, monkeypatch, capsys):
     assert blocks(PAGES[page], "python")
     monkeypatch.chdir(tmp_path)

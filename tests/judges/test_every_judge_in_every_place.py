@@ -74,25 +74,8 @@ JUDGES = (
     "shouting",
     "certainty",
 )
-OWN = """
-from selfrag.reflection.judge import Cost, Judge, Scope
-from selfrag.judges.external import as_reflection
-from selfrag.reflection.labels import Label, LabelSet, Role
-
-CALM = LabelSet(Role.COMPLIANCE, (Label("calm", 1.0, "calm"), Label("loud", 0.0, "loud")))
-
-
-class Shouting(Judge):
-    name, labels, cost, scope = "shouting", CALM, Cost.INLINE, Scope.SEGMENT
-
-    def judge(self, inputs):
-        loud = [sum(map(str.isupper, state.text)) / max(1, len(state.text)) for state in inputs]
-        return [as_reflection(state, CALM, (1 - share, share)) for state, share in zip(inputs, loud)]
-        yield
-
-
-SHOUTING = Shouting()
-"""
+PAGE = (Path(__file__).parents[2] / "docs/guides/judges.md").read_text(encoding="utf-8")
+OWN = PAGE.split('title="own_judge.py"\n')[1].split("```")[0]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from scripts.demo_model.learn_certainty import Answered, fitted, measured
 from scripts.demo_model.learn_combined import Example, ablation, fit, left_out
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
-from selfrag.judges.tokens import FEATURES, Weighing
+from selfrag.judges.learned import FEATURES, Weighing
 
 
 def answers(split: str, seed: int = 0) -> list[Answered]:

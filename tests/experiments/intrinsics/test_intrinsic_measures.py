@@ -38,7 +38,7 @@ from selfrag.experiments.intrinsics.measures import (
 )
 from selfrag.experiments.intrinsics.subjects import ALONE, Beside, FewShot, Subject, worked
 from selfrag.intrinsics.flows.progress import taken
-from selfrag.judges.wire import Completion, Request
+from selfrag.judges.wire import Completion, Executor, Request
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.certainty import Answered, parse_question
 from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, run, teachable
@@ -50,13 +50,14 @@ TOKENS = [("answerable", {"answerable": -0.1, "unanswerable": -2.5})]
 
 
 @dataclass
-class Says:
+class Says(Executor):
     """An executor whose replies are computed."""
 
     reply: Callable[[Request], Completion]
 
-    def run(self, requests):
+    def steps(self, requests):
         return [self.reply(request) for request in requests]
+        yield  # nothing of an engine
 
 
 def first(request: Request) -> Completion:
