@@ -10,6 +10,7 @@ from retrieval.passage import Passage
 from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, YesNoResult
 from selfrag.judges.chat import LabelCodec, TextCodec
 from selfrag.judges.conversation import same_question
+from selfrag.judges.critiques import CritiqueJudge
 from selfrag.judges.layout import is_word
 from selfrag.judges.sentences import first_passage, last_query
 from selfrag.reflection.inputs import JudgeInput, SiteKind
@@ -99,11 +100,15 @@ class ContextRelevance(Capability[RelevanceResult]):
     result_type = RelevanceResult
 
     def parts(self, state: JudgeInput) -> Sequence[JudgeInput]:
-        """One state a passage; empty passages are left out."""
+        """Return one state a passage without empty ones. Critiques take all at once: BM25 counts words of all."""
+        if isinstance(self.by, CritiqueJudge):
+            return (state,)
         return [replace(state, passages=(state.passages[index],)) for index in _filled(state)]
 
     def merged(self, state: JudgeInput, reflections: Sequence[Reflection]) -> Reflection:
-        """One finding a passage, empty ones undefined, at sites of the whole state."""
+        """Return one finding a passage, empty ones undefined, at sites of the whole state."""
+        if isinstance(self.by, CritiqueJudge):
+            return reflections[0]
         by_index = dict(zip(_filled(state), reflections, strict=True))
         findings: list[Finding] = []
         notes: list[Diagnostic] = []
