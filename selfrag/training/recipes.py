@@ -146,9 +146,13 @@ class Recipe:
 
 def _with_nulls(kind: Any, table: Any) -> Any:
     """Return a table with None for `none` and `all` where a setting can be None, which TOML does not have."""
-    if not isinstance(table, Mapping) or not is_dataclass(kind):
+    if not isinstance(table, Mapping):
         return table
-    values, hints = dict(table), get_type_hints(kind)
+    values, hints = dict(table), dict[str, Any]()
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+    elif parameters := get_args(kind):  # a mapping of names to values of one type
+        hints = dict.fromkeys(values, parameters[-1])
     for name in values.keys() & hints.keys():
         if values[name] in ("none", "all") and type(None) in get_args(hints[name]):
             values[name] = None

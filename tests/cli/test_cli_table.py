@@ -270,7 +270,7 @@ REFUSED = {
     "ask hi --require issup=Maybe": "'Maybe'",
     "ask hi --w-judge citation_generation=1": "no judge of that name has a term in the score",
     f"{_ASK} --conversation x.json": "one of the two",
-    f"{_ASK} --flow qr+sing": "unknown flow 'qr+sing'; known: none, and qr, again, ad joined by +",
+    f"{_ASK} --flow qr+sing": "unknown flow 'qr+sing'; known: none, and qr, qr-both, again, ad joined by +",
     f"{_ASK} --trace .": "is a folder; name a file",
     f"{_ASK} --trace nowhere/trace.json": "nowhere/trace.json",
     f"{_ASK} --index nowhere": "selfrag index build",
@@ -309,7 +309,7 @@ REFUSED = {
     "interpret run {w}/torn.jsonl -o {w}/out/x --model m": "torn.jsonl:4: 'answers' must be a list",
     "interpret table {w}/half-index": "holds no run",
     f"{_ROWS} --processes 2": "generator/cpu is for one process; take cpus",
-    f"{_ROWS} --set training.epoch=3": "[training] has unknown epoch; known: seed",
+    f"{_ROWS} --set training.epoch=3": "--set training.epoch: training.epoch is unknown; known: seed",
     f"{_ROWS} --set training.method=full": "adapter trains by 'lora', not 'full'",
     f"{_SWEEP} --axis=sup=1": "axis 'sup': known are isrel",
     f"{_SWEEP} --set=treshold=1": "unknown setting 'treshold'; did you mean",
@@ -328,7 +328,7 @@ REFUSED = {
     f"{_MEASURE} --adapters .": "holds no adapter",
     f"{_MEASURE} --corpus .": "has no corpus.jsonl",
     f"{_MEASURE} --answers 2 --only query_rewrite": "answers search: give --corpus FOLDER",
-    f"{_MEASURE} --judge oracle:x --only citation_generation": "unknown judge 'oracle:x'",
+    f"{_MEASURE} --judge oracle:x --only citation_generation": "oracle:x: the module cannot be imported",
     "ablate {w}/rows.jsonl --out={w}/out/x --model={w}/model --baseline={w}/out": "out holds no run",
 }
 """Command lines, and what the error says of them."""

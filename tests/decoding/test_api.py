@@ -184,7 +184,7 @@ def answered(title: str = "Plain", question: str = "Q") -> Answer:
 
 def test_html_escapes_everything() -> None:
     page = Tags(answered(title=EVIL, question=EVIL)._repr_html_())
-    assert page.tags <= {"p", "b", "table", "tr", "th", "td", "sup", "details", "summary"}
+    assert page.tags <= {"p", "b", "table", "tr", "th", "td", "sup", "small", "details", "summary"}
     assert page.text.count(EVIL) == 4  # of the question, the segment, and the passage with its title
     assert Tags(replace(answered(), question=EVIL, error=EVIL)._repr_html_()).tags <= {"p", "b"}
 

@@ -315,7 +315,8 @@ def test_settings_are_the_policy_where_it_differs_from_the_defaults() -> None:
     assert preset("popqa").settings() == {"passages": 10, "undefined": "force"}
     closed = {"segment_tokens": 50, "undefined": "force", "aggregate": "sum"}
     assert preset("pubhealth").settings() == preset("arc-challenge").settings("table-5") == closed
-    assert preset("asqa").settings() == {"threshold": 0.0, "segment_tokens": 300, "undefined": "force"}
+    long = {"threshold": 0.0, "segment_tokens": 300, "undefined": "force", "keep_evidence": "below_threshold"}
+    assert preset("asqa").settings() == long
     official = preset("asqa").settings("official")
     assert (official["mode"], official["weights"], official["likelihood"]) == ("always", Weights(isuse=0.0), "none")
     short = preset("popqa").settings("official")

@@ -169,9 +169,9 @@ def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(tmp_
 
 def test_another_study_in_the_folder_is_refused(tmp_path: Path) -> None:
     studied(tmp_path, short(3))
-    with pytest.raises(UserError, match="recording holds a run with another system"):
+    with pytest.raises(UserError, match="recording holds a run with other system"):
         studied(tmp_path, short(3), [Setting("base", Decoding(weights=Weights(isrel=9)))])
-    with pytest.raises(UserError, match="another ids"):
+    with pytest.raises(UserError, match="other items"):
         studied(tmp_path, replace(short(3), items=short(2).items))
 
 

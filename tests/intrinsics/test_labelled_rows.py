@@ -359,7 +359,7 @@ def test_rows_say_what_the_model_answered_and_how_certain_that_is():
     assert len(rows) == 480
     after, before = rows[0], rows[1]
     assert [one.role for one in after.state.messages] == ["user", "assistant"]
-    assert after.state.messages[-1].content == answers[0].question.options[0]
+    assert after.state.messages[-1].content == answers[0].question.letters[0]
     assert [one.role for one in before.state.messages] == ["user"]
     assert after.group == before.group
     assert (after.label, before.label, rows[2].label) == ("95%", "95%", "5%")

@@ -341,10 +341,8 @@ def test_a_trained_critic_on_a_real_engine(pairs: Path, tmp_path: Path, tiny_lla
     limits = Limits(evidence=40, preceding=20, output=20, instruction=40)
     write_card(model, PromptCodec.from_tokenizer(AutoTokenizer.from_pretrained(model), Layout(), limits))
     assert main(command(pairs, tmp_path / "x", *options, "--dry-run")) == 0
-    counted, priced = capsys.readouterr().out.splitlines()
+    (counted,) = capsys.readouterr().out.splitlines()
     assert counted.endswith("at most 40 judgments and 0 searches")
-    assert 40 * 20 < int(priced.split()[3]) < 40 * 200
-    assert "GiB of weights" in priced
     assert main(command(pairs, tmp_path / "x", *options)) == 0
     judged = lines(tmp_path / "x" / "provenance.jsonl")[0]["segments"][0]["candidates"][0]["isrel"]
     assert judged["source"] == "judge"

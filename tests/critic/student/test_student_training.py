@@ -95,7 +95,7 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(b
     assert train_critic(rows, base, tmp_path / "run", settings, recipe="critic/gpu") == model
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
     assert (tmp_path / "run" / "adapter" / "critic.json").read_bytes() == before["critic.json"]
-    with pytest.raises(UserError, match=r"other inputs \(prompt\)"):
+    with pytest.raises(UserError, match=r"other inputs\.prompt"):
         train_critic(rows, base, tmp_path / "run", replace(settings, limits=Limits(30, 9, 30, 30)))
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     model = train_critic(rows, base, tmp_path / "trainer", config(max_steps=2), scale=Scale(micro_tokens=1500))

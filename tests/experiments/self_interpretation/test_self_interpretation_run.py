@@ -115,7 +115,7 @@ def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(tmp_pa
 def test_a_directory_of_another_run_is_refused(tmp_path: Path):
     start(tmp_path, questions(5), [RANKED], Hand())
     for other in (questions(4), questions(5, seed=3)):
-        with pytest.raises(UserError, match="holds a run with another questions"):
+        with pytest.raises(UserError, match="holds a run with other questions"):
             start(tmp_path, other, [RANKED], Hand())
     path = tmp_path / "questions.jsonl"
     path.write_text(path.read_text().replace("Aare is", "Aar is"))
