@@ -141,9 +141,9 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
     assert not out.exists()
     assert main([*command, f"--no-retriever={tiny_llama}", f"--no-critic={tiny_llama}"]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"^no-critic, short, \N{EN DASH}, .*-2\.9, -1\.5, -14\.0$", shown, re.M)
+    assert re.search(r"^no-critic, short, \N{EN DASH}, .*, \N{EN DASH}$", shown, re.M)  # no file of the paper
     assert "right answers that no passage holds" in shown
-    assert re.search(r"^no-retrieval, short, \d of 3, .*-20\.8, -0\.5$", shown, re.M)
+    assert re.search(r"^no-retrieval, short, \d of 3, .*, \N{EN DASH}$", shown, re.M)
     page = (out / "ablation.md").read_text()
     assert f"Model {tiny_llama.name}, base policy weights" in page  # no folder of this machine on a page
     for name in (*PUBLISHED, "official", "always", "forbid-unsupported"):
