@@ -205,7 +205,7 @@ def build_corpus(passages: Iterable[Passage | Row], directory: str | Path, *, ot
         UserError: no passages, a passage without id or text, an id that occurs twice, or a full disk.
     """
     path = user_path(directory)
-    check_replaceable(path, {FILE, MANIFEST})
+    check_replaceable(path, {FILE, METADATA, MANIFEST})
     with new_directory(path) as partial:
         count, digest, further = _write(passages, partial, others)
         if count == 0:

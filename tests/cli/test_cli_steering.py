@@ -161,4 +161,4 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
     assert main([*command, f"--baseline={out / 'rows' / 'always'}"]) == 2
     assert "two systems called 'always'" in capsys.readouterr().err
     assert main([*command, "--limit=2"]) == 2
-    assert "holds a run with another" in capsys.readouterr().err
+    assert "holds a run with other" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from retrieval import UserError
 from retrieval.index import load_manifest, open_parts
 
 pytest.importorskip("watchfiles")
-PATIENCE = 60  # seconds for each step; a busy machine takes long to load an encoder
+PATIENCE = 180  # seconds for each step; a busy machine takes long to load an encoder
 
 
 @contextmanager

@@ -182,3 +182,11 @@ def test_log_probabilities_without_a_compiler(tiny_llama, tmp_path):
     command = [sys.executable, "-c", SCRIPT, str(tiny_llama)]
     done = subprocess.run(command, env=os.environ | hidden, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "(1, 2)\n"), done.stderr[-2000:]
+
+
+def test_a_deterministic_engine_computes_each_request_alone_or_by_kernels_that_do_not_depend_on_a_batch():
+    config = VLLMConfig("m", deterministic=True, dtype="float32")
+    alone = engine_arguments(config, [], cpu=True)
+    assert (alone["max_num_seqs"], alone["enable_prefix_caching"]) == (1, False)
+    assert "max_num_seqs" not in engine_arguments(config, [], cpu=False)
+    assert build_environment(cpu=False, kv_cache_is_ours=False, deterministic=True)["VLLM_BATCH_INVARIANT"] == "1"
