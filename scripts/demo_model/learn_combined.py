@@ -26,7 +26,7 @@ from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import json_line, read_jsonl
 from selfrag.evaluation.intervals import bracketed, pooled_auc
-from selfrag.intrinsics.library import prompting_of
+from selfrag.intrinsics.model_library import prompting_of
 from selfrag.judges.learned import FEATURES, Weighing, features
 from selfrag.judges.tokens import Tokens
 from selfrag.loading import WEIGHTS, load_tokenizer, resolve_model

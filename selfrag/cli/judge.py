@@ -17,7 +17,7 @@ from selfrag.common.untrusted import printable, whole
 
 if TYPE_CHECKING:
     from retrieval.passage import Passage
-    from selfrag.intrinsics.library import Library
+    from selfrag.intrinsics.model_library import Library
     from selfrag.reflection.inputs import Message
     from selfrag.reflection.judgment import Reflection
 
@@ -63,7 +63,7 @@ def judge(
     from retrieval.readers import read_files
     from selfrag.intrinsics.catalog import codec_of, find
     from selfrag.intrinsics.families import PUBLISHED
-    from selfrag.intrinsics.library import TOKEN_JUDGES, split_name
+    from selfrag.intrinsics.model_library import TOKEN_JUDGES, split_name
     from selfrag.intrinsics.named import is_opened
     from selfrag.judges.conversation import read_conversation, read_passages
     from selfrag.judges.wire import DIALECT
@@ -114,7 +114,7 @@ def _list_judges(name: str | None) -> None:
     from selfrag.common.plugins import names
     from selfrag.intrinsics.catalog import catalog, dialects
     from selfrag.intrinsics.families import PUBLISHED, listed
-    from selfrag.intrinsics.library import JUDGES, TOKEN_JUDGES
+    from selfrag.intrinsics.model_library import JUDGES, TOKEN_JUDGES
     from selfrag.intrinsics.named import GROUP, KINDS
 
     if name == PUBLISHED:
@@ -156,7 +156,7 @@ def _library(
     model: str, engine: str | None, endpoint: str | None, adapters: dict[str, str] | None, dialect: str | None
 ) -> Library:
     """What judges."""
-    from selfrag.intrinsics.library import Library
+    from selfrag.intrinsics.model_library import Library
     from selfrag.judges.wire import DIALECT
 
     if endpoint is not None:

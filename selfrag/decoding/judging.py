@@ -27,7 +27,7 @@ from selfrag.reflection.requests import Steps, gather
 class _Level:
     """Judges of one cost."""
 
-    terms: tuple[ScoreTerm, ...]  # they judge gather
+    terms: tuple[ScoreTerm, ...]  # they judge together
     capacity: int  # candidates that continue from here
     # candidates that passed the earlier levels and that this one has not judged
     waiting: list[Node] = field(default_factory=list)

@@ -10,7 +10,7 @@ points (`selfrag.intrinsics.catalog.dialects`).
 
 from selfrag.intrinsics.capability import Capability as Capability
 from selfrag.intrinsics.capability import Result as Result
-from selfrag.intrinsics.library import Library as Library
+from selfrag.intrinsics.model_library import Library as Library
 from selfrag.intrinsics.questions import Answerability as Answerability
 from selfrag.intrinsics.questions import AnswerabilityResult as AnswerabilityResult
 from selfrag.intrinsics.questions import ClarificationResult as ClarificationResult

@@ -20,7 +20,7 @@ from selfrag.common.provenance import model_files, sha256
 from selfrag.engines.adapters import shipped_adapters, shipped_weights
 from selfrag.engines.base import Engine
 from selfrag.intrinsics.catalog import check_cards, find, intrinsics
-from selfrag.intrinsics.library import (
+from selfrag.intrinsics.model_library import (
     JUDGES,
     TOKEN_JUDGES,
     Library,

@@ -23,26 +23,35 @@ Serve: TypeAlias = Callable[[list[Any]], Sequence[Result]]
 
 
 class Batcher:
-    """Serves requests of callers in any threads by one function, one batch at a time."""
+    """Serves requests of callers in any threads by one function, one batch at a time, in a thread of its own.
+
+    The thread ends when nothing waits. A function that hangs keeps this one thread, however many requests come.
+    """
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
-        self._changing, self._serving = Lock(), Lock()
+        self._changing = Lock()
         self._waiting: list[tuple[list[Any], Future[Sequence[Result]]]] = []
+        self._running = False
 
     def submit(self, requests: Sequence[Any]) -> Future[Sequence[Result]]:
         """Queue requests, whose results come together; they share a batch with all that wait."""
         future: Future[Sequence[Result]] = Future()
         with self._changing:
             self._waiting.append((list(requests), future))
-        # No interpreter waits for this thread at its end, since a service may hang.
-        threading.Thread(target=self._serve_waiting, name="selfrag-service", daemon=True).start()
+            if not self._running:
+                # No interpreter waits for this thread at its end, since a service may hang.
+                threading.Thread(target=self._serve_waiting, name="selfrag-service", daemon=True).start()
+                self._running = True
         return future
 
     def _serve_waiting(self) -> None:
-        with self._serving:
+        while True:
             with self._changing:
                 waiting, self._waiting = self._waiting, []
+                self._running = bool(waiting)
+            if not waiting:
+                return
             batch = [request for requests, _ in waiting for request in requests]
             try:
                 results = iter(self._serve(batch) if batch else ())

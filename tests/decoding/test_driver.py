@@ -24,9 +24,9 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.reflection.requests import External, ExternalResult, Failed, Generate, Generated
+from selfrag.reflection.requests import External, ExternalResult, Failed, Generate, Generated, Retrieved
 from selfrag.runtime import Answered, Broken, Event, drive, sessions
-from selfrag.runtime.batching import SharedRetriever
+from selfrag.runtime.batching import Batcher, SharedRetriever
 
 NEVER, ALWAYS = Decoding(mode="never"), Decoding(mode="always")
 MORE = "{retrieve 0 1 0}"
@@ -395,6 +395,21 @@ def test_searches_of_many_threads_gather_and_one_that_fails_is_the_error_of_its_
     assert at_once(5, search) == wanted[:5]
     assert sum(calls) == 5
     assert len(calls) < 5
+
+
+def test_a_function_that_hangs_keeps_one_thread() -> None:
+    going_on = threading.Event()
+
+    def hang(requests: list[Any]) -> list[Any]:
+        going_on.wait(20)
+        return [Retrieved(()) for _ in requests]
+
+    batcher = Batcher(hang)
+    before = threading.active_count()
+    futures = [batcher.submit([number]) for number in range(50)]
+    assert threading.active_count() == before + 1
+    going_on.set()
+    assert [len(future.result(20)) for future in futures] == [1] * 50
 
 
 def test_an_event_loop_asks_many_at_once_and_stays_free() -> None:

@@ -20,7 +20,7 @@ from selfrag.demo.download import fetch
 from selfrag.demo.intrinsics import adapter_paths
 from selfrag.engines.adapters import read_adapter, shipped_adapters, shipped_weights
 from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
-from selfrag.intrinsics.library import Library
+from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.named import adapters_of
 from selfrag.judges.learned import ScoreCalibrator, Weighing
 

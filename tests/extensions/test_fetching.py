@@ -28,7 +28,7 @@ from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.extensions.web.fetching import BoundedTransport, is_public_address
 from selfrag.extensions.web.search import RemoteRetriever, WebRetriever
 from selfrag.intrinsics.catalog import find
-from selfrag.intrinsics.library import Library
+from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.named import chat_model as executor_of
 from selfrag.reflection.inputs import JudgeInput, Message
 

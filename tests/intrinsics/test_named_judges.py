@@ -29,7 +29,7 @@ from selfrag.intrinsics import (
 )
 from selfrag.intrinsics.flows import CertaintyFilter, Flow, SelfRAGWriter, Write, named
 from selfrag.intrinsics.flows import run as run_flow
-from selfrag.intrinsics.library import prompting_of, split_name
+from selfrag.intrinsics.model_library import prompting_of, split_name
 from selfrag.intrinsics.named import adapters_of, on_engine
 from selfrag.judges.asking import JudgeScorer
 from selfrag.judges.conversation import read_input

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,7 @@ def of(world: dict[str, Any], name: str) -> Judge:
     return judge
 
 
+MADE_IN_PYTHON = {"hallucination_detection.adapter", "adapter", "critic-issup", "critic-isrel", "function", "certainty"}
 FINISHED, WRITTEN = "of a finished answer", "judges what is written"
 """Why a cell cannot be."""
 
@@ -129,15 +132,24 @@ def alone(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
 
 
 def on_the_command_line(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
+    """A judge that was made in Python has no name there, and is refused in one line."""
     specs = {
         "nli": f"nli:{world['nli']}",
         "endpoint": f"judge:m@{world['url']}/v1",
         "shouting": "own_judge:SHOUTING",
-        "hallucination_detection.overlap": judge.name,
     }
-    if judge.name in specs or judge.name.startswith("token_"):
-        given = [specs.get(judge.name, judge.name), QUESTION, "--response", REPLY, "--passage", RADIUM.text]
-        assert main(["judge", *given, "--model", str(world["model"]), "--engine", "transformers", "--json"]) == 0
+    spec = specs.get(judge.name, judge.name)
+    before_answer = judge.role in (Role.RELEVANCE, Role.ANSWERABLE)
+    response = [] if before_answer else ["--response", REPLY]
+    given = [spec, QUESTION, *response, "--passage", RADIUM.text]
+    printed, refused = io.StringIO(), io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(refused):
+        code = main(["judge", *given, "--model", str(world["model"]), "--engine", "transformers", "--json"])
+    if judge.name in MADE_IN_PYTHON:
+        assert (code, len(refused.getvalue().splitlines())) == (2, 1)
+        return
+    assert code == 0, refused.getvalue()
+    assert json.loads(printed.getvalue())
 
 
 def over_http(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:

@@ -6,29 +6,10 @@ import re
 import time
 from pathlib import Path
 
-import pytest
-from typer.testing import CliRunner
+from index_commands import files as files
+from index_commands import run, said
 
-from selfrag.cli.index import app
 from selfrag.cli.main import main
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-
-
-def said(*arguments):
-    done = run(*arguments)
-    assert done.exit_code == 0
-    return done.stdout
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("facts.jsonl").write_text('{"id": "bee", "title": "Bee", "text": "Bees make honey.", "year": 1}\n')
-    Path("guide.md").write_text("# Dogs\n\nA dog barks. A dog sleeps. " + "A dog eats a long dinner. " * 30)
-    return ["facts.jsonl", "guide.md"]
 
 
 def test_build_then_search(files, tiny_bert):

@@ -56,7 +56,7 @@ from selfrag.experiments.intrinsics.subjects import (
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.catalog import dialects, find
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
-from selfrag.intrinsics.library import JUDGES, Library, checked
+from selfrag.intrinsics.model_library import JUDGES, Library, checked
 from selfrag.intrinsics.named import open_judge
 from selfrag.intrinsics.questions import Answerability
 from selfrag.intrinsics.responses import HallucinationDetection

@@ -214,8 +214,8 @@ class Library:
 
         Args:
             kind: the intrinsic.
-            judge: who judges: a name of `selfrag.intrinsics.library.JUDGES`, or any judge. None is the one chosen for
-                this library, else the default (`selfrag.intrinsics.library.by_default`).
+            judge: who judges: a name of `JUDGES`, or any judge. None is the one chosen for this library, else that of
+                `by_default`.
             settings: those of `Capability`, such as `arguments`.
 
         Raises:
