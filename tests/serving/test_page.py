@@ -275,5 +275,5 @@ def test_hostile_links_do_nothing(serve: Serve, browser: Any, state: str) -> Non
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{serve(random_rag(3)).url}/#{state}")
-    page.wait_for_function("document.getElementById('status').textContent !== ''")
+    page.locator("#status:not(:empty)").wait_for(state="attached")
     assert errors == []
