@@ -25,7 +25,7 @@ from selfrag.common.provenance import sha256
 from selfrag.intrinsics.named import open_judge
 from selfrag.prompting import Prompting
 from selfrag.reflection.judge import Cost
-from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.reflection.requests import Steps
 from selfrag.reflection.vocabulary import Vocabulary
@@ -292,7 +292,7 @@ class LexicalJudge(CaseJudge):
         for number, case in enumerate(cases):
             label, rest = self._label(case), (1 - _SURE) / (len(case.labels) - 1)
             shares = [_SURE if n == label else rest for n in range(len(case.labels))]
-            judgments.append(judgment(case, shares, number, source=Source.HARD))
+            judgments.append(judgment(case, shares, number, source=JudgmentSource.HARD))
         return judgments
         yield []  # a generator, as every judge
 

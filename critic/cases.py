@@ -17,7 +17,7 @@ from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.validation import validate
-from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 
 GROUPS: dict[str, LabelSet] = {"Retrieve": RETRIEVE, "IsRel": ISREL, "IsSup": ISSUP, "IsUse": ISUSE}
@@ -104,7 +104,11 @@ class Question:
 
 
 def judgment(
-    case: Case, distribution: Sequence[float], number: int, coverage: float = 1.0, source: Source = Source.JUDGE
+    case: Case,
+    distribution: Sequence[float],
+    number: int,
+    coverage: float = 1.0,
+    source: JudgmentSource = JudgmentSource.JUDGE,
 ) -> Judgment:
     """Return the judgment of the case of this number."""
     evidence = None if case.evidence is None else case.evidence.id

@@ -13,7 +13,7 @@ from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.judge import Judge, usual_scope
 from selfrag.reflection.judgment import Code, Finding, Judgment, Reflection
 from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import Generate, Request, Result, Steps, gather
+from selfrag.reflection.requests import Generate, Request, RequestResult, Steps, gather
 from selfrag.runtime import finish
 
 GROUP_OF: Mapping[Role, str] = {labels.role: group for group, labels in GROUPS.items()}
@@ -118,7 +118,7 @@ def _judgment(case: Case, number: int, reflection: Reflection) -> Judgment | Non
     return None if judgment is None else judgment.over(case.labels)
 
 
-def _in_order(batch: list[Request]) -> Steps[list[Result]]:
+def _in_order(batch: list[Request]) -> Steps[list[RequestResult]]:
     generations = sorted(
         {request for request in batch if isinstance(request, Generate)}, key=lambda one: one.prompt_ids
     )

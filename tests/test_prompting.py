@@ -12,12 +12,12 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.beam import decode
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.base import Limits
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.base import EngineLimits
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.prompting import SELFRAG, Chat, Prompting, Turn
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.runtime import Answered, drive
+from selfrag.runtime import QuestionAnswered, drive
 from selfrag.tokenization import HFTextCodec
 
 
@@ -110,16 +110,16 @@ def test_the_only_control_ids_of_a_prompt_are_those_that_the_layout_and_the_mode
     written = ids["[Relevant]"], codec.encode("So.")[0], ids["[Retrieval]"]
 
     def reply(request):
-        return Reply(written, {0: dict.fromkeys(prompting.vocabulary.watch, 0.05) | {ids["[Relevant]"]: 0.2}})
+        return ScriptedReply(written, {0: dict.fromkeys(prompting.vocabulary.watch, 0.05) | {ids["[Relevant]"]: 0.2}})
 
-    engine = ScriptedEngine(reply, prompting.vocabulary.eos_id, limits=Limits(4096, 10_000))
+    engine = ScriptedEngine(reply, prompting.vocabulary.eos_id, limits=EngineLimits(4096, 10_000))
     given = {"passages": [Passage("d1", HOSTILE, HOSTILE)]}
     if closed:
         decoder = decode_options(HOSTILE, [HOSTILE, "[Relevant]"], prompting, POLICY, **given)
     else:
         decoder = decode(HOSTILE, prompting, POLICY, history=TURNS, **given)
     *_, event = drive([decoder], engine, None)
-    assert isinstance(event, Answered)
+    assert isinstance(event, QuestionAnswered)
     shown = [ids[token] for token in ("[Retrieval]", "<paragraph>", "</paragraph>")]
     judged = [*shown, ids["[Relevant]"]]
     if closed:  # after an option its support and utility are judged

@@ -22,7 +22,7 @@ from selfrag.judges.external import Late
 from selfrag.loading import resolve_model
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Cost, Judge
-from selfrag.reflection.judgment import Code, Judgment, Reflection, Source
+from selfrag.reflection.judgment import Code, Judgment, JudgmentSource, Reflection
 from selfrag.reflection.requests import Generated, Steps, failure_of
 
 if TYPE_CHECKING:
@@ -158,7 +158,9 @@ def _judgment(case: Case, logprobs: Sequence[float], number: int) -> Judgment | 
     if not any(math.isfinite(value) for value in logprobs) or any(math.isnan(value) for value in logprobs):
         return None
     evidence = None if case.evidence is None else case.evidence.id
-    return Judgment.from_logprobs(case.labels, logprobs, site=f"case {number}", source=Source.JUDGE, evidence=evidence)
+    return Judgment.from_logprobs(
+        case.labels, logprobs, site=f"case {number}", source=JudgmentSource.JUDGE, evidence=evidence
+    )
 
 
 def judge_of(directory: str, group: str = "IsSup") -> Judge:

@@ -28,7 +28,7 @@ from selfrag.common.jsonl import json_line, read_jsonl
 from selfrag.evaluation.intervals import bracketed, pooled_auc
 from selfrag.intrinsics.model_library import prompting_of
 from selfrag.judges.learned import FEATURES, Weighing, features
-from selfrag.judges.tokens import Tokens
+from selfrag.judges.tokens import TokenCritiques
 from selfrag.loading import WEIGHTS, load_tokenizer, resolve_model
 from selfrag.reflection.judgment import Judgment
 from selfrag.training.intrinsics.rows import Labelled, read_labelled
@@ -59,7 +59,7 @@ def known(row: Labelled) -> bool | None:
     return GOOD.get(label)
 
 
-def judged(judge: Tokens, engine: Any, rows: Sequence[Labelled], kept: Path) -> list[Example]:
+def judged(judge: TokenCritiques, engine: Any, rows: Sequence[Labelled], kept: Path) -> list[Example]:
     """The examples of rows; those of an earlier run are read from `kept`."""
     from selfrag.runtime import finish
 
@@ -170,7 +170,7 @@ def main() -> int:
         raise UserError(f"{given.model} has no reflection tokens")
     given.out.mkdir(parents=True, exist_ok=True)
     engine = load_engine(given.engine, path)
-    examples = judged(Tokens(given.intrinsic, prompting), engine, rows, given.out / "pairs.jsonl")
+    examples = judged(TokenCritiques(given.intrinsic, prompting), engine, rows, given.out / "pairs.jsonl")
     engine.close()
     table = ablation(examples, given.seed)
     counts = Counter((one.dataset, one.good) for one in examples)

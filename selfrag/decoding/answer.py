@@ -83,7 +83,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FlowStep:
     """A stage of a flow and its outcome, see `selfrag.intrinsics.flows`."""
 
     name: str  # name of the stage
@@ -124,7 +124,7 @@ class Answer:
     trace: Trace = field(repr=False)
     exact: bool = True
     error: str | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[FlowStep, ...] = ()
     note: str | None = None
 
     @classmethod

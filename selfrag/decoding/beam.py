@@ -16,12 +16,21 @@ from selfrag.decoding.candidates import Candidate, Hypothesis, candidate_of, wri
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.terms import Guardrail, ScoreTerm
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
-from selfrag.decoding.tree import Admitted, Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
+from selfrag.decoding.tree import (
+    Commit,
+    Decoder,
+    EvidenceFilterResult,
+    RetrievedEvidence,
+    Tree,
+    find,
+    shortlisted,
+    start_boundary,
+)
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judge import Judge, Scope, check_taking_part
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import Result, Steps
+from selfrag.reflection.requests import RequestResult, Steps
 
 
 def decode(
@@ -115,7 +124,7 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
     candidates: list[Candidate] = []
     abstaining = tree.policy.without_evidence == "abstain"
     for hypothesis, action, reason in plans:
-        result, evidence = found.get(hypothesis.node, (Found(None, ()), Admitted(())))
+        result, evidence = found.get(hypothesis.node, (RetrievedEvidence(None, ()), EvidenceFilterResult(())))
         reason = "; ".join([reason, *evidence.reasons])
         cause: AnswerReason | None = None
         if evidence.abstained:
@@ -128,7 +137,7 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
             if first and abstaining:
                 action = "abstain"
         if action == "continue" and hypothesis.evidence is not None:
-            evidence = Admitted((hypothesis.evidence,))
+            evidence = EvidenceFilterResult((hypothesis.evidence,))
         guardrails = (*asked.get(hypothesis.node, ()), *evidence.judged)
         at = hypothesis.node, action, reason, hypothesis.boundary
         tree.decisions.append(Decision(*at, result.query, evidence.passages, guardrails, result.failure, cause))
@@ -149,10 +158,10 @@ def _route(tree: Tree) -> Steps[tuple[Action, str, list[tuple[str, Judgment]]] |
     return (yield from guardrail_decision(tree))
 
 
-def _admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -> Steps[list[Admitted]]:
+def _admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -> Steps[list[EvidenceFilterResult]]:
     """Return what the guardrails leave of the passages of each search."""
     if not tree.judges:
-        return [Admitted(passages) for passages in searches]
+        return [EvidenceFilterResult(passages) for passages in searches]
     from selfrag.decoding.judging import filter_evidence
 
     return (yield from filter_evidence(tree, searches, first=first))
@@ -199,7 +208,7 @@ def _finish(tree: Tree, finished: list[Hypothesis], best: Hypothesis | None) -> 
     return max(pool, key=lambda h: (tree.nodes[h.node].path_score, -h.node), default=None)
 
 
-def _commit(tree: Tree, alive: list[Hypothesis], committed: int) -> Generator[Commit, list[Result], int]:
+def _commit(tree: Tree, alive: list[Hypothesis], committed: int) -> Generator[Commit, list[RequestResult], int]:
     """Announce the segments that all hypotheses share, after the first `committed`; return how many are shared."""
     trace = tree.trace(None)
     paths = [[node.id for node in trace.path(h.node)] for h in alive]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.segments import APPLICABLE, Branch, Reading, read, read_critique
+from selfrag.decoding.segments import APPLICABLE, Branch, SegmentReading, read, read_critique
 from selfrag.decoding.trace import CUT, UNUSABLE, Node, Status
 from selfrag.decoding.tree import Tree, ask
 from selfrag.reflection.judgment import Judgment
@@ -71,7 +71,7 @@ def candidate_of(tree: Tree, parent: Hypothesis, action: Action, passage: Passag
     return Candidate(parent, branch, passage, request, dropped)
 
 
-def read_candidate(tree: Tree, candidate: Candidate, result: Generated | Failed) -> Reading | None:
+def read_candidate(tree: Tree, candidate: Candidate, result: Generated | Failed) -> SegmentReading | None:
     """What a candidate wrote; None if its request failed."""
     if isinstance(result, Failed):
         return None
@@ -88,7 +88,7 @@ def read_candidate(tree: Tree, candidate: Candidate, result: Generated | Failed)
     )
 
 
-def unread(tree: Tree, candidate: Candidate, reading: Reading) -> list[LabelSet]:
+def unread(tree: Tree, candidate: Candidate, reading: SegmentReading) -> list[LabelSet]:
     """Return what must be read after a segment that was cut: critiques that are due, and Retrieve if it goes on."""
     due = [labels for labels in APPLICABLE[candidate.branch] if labels.role in tree.policy.forced]
     missing = [labels for labels in due if reading.judgments[labels.role] is None]
@@ -97,14 +97,16 @@ def unread(tree: Tree, candidate: Candidate, reading: Reading) -> list[LabelSet]
     return missing
 
 
-def _goes_on(policy: Decoding, parent: Hypothesis, reading: Reading) -> bool:
+def _goes_on(policy: Decoding, parent: Hypothesis, reading: SegmentReading) -> bool:
     """Return whether the next segment follows one that its budget cut."""
     tokens_left = policy.answer_tokens - parent.spent - len(reading.ids)
     segments_left = policy.max_segments - len(parent.texts) - 1
     return policy.after_cut == "go_on" and reading.cut and tokens_left > 0 and segments_left > 0
 
 
-def read_cut(tree: Tree, candidates: list[Candidate], readings: list[Reading | None]) -> Steps[list[Reading | None]]:
+def read_cut(
+    tree: Tree, candidates: list[Candidate], readings: list[SegmentReading | None]
+) -> Steps[list[SegmentReading | None]]:
     """Return the readings of a step, completed by one token for each segment that was cut before something was due."""
     places: list[int] = []
     requests: list[Generate] = []
@@ -138,7 +140,12 @@ def grown(
 
 
 def grow(
-    tree: Tree, candidate: Candidate, result: Generated | Failed, number: int, reading: Reading | None, depth: int
+    tree: Tree,
+    candidate: Candidate,
+    result: Generated | Failed,
+    number: int,
+    reading: SegmentReading | None,
+    depth: int,
 ) -> tuple[Node, Hypothesis | None]:
     """The node `number` of a candidate, and its hypothesis if it can be used."""
     node = Node(number, candidate.parent.node, depth, candidate.branch, candidate.passage)
@@ -181,14 +188,14 @@ def grow(
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenStep:
     """The candidates of a step."""
 
     usable: list[Hypothesis]  # hypotheses of those that were written and can be used
     bounded: Mapping[int, Candidate]  # those that were given up, by node
 
 
-def write(tree: Tree, candidates: list[Candidate], depth: int) -> Steps[Written]:
+def write(tree: Tree, candidates: list[Candidate], depth: int) -> Steps[WrittenStep]:
     """Write all candidates of a step and record them in the tree."""
     results = yield from ask(tree, [one.request for one in candidates])
     first = len(tree.nodes)
@@ -196,4 +203,4 @@ def write(tree: Tree, candidates: list[Candidate], depth: int) -> Steps[Written]
     pairs = yield from grown(tree, numbered, depth)
     pairs.sort(key=lambda pair: pair[0].id)
     tree.nodes += [node for node, _ in pairs]
-    return Written([hypothesis for _, hypothesis in pairs if hypothesis is not None], {})
+    return WrittenStep([hypothesis for _, hypothesis in pairs if hypothesis is not None], {})

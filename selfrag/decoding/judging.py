@@ -15,7 +15,7 @@ from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import APPLICABLE
 from selfrag.decoding.terms import Effect, Guardrail, ScoreTerm
 from selfrag.decoding.trace import QUESTION, Node, Status
-from selfrag.decoding.tree import Admitted, Asked, Tree, counted
+from selfrag.decoding.tree import EvidenceFilterResult, JudgedEvidence, Tree, counted
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import NEEDS_PASSAGE, Judge, Scope
 from selfrag.reflection.judgment import Judgment, Reflection
@@ -81,14 +81,14 @@ def _judge(tree: Tree, nodes: Sequence[Node], terms: Sequence[ScoreTerm]) -> Ste
 def _reflections(tree: Tree, nodes: Sequence[Node], term: ScoreTerm) -> Steps[list[Reflection | None]]:
     """Return what the judge of a term says about each node; None where there is nothing to judge."""
     judge, trace = tree.judges[term.judge], tree.trace(None)
-    keys: dict[int, Asked | int] = {}
-    inputs: dict[Asked | int, JudgeInput] = {}
+    keys: dict[int, JudgedEvidence | int] = {}
+    inputs: dict[JudgedEvidence | int, JudgeInput] = {}
     for node in nodes:
         if not _applies(judge, term, node):
             continue
         passages = () if node.passage is None or judge.scope is Scope.QUESTION else (node.passage,)
         if judge.scope in (Scope.PASSAGE, Scope.QUESTION):
-            key: Asked | int = (judge.name, tuple(passage.key for passage in passages))
+            key: JudgedEvidence | int = (judge.name, tuple(passage.key for passage in passages))
             asked = _input(tree, passages)
         else:
             key, before = node.id, segments_of(trace, node.parent)[0]
@@ -99,9 +99,11 @@ def _reflections(tree: Tree, nodes: Sequence[Node], term: ScoreTerm) -> Steps[li
     return [reflections[keys[node.id]] if node.id in keys else None for node in nodes]
 
 
-def _ask(tree: Tree, judge: Judge, inputs: Mapping[Asked | int, JudgeInput]) -> Steps[Mapping[Asked | int, Reflection]]:
+def _ask(
+    tree: Tree, judge: Judge, inputs: Mapping[JudgedEvidence | int, JudgeInput]
+) -> Steps[Mapping[JudgedEvidence | int, Reflection]]:
     """Return the reflection of each input. One on passages and question alone is kept for the whole question."""
-    known: dict[Asked | int, Reflection] = {key: tree.asked[key] for key in inputs if key in tree.asked}
+    known: dict[JudgedEvidence | int, Reflection] = {key: tree.asked[key] for key in inputs if key in tree.asked}
     fresh = {key: asked for key, asked in inputs.items() if key not in known}
     if fresh:
         reflections = yield from judge.judge(list(fresh.values()))
@@ -163,7 +165,7 @@ def guardrail_decision(tree: Tree) -> Steps[tuple[Action, str, list[tuple[str, J
     if not guardrails or tree.policy.mode != "adaptive":
         return None
     rows = yield from _judge_guardrails(tree, guardrails, [()], QUESTION)
-    asked = Admitted(())
+    asked = EvidenceFilterResult(())
     below = [asked.note(guardrail, row[0], "search") for guardrail, row in zip(guardrails, rows, strict=True)]
     if not asked.judged:
         return None
@@ -172,9 +174,11 @@ def guardrail_decision(tree: Tree) -> Steps[tuple[Action, str, list[tuple[str, J
     return ("retrieve" if any(below) else "write"), kept, asked.judged
 
 
-def filter_evidence(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) -> Steps[list[Admitted]]:
+def filter_evidence(
+    tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool
+) -> Steps[list[EvidenceFilterResult]]:
     """Filter the passages of each search by the guardrails, which may abstain at the start of the answer (`first`)."""
-    admitted = [Admitted(passages) for passages in searches]
+    admitted = [EvidenceFilterResult(passages) for passages in searches]
     yield from _drop(tree, [search for search in admitted if search.passages])
     effects: list[Effect] = ["write", "abstain"] if first else ["write"]
     guardrails = [guardrail for effect in effects for guardrail in _of(tree, effect)]
@@ -193,7 +197,7 @@ def filter_evidence(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, firs
     return admitted
 
 
-def _drop(tree: Tree, searches: Sequence[Admitted]) -> Steps[None]:
+def _drop(tree: Tree, searches: Sequence[EvidenceFilterResult]) -> Steps[None]:
     """Leave out the passages that a guardrail refuses one by one."""
     guardrails = _of(tree, "drop")
     passages = list({passage.key: passage for search in searches for passage in search.passages}.values())

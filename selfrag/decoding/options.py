@@ -21,7 +21,7 @@ from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.segments import APPLICABLE, Branch, read_critique
 from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, check_generated
-from selfrag.decoding.tree import Decoder, Found, Tree, ask, find, shortlisted, start_boundary
+from selfrag.decoding.tree import Decoder, RetrievedEvidence, Tree, ask, find, shortlisted, start_boundary
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
@@ -163,7 +163,7 @@ def decode_options(
     prompt = prompting.prompt(question)
     boundary = yield from start_boundary(tree, prompt)
     action, reason = policy.action(boundary, has_evidence=False)
-    evidence, judged = Found(None, ()), tuple[tuple[str, Judgment], ...]()
+    evidence, judged = RetrievedEvidence(None, ()), tuple[tuple[str, Judgment], ...]()
     cause: AnswerReason | None = None
     if action == "retrieve":
         (evidence,) = yield from find(tree, [""])

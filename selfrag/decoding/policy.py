@@ -22,8 +22,8 @@ from selfrag.reflection.labels import CRITIQUES, Role, group
 from selfrag.reflection.weights import TOKEN_TERMS, Weights
 
 Action = Literal["retrieve", "continue", "write", "abstain"]
-Constraint = Mapping[Role, frozenset[str]]
-Likelihood = Literal["segment", "all", "product", "none"]
+TokenConstraint = Mapping[Role, frozenset[str]]
+LikelihoodKind = Literal["segment", "all", "product", "none"]
 SegmentEnd = Literal["retrieve", "retrieval", "completion"]
 WithoutEvidence = Literal["abstain", "write"]
 
@@ -37,7 +37,7 @@ class AnswerReason(StrEnum):
     CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the limits of judges
 
 
-def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
+def constraint(given: Mapping[str, str | Iterable[str]] | None) -> TokenConstraint:
     """Normalise `{"issup": "Fully supported"}` or `{"isuse": ["4", "5"]}` to roles and canonical label names."""
     known = {labels.role for labels in CRITIQUES}
     result: dict[Role, frozenset[str]] = {}
@@ -137,7 +137,7 @@ class Decoding:
 
     weights: Weights = field(default_factory=Weights)
     calibrated: bool = True
-    likelihood: Likelihood = "segment"
+    likelihood: LikelihoodKind = "segment"
     undefined: Literal["skip", "force", "zero"] = "skip"
     accumulate: Literal["mean", "sum", "product"] = "mean"
     aggregate: Literal["product", "sum", "vote"] = "product"

@@ -12,14 +12,14 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple
 
-from selfrag.decoding.candidates import Candidate, Hypothesis, Written, grow, grown, read_candidate, unread
+from selfrag.decoding.candidates import Candidate, Hypothesis, WrittenStep, grow, grown, read_candidate, unread
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import APPLICABLE, critique_score, judgment_score, path_score, read_critique
 from selfrag.decoding.trace import ROOT, Node, Status
-from selfrag.decoding.tree import Abort, Batch, Race, Tree, ask, race
+from selfrag.decoding.tree import Abort, Race, RequestBatch, Tree, ask, race
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, Role
-from selfrag.reflection.requests import Failed, Generated, Result, Steps, has_ended
+from selfrag.reflection.requests import Failed, Generated, RequestResult, Steps, has_ended
 
 GAP = 0.1
 """A candidate waits if its bound is this far below that of the last one that would fit in the beam."""
@@ -64,7 +64,7 @@ def segment_limits(policy: Decoding) -> tuple[float, float]:
     return segment_range(Node(0, 0, 0, "passage", None, likelihood=float(policy.likelihood != "none")), policy)
 
 
-class Bounds(NamedTuple):
+class ScoreBounds(NamedTuple):
     """The highest scores that are possible for a node."""
 
     segment: float  # of its segment
@@ -74,7 +74,7 @@ class Bounds(NamedTuple):
 
 def bounds(
     node: Node, segment: tuple[float, float], before: list[float], policy: Decoding, limits: tuple[float, float]
-) -> Bounds:
+) -> ScoreBounds:
     """The highest scores of a node, from the lowest and the highest of its segment and the scores before it.
 
     A path score is linear in each of its segments, so its extremes are at theirs; a blank segment does not count.
@@ -88,19 +88,19 @@ def bounds(
     path = max(ends)
     left = policy.max_segments - node.depth
     if left == 0:
-        return Bounds(high, path, path)
+        return ScoreBounds(high, path, path)
     steps, most, ends = [*before, high], limits[1], [path]
     if policy.accumulate == "product":  # of two negative ones, too
         steps = [*map(abs, before), max(abs(low), abs(high))]
         most = max(map(abs, limits))
         ends.append(path_score(steps, "product"))
     ends.append(path_score(steps + [most] * left, policy.accumulate))
-    return Bounds(high, path, max(ends))
+    return ScoreBounds(high, path, max(ends))
 
 
 def write_promising(
     tree: Tree, candidates: list[Candidate], depth: int, best: float
-) -> Generator[Batch | Race | Abort, list[Result], Written]:
+) -> Generator[RequestBatch | Race | Abort, list[RequestResult], WrittenStep]:
     """Write the candidates of a step that can matter, and record all in the tree.
 
     `best` is the path score of the best finished hypothesis.
@@ -114,7 +114,7 @@ def write_promising(
     nodes = {node.id: node for node, _ in pairs} | {node.id: node for node in step.given_up.values()}
     tree.nodes += [nodes[i] for i in ids]
     bounded = {node.id: candidates[i] for i, node in step.given_up.items() if node.status is Status.BOUNDED}
-    return Written([hypothesis for _, hypothesis in pairs if hypothesis is not None], bounded)
+    return WrittenStep([hypothesis for _, hypothesis in pairs if hypothesis is not None], bounded)
 
 
 def in_question(tree: Tree, bounded: Mapping[int, Candidate], best: float) -> list[int]:
@@ -129,7 +129,7 @@ def cannot_win(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
     return all(below(_highest(tree, tree.nodes[one.node]).answer, best) for one in live)
 
 
-def _highest(tree: Tree, node: Node) -> Bounds:
+def _highest(tree: Tree, node: Node) -> ScoreBounds:
     """The highest scores of a node."""
     policy, own = tree.policy, (node.score, node.score)
     segment = segment_range(node, policy) if node.status is Status.BOUNDED else own
@@ -168,7 +168,7 @@ class _Step:
     held: Collection[int] | None = None
     seen: dict[int, Generated | Failed] = field(default_factory=dict)  # what was there of each at the last news
 
-    def run(self) -> Generator[Race | Abort, list[Result], dict[int, Generated | Failed]]:
+    def run(self) -> Generator[Race | Abort, list[RequestResult], dict[int, Generated | Failed]]:
         """The results of the candidates that were not given up."""
         results: dict[int, Generated | Failed] = {}
         waiting = list(range(len(self.candidates)))

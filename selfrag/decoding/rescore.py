@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.segments import Floats, Undefined, add_to_path, critique_score, group_scores
+from selfrag.decoding.segments import ScoreArray, Undefined, add_to_path, critique_score, group_scores
 from selfrag.decoding.terms import ScoreTerm
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.reflection.labels import CRITIQUES
@@ -18,7 +18,7 @@ from selfrag.reflection.weights import Weights
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-Settings = Sequence[Weights] | Floats
+Settings = Sequence[Weights] | ScoreArray
 """S settings, as `Weights` or as an array [S, T] in the order of `Decoding.terms`: isrel, issup, isuse, joined ones."""
 _WIDE_BEAM = 32  # above which one sort is faster than the search for each place
 
@@ -29,8 +29,8 @@ class Replay:
 
     best: Ints  # [S] id of the node that ends the answer, -1 where there is none
     exact: Bools  # [S] whether the recorded tree held everything that the setting asks for
-    segment_scores: Floats  # [N, S] score of each node; means nothing for one that was given up
-    path_scores: Floats  # [N, S] score of the hypothesis that ends at each node
+    segment_scores: ScoreArray  # [N, S] score of each node; means nothing for one that was given up
+    path_scores: ScoreArray  # [N, S] score of the hypothesis that ends at each node
     kept: Bools  # [N, S] nodes that are finished, or in the beam after their step
     finished: Bools  # [N, S] of these, the ones where a hypothesis ended
     merged: Bools  # [N, S] nodes with the same text as a better one of their step
@@ -51,7 +51,7 @@ def replay(trace: Trace, weights: Settings) -> Replay:
     return replace(found, exact=own) if trace.decoding.prunes else found
 
 
-def _critique(scores: Floats, matrix: Floats, undefined: Undefined) -> Floats:
+def _critique(scores: ScoreArray, matrix: ScoreArray, undefined: Undefined) -> ScoreArray:
     columns = list(np.ascontiguousarray(matrix.T))
     found = [critique_score(row, columns, undefined) for row in scores.tolist()]
     return np.array(found).reshape(len(scores), len(matrix))
@@ -95,7 +95,7 @@ def settle(trace: Trace, result: Replay) -> Trace:
     return replace(trace, nodes=tuple(nodes), best=best if best >= 0 else None)
 
 
-def _matrix(weights: Settings, decoding: Decoding) -> Floats:
+def _matrix(weights: Settings, decoding: Decoding) -> ScoreArray:
     """Weights as an array [S, T]. Columns that the given array lacks come from the recorded settings."""
     recorded = decoding.weights.row(decoding.terms)
     if not isinstance(weights, np.ndarray):
@@ -147,7 +147,7 @@ def _judged(node: Node, part: ScoreTerm) -> bool:
     return part.judge in node.judges if part.replaces is None else part.replaces in node.judgments
 
 
-def _search(recorded: _Recorded, segment: Floats, own: Bools) -> Replay:
+def _search(recorded: _Recorded, segment: ScoreArray, own: Bools) -> Replay:
     """The beam search over recorded candidates, for all settings at once; `own` are those that it was decoded with."""
     trace, path, keys = recorded.trace, _path_scores(recorded.trace, segment), _text_keys(recorded.trace)
     count, settings = path.shape
@@ -188,7 +188,7 @@ def _search(recorded: _Recorded, segment: Floats, own: Bools) -> Replay:
     return Replay(best, exact, segment, path, kept[:-1], finished, merged)
 
 
-def _best(values: Floats, beam: int) -> Bools:
+def _best(values: ScoreArray, beam: int) -> Bools:
     """Return the `beam` highest rows of each column, the earlier of equals; -inf is never taken. [C, S] to [C, S]."""
     usable: Bools = values > -np.inf
     if beam >= len(values):
@@ -206,7 +206,7 @@ def _best(values: Floats, beam: int) -> Bools:
     return taken & usable
 
 
-def _drop_twins(values: Floats, keys: Sequence[Hashable]) -> Bools:
+def _drop_twins(values: ScoreArray, keys: Sequence[Hashable]) -> Bools:
     """Keep the best of the rows with equal keys, the earlier of equals; set the others to -inf and return them."""
     dropped = np.zeros(values.shape, dtype=bool)
     rows_by_key: dict[Hashable, list[int]] = {}
@@ -232,10 +232,10 @@ def _text_keys(trace: Trace) -> list[int]:
     return keys
 
 
-def _path_scores(trace: Trace, segment: Floats) -> Floats:
+def _path_scores(trace: Trace, segment: ScoreArray) -> ScoreArray:
     """Path scores [N, S] from segment scores; a blank last segment adds nothing to its path, as in decoding."""
     accumulate = trace.decoding.accumulate
-    totals: list[Floats] = []  # of the segments that count on the path to each node
+    totals: list[ScoreArray] = []  # of the segments that count on the path to each node
     counts: list[int] = []
     path = np.empty_like(segment)
     for node in trace.nodes:
@@ -252,7 +252,7 @@ def _path_scores(trace: Trace, segment: Floats) -> Floats:
     return path
 
 
-def _choose(recorded: _Recorded, likelihood: Floats, critique: Floats) -> Replay:
+def _choose(recorded: _Recorded, likelihood: ScoreArray, critique: ScoreArray) -> Replay:
     """Multiple choice: the option with the largest sum over passages, with its best passage. `critique` is [N, S].
 
     In a product a critique below 0 counts as 0. If no candidate has a critique above 0, all have the same weight.

@@ -16,19 +16,19 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
 from selfrag.reflection.requests import Finish, Generated
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import TOKEN_TERMS
 
-Row: TypeAlias = NDArray[np.float32]
+WatchedRow: TypeAlias = NDArray[np.float32]
 Branch: TypeAlias = Literal["passage", "continue", "none"]
 """What a segment is written from: a new passage, the passage of the segment before, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SegmentReading:
     """One generated segment, read."""
 
     ids: tuple[int, ...]  # generated ids without the boundary (a Retrieve token or EOS)
@@ -43,7 +43,7 @@ class Reading:
 
 
 def read_critique(
-    vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidence: str | None = None
+    vocabulary: Vocabulary, labels: LabelSet, row: WatchedRow, site: str, evidence: str | None = None
 ) -> Judgment:
     """The distribution of one group from a watched row whose columns follow `Vocabulary.watch`, calibrated."""
     found = Judgment.from_logprobs(labels, row[vocabulary.columns(labels)].tolist(), site=site, evidence=evidence)
@@ -74,7 +74,7 @@ def read(
     likelihood: Literal["segment", "all", "product", "none"] = "segment",
     forced: Collection[Role] = (),
     cut_id: int | None = None,
-) -> Reading:
+) -> SegmentReading:
     """Read one generated segment, of a request that watched `Vocabulary.watch`.
 
     Critiques in `forced` are read where they were due although another token was emitted there. With `cut_id` the
@@ -99,7 +99,7 @@ def read(
     stopped = cut is not None or generated.finish is Finish.STOP
     logprobs = generated.token_logprobs if likelihood == "all" else generated.token_logprobs[: len(body)]
     probability = math.exp(math.fsum(logprobs)) if likelihood == "product" and logprobs else geometric_mean(logprobs)
-    return Reading(
+    return SegmentReading(
         ids=body[:end],
         text_ids=tuple(vocabulary.text_ids(body[:end])),
         judgments=judgments,
@@ -128,8 +128,8 @@ segment. What is left after normalising would be noise.
 """
 Accumulate = Literal["mean", "sum", "product"]
 _LARGEST = sys.float_info.max
-Floats = NDArray[np.float64]
-Score = TypeVar("Score", float, NDArray[np.float64])
+ScoreArray = NDArray[np.float64]
+ScoreValue = TypeVar("ScoreValue", float, NDArray[np.float64])
 NOTHING: Mapping[str, Judgment | None] = MappingProxyType({})
 
 
@@ -137,7 +137,7 @@ def judgment_score(judgment: Judgment | None, undefined: Undefined) -> float:
     """Return the score of a judgment, or NaN where it is undefined or the model expected no such token there."""
     if judgment is None:
         return math.nan
-    noise = judgment.source is Source.TOKEN and judgment.coverage < LEAST_COVERAGE
+    noise = judgment.source is JudgmentSource.TOKEN and judgment.coverage < LEAST_COVERAGE
     return math.nan if noise and undefined != "zero" else judgment.score
 
 
@@ -153,7 +153,7 @@ def group_scores(
     return [judgment_score(judgment, undefined) for judgment in known]
 
 
-def critique_score(scores: Sequence[float], weights: Sequence[Score], undefined: Undefined) -> Score:
+def critique_score(scores: Sequence[float], weights: Sequence[ScoreValue], undefined: Undefined) -> ScoreValue:
     """Return the weighted critique term S of Eq. 4 from T scores (NaN if undefined) and T weights or arrays of them.
 
     The weights of the defined groups are scaled up to the sum of all weights, so that a missing critique neither
@@ -170,7 +170,7 @@ def critique_score(scores: Sequence[float], weights: Sequence[Score], undefined:
             total, present = total + weight * score, present + abs(weight)
     if undefined == "zero" or complete:
         return total
-    scaled: Score = total * (every / (present + (present == 0)))  # where nothing is present, the total is 0
+    scaled: ScoreValue = total * (every / (present + (present == 0)))  # where nothing is present, the total is 0
     return scaled
 
 
@@ -187,7 +187,7 @@ def segment_score(
     return likelihood + critique_score(group_scores(judgments, judges, terms, undefined), weights, undefined)
 
 
-def add_to_path(total: Score, score: Score, accumulate: Accumulate) -> Score:
+def add_to_path(total: ScoreValue, score: ScoreValue, accumulate: Accumulate) -> ScoreValue:
     """Return the sum, or for `product` the product, of a path and the score of its next segment.
 
     A product stays finite, so that it can be written as JSON.
@@ -200,7 +200,7 @@ def add_to_path(total: Score, score: Score, accumulate: Accumulate) -> Score:
         return np.clip(total * score, -_LARGEST, _LARGEST)
 
 
-def path_score(segment_scores: Sequence[Score], accumulate: Accumulate) -> Score:
+def path_score(segment_scores: Sequence[ScoreValue], accumulate: Accumulate) -> ScoreValue:
     """Score of a hypothesis from the scores of its segments, at least one; elementwise for arrays of settings."""
     total = segment_scores[0]
     if accumulate == "product":

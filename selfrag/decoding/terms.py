@@ -110,10 +110,10 @@ class Guardrail:
         return cls(found["name"], as_number(found["threshold"], text), effect)
 
 
-Part = TypeVar("Part", ScoreTerm, Guardrail)
+TermOrGuardrail = TypeVar("TermOrGuardrail", ScoreTerm, Guardrail)
 
 
-def parts(given: Any, kind: type[Part]) -> tuple[Part, ...]:
+def parts(given: Any, kind: type[TermOrGuardrail]) -> tuple[TermOrGuardrail, ...]:
     """`ScoreTerm` or `Guardrail` values from values, their strings, or one of either; no judge twice."""
     items = [given] if isinstance(given, str | ScoreTerm | Guardrail) else given
     if not isinstance(items, Iterable):

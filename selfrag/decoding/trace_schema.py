@@ -16,8 +16,8 @@ from selfrag.common.errors import UserError
 from selfrag.common.validation import validate
 from selfrag.decoding.policy import Action, AnswerReason
 from selfrag.decoding.segments import Branch
-from selfrag.reflection.judgment import SUM_TOLERANCE, Source, labels_of
-from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Kind, Role
+from selfrag.reflection.judgment import SUM_TOLERANCE, JudgmentSource, labels_of
+from selfrag.reflection.labels import CRITIQUES, RETRIEVE, LabelKind, Role
 
 MAX_NODES = 100_000
 """Candidates of a trace that is read."""
@@ -56,10 +56,10 @@ class JudgmentRecord(TypedDict):
     role: Role
     distribution: dict[str, Share]
     coverage: Share
-    source: Source
+    source: JudgmentSource
     site: str
     evidence: str | None
-    labels: NotRequired[list[tuple[str, float, str, Kind]]]
+    labels: NotRequired[list[tuple[str, float, str, LabelKind]]]
 
 
 class DecisionRecord(TypedDict):

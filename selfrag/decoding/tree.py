@@ -21,12 +21,12 @@ from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Judgment, Reflection
 from selfrag.reflection.labels import ISREL, RETRIEVE
 from selfrag.reflection.requests import (
-    Arrived,
     Failed,
     Generate,
     Generated,
+    RaceResult,
     Request,
-    Result,
+    RequestResult,
     Retrieve,
     Retrieved,
     Steps,
@@ -34,7 +34,7 @@ from selfrag.reflection.requests import (
 )
 
 T = TypeVar("T")
-Asked: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...]]
+JudgedEvidence: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...]]
 """A judge and the keys of the passages that it judged with the question alone."""
 
 
@@ -47,7 +47,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Requests whose results are wanted as they come: answered by a list of `Arrived`, as every `Abort` after it."""
+    """Requests whose results are wanted as they come: answered by a list of `RaceResult`, as every `Abort` after it."""
 
     requests: list[Generate]
 
@@ -59,9 +59,9 @@ class Abort:
     positions: frozenset[int]
 
 
-Batch: TypeAlias = list[Request]
-Yielded: TypeAlias = Batch | Commit | Race | Abort
-Decoder: TypeAlias = Generator[Yielded, list[Result], Answer]
+RequestBatch: TypeAlias = list[Request]
+Yielded: TypeAlias = RequestBatch | Commit | Race | Abort
+Decoder: TypeAlias = Generator[Yielded, list[RequestResult], Answer]
 """Yields batches, answered by their results in the same order, races, and `Commit` events; returns the answer."""
 
 
@@ -80,7 +80,7 @@ class Tree:
     query: str | None = None  # searched for in place of the question
     history: tuple[Turn, ...] = ()  # turns before the question
     judges: Mapping[str, Judge] = field(default_factory=dict)  # by name
-    asked: dict[Asked | int, Reflection] = field(default_factory=dict)
+    asked: dict[JudgedEvidence | int, Reflection] = field(default_factory=dict)
     encoded: dict[tuple[str, str], Evidence] = field(default_factory=dict)  # by title and text
     limits: tuple[float, float] = (0.0, 0.0)  # lowest and highest score of any segment, where candidates are given up
 
@@ -129,13 +129,13 @@ class Tree:
         return found
 
 
-class Counting(Protocol):
+class UsageCounter(Protocol):
     """The part of a decoder's state that counts requests."""
 
     usage: Usage
 
 
-def ask(tree: Counting, requests: list[Generate]) -> Steps[list[Generated | Failed]]:
+def ask(tree: UsageCounter, requests: list[Generate]) -> Steps[list[Generated | Failed]]:
     """One batch of generations, counted."""
     if not requests:
         return []
@@ -144,8 +144,8 @@ def ask(tree: Counting, requests: list[Generate]) -> Steps[list[Generated | Fail
 
 
 def race(
-    tree: Counting, requests: list[Generate], rule: Callable[[Mapping[int, Generated | Failed]], Collection[int]]
-) -> Generator[Race | Abort, list[Result], dict[int, Generated | Failed]]:
+    tree: UsageCounter, requests: list[Generate], rule: Callable[[Mapping[int, Generated | Failed]], Collection[int]]
+) -> Generator[Race | Abort, list[RequestResult], dict[int, Generated | Failed]]:
     """Run requests, and give up those that are not needed any more.
 
     `rule` says which, from what is there of each position, beginnings included. A request that is given up counts as
@@ -156,7 +156,7 @@ def race(
     news = yield Race(requests)
     while True:
         for one in news:
-            if isinstance(one, Arrived) and one.position in pending:
+            if isinstance(one, RaceResult) and one.position in pending:
                 known[one.position] = one.result
                 if has_ended(one.result):
                     pending.discard(one.position)
@@ -180,7 +180,7 @@ def _length(result: Generated | Failed) -> int:
     return 0 if isinstance(result, Failed) else len(result.token_ids)
 
 
-def counted(tree: Counting, batch: list[Request]) -> Steps[list[Result]]:
+def counted(tree: UsageCounter, batch: list[Request]) -> Steps[list[RequestResult]]:
     """Serve a round of judges, the generations counted."""
     results = yield batch
     pairs = [(q, r) for q, r in zip(batch, results, strict=True) if isinstance(q, Generate)]
@@ -188,7 +188,9 @@ def counted(tree: Counting, batch: list[Request]) -> Steps[list[Result]]:
     return results
 
 
-def _count(tree: Counting, requests: Sequence[Generate], results: Sequence[Result]) -> list[Generated | Failed]:
+def _count(
+    tree: UsageCounter, requests: Sequence[Generate], results: Sequence[RequestResult]
+) -> list[Generated | Failed]:
     found = [result for result in results if isinstance(result, Generated | Failed)]
     done = [(q, r) for q, r in zip(requests, found, strict=True) if isinstance(r, Generated)]
     tree.usage = replace(
@@ -214,7 +216,7 @@ def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Steps[Judgment | None
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RetrievedEvidence:
     """Evidence for the next segment, the query that found it (None if nothing was searched), why the search failed."""
 
     query: str | None
@@ -222,7 +224,7 @@ class Found:
     failure: str | None = None
 
 
-def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> Steps[list[Found]]:
+def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> Steps[list[RetrievedEvidence]]:
     """Passages for each segment to come: given by the caller, kept from the first search, or searched for now.
 
     A query is the question, or `query` in its place, and the text written last; with `retrieve_once` the question
@@ -231,7 +233,7 @@ def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> 
     policy = tree.policy
     ready = tree.given if tree.given is not None else tree.fixed
     if ready is not None:
-        return [Found(None, distinct(ready)[: policy.searched])] * len(last_segments)
+        return [RetrievedEvidence(None, distinct(ready)[: policy.searched])] * len(last_segments)
     if not last_segments:
         return []
     once = policy.retrieve_once
@@ -240,15 +242,15 @@ def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> 
     unique = list(dict.fromkeys(queries))
     results = yield [Retrieve(query, policy.searched) for query in unique]
     tree.usage = replace(tree.usage, searches=tree.usage.searches + len(unique))
-    found: dict[str, Found] = {}
+    found: dict[str, RetrievedEvidence] = {}
     for query, result in zip(unique, results, strict=True):
         if isinstance(result, Retrieved):
-            found[query] = Found(query, distinct(result.passages)[: policy.searched])
+            found[query] = RetrievedEvidence(query, distinct(result.passages)[: policy.searched])
             continue
         reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
         if not tree.nodes:
             raise SearchError(f"search failed: {reason}")
-        found[query] = Found(query, (), reason)
+        found[query] = RetrievedEvidence(query, (), reason)
     if once and found[asked].failure is None:
         tree.fixed = found[asked].passages
     return [found[query] for query in queries]
@@ -296,7 +298,7 @@ def distinct(passages: Sequence[Passage]) -> tuple[Passage, ...]:
 
 
 @dataclass(slots=True)
-class Admitted:
+class EvidenceFilterResult:
     """Result of the guardrails."""
 
     passages: tuple[Passage, ...]  # evidence that is left

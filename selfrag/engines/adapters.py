@@ -24,7 +24,7 @@ PLAIN_INITS = ("gaussian", "eva", "orthogonal", "mica", "lora_ga")
 
 
 @dataclass(frozen=True, slots=True)
-class Adapter:
+class VLLMAdapter:
     """An adapter that vLLM can serve."""
 
     name: str  # what requests call it
@@ -32,7 +32,7 @@ class Adapter:
     rank: int  # largest rank of any of its matrices
 
 
-def read_adapter(name: str, path: str | Path) -> Adapter:
+def read_adapter(name: str, path: str | Path) -> VLLMAdapter:
     """Check a directory that PEFT saved.
 
     Raises:
@@ -43,7 +43,7 @@ def read_adapter(name: str, path: str | Path) -> Adapter:
     reason = unsupported(config) or _foreign_tensors(directory)
     if reason is not None:
         raise EngineError(f"adapter {name!r} cannot be served by vLLM: {reason}")
-    return Adapter(name, directory, _rank(config))
+    return VLLMAdapter(name, directory, _rank(config))
 
 
 def is_activated(path: str | Path) -> bool:
@@ -128,7 +128,7 @@ def invocation_start(prompt: Sequence[int], invocation: Sequence[int]) -> int | 
     return None
 
 
-def dormant(adapter: str, prompt: Sequence[int], invocation: Sequence[int]) -> str | None:
+def inactive_reason(adapter: str, prompt: Sequence[int], invocation: Sequence[int]) -> str | None:
     """One line on why an adapter would stay switched off in this prompt, or None if it switches on."""
     if invocation_start(prompt, invocation) is not None:
         return None

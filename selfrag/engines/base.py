@@ -17,10 +17,10 @@ from selfrag.reflection.requests import Failed, Generate, Generated
 from selfrag.runtime.sessions import Serving
 from selfrag.runtime.sessions import Ticket as Ticket
 
-Tokens: TypeAlias = Sequence[int] | NDArray[np.int64]
+TokenSequence: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
-def common_length(one: Tokens, other: Tokens) -> int:
+def common_length(one: TokenSequence, other: TokenSequence) -> int:
     """Number of leading ids that two sequences share."""
     size = min(len(one), len(other))
     different = np.flatnonzero(np.asarray(one[:size]) != np.asarray(other[:size]))
@@ -28,7 +28,7 @@ def common_length(one: Tokens, other: Tokens) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EngineLimits:
     """What an engine can take."""
 
     max_model_len: int  # prompt and new tokens together
@@ -61,7 +61,7 @@ class Engine(Serving, Protocol):
     """
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> EngineLimits:
         """What the engine can take; constant."""
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ def check_process(pid: int) -> None:
         raise EngineError(f"the engine was loaded in process {pid} and cannot be used in its fork; load it there again")
 
 
-def refusal(request: Generate, limits: Limits) -> str | None:
+def refusal(request: Generate, limits: EngineLimits) -> str | None:
     """One line on why `request` cannot be served within `limits`, or None.
 
     Engines call this before anything reaches the model, so that one bad request never sinks a batch.
@@ -106,7 +106,7 @@ def refusal(request: Generate, limits: Limits) -> str | None:
 class BaseEngine(ABC):
     """What the engines of this package have in common: tickets, refusals, and an end after which they take nothing."""
 
-    limits: Limits  # what the engine can take
+    limits: EngineLimits  # what the engine can take
 
     def __init__(self) -> None:
         self._refused: list[tuple[Ticket, Generated | Failed]] = []  # for the next step

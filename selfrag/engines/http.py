@@ -20,7 +20,7 @@ from selfrag.common.checks import whole
 from selfrag.common.errors import EngineError
 from selfrag.common.pretrained import load
 from selfrag.common.reading import read_json, user_path
-from selfrag.engines.base import BaseEngine, Limits, Ticket
+from selfrag.engines.base import BaseEngine, EngineLimits, Ticket
 from selfrag.engines.client import BadReplyError, Client, ServerConfig, ServerReply, json_of
 from selfrag.engines.vllm import finish
 from selfrag.reflection.requests import Failed, Generate, Generated
@@ -191,7 +191,7 @@ class HTTPConfig(ServerConfig):
         whole("max_logprobs", self.max_logprobs)
 
 
-def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, Limits]:
+def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, EngineLimits]:
     """Name of the base model and limits, from the reply of `/v1/models`."""
     cards = [card for card in listing.get("data") or () if isinstance(card, dict) and isinstance(card.get("id"), str)]
     bases = {card["id"]: card for card in cards if not card.get("parent")}
@@ -206,7 +206,7 @@ def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, Limits]
         raise EngineError(f"{config.url} does not tell max_model_len of {name}; is it a vllm serve?")
     parents = {name, bases[name].get("root")} - {None}
     adapters = frozenset(card["id"] for card in cards if card.get("parent") in parents)
-    return name, Limits(length, _vocab_size(config, name), config.max_logprobs - 1, adapters)
+    return name, EngineLimits(length, _vocab_size(config, name), config.max_logprobs - 1, adapters)
 
 
 def _vocab_size(config: HTTPConfig, served_name: str) -> int:
@@ -237,7 +237,7 @@ class _Server(Client):
 
     model: str  # served name of the base model; known after `discover`
     wire: Wire  # the route that serves requests; known after `discover`
-    limits: Limits  # of the server; known after `discover`
+    limits: EngineLimits  # of the server; known after `discover`
 
     def __init__(self, config: HTTPConfig) -> None:
         super().__init__(config, HINT)

@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from selfrag.common.errors import EngineError
-from selfrag.engines.base import Limits, Ticket, refusal
+from selfrag.engines.base import EngineLimits, Ticket, refusal
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
-Row = Mapping[int, float]
+WatchedProbabilities = Mapping[int, float]
 """Probabilities of watched ids at one position; ids left out have `FLOOR`."""
 
 FLOOR = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ScriptedReply:
     """What the model would write after a prompt."""
 
     # what greedy decoding emits, before stop ids, EOS and budget cut it; it must reach one of them
     token_ids: tuple[int, ...]
     # position to probabilities of watched ids there; an emitted watched id needs no entry (0.9)
-    rows: Mapping[int, Row] = field(default_factory=dict)
+    rows: Mapping[int, WatchedProbabilities] = field(default_factory=dict)
     # log-probability of each emitted id; those that are left out at the end get `unlike`
     logprobs: Sequence[float] = ()
 
@@ -42,10 +42,10 @@ def unlike(position: int) -> float:
 class ScriptedEngine:
     """Serves `reply(request)`."""
 
-    reply: Callable[[Generate], Reply | Failed]  # from a request to what the model would write, or `Failed`
+    reply: Callable[[Generate], ScriptedReply | Failed]  # from a request to what the model would write, or `Failed`
     eos_id: int  # ends every generation
     # as of a real engine
-    limits: Limits = field(default_factory=lambda: Limits(max_model_len=4096, vocab_size=100_000))
+    limits: EngineLimits = field(default_factory=lambda: EngineLimits(max_model_len=4096, vocab_size=100_000))
     batch: int = 1_000_000  # requests served in one step; fewer shows interleaving
     pace: int | None = None  # tokens of a request in one step; None for all of them
     generated: int = 0  # tokens written so far, those of aborted requests among them
@@ -115,7 +115,7 @@ class ScriptedEngine:
         logprobs = given + tuple(unlike(position) for position in range(len(given), len(ids)))
         return Generated(tuple(ids), logprobs, watched, finish)
 
-    def _cut(self, reply: Reply, request: Generate) -> tuple[list[int], Finish]:
+    def _cut(self, reply: ScriptedReply, request: Generate) -> tuple[list[int], Finish]:
         room = self.limits.max_model_len - len(request.prompt_ids)
         ids: list[int] = []
         for position, token_id in enumerate(reply.token_ids):
@@ -137,4 +137,4 @@ class ScriptedEngine:
 
 
 def _beginning(result: Generated, tokens: int) -> Generated:
-    return Generated(result.token_ids[:tokens], result.token_logprobs[:tokens], result.watched[:tokens], Finish.BEGUN)
+    return Generated(result.token_ids[:tokens], result.token_logprobs[:tokens], result.watched[:tokens], Finish.PARTIAL)

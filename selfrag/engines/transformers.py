@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.engines.base import BaseEngine, Limits, Ticket, common_length
-from selfrag.engines.transformers_model import LoadedModel, Matcher, Prefix, Slab, load, padded_cache, row_of
+from selfrag.engines.base import BaseEngine, EngineLimits, Ticket, common_length
+from selfrag.engines.transformers_model import CachedPrefix, KVCache, LoadedModel, Matcher, load, padded_cache, row_of
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class PrefixScope:
     """The weights that compute the keys and values of a prompt."""
 
     adapter: str | None = None  # name of the adapter, None for the base model
@@ -40,7 +40,7 @@ class Scope:
         return self.start or 0
 
 
-BASE = Scope()
+BASE = PrefixScope()
 
 
 class TransformersEngine(BaseEngine):
@@ -52,12 +52,12 @@ class TransformersEngine(BaseEngine):
         if config.deterministic:
             config = replace(config, prefix_cache_mib=0)
         self._config = replace(config, max_batch=1) if model.alone or config.deterministic else config
-        self.limits = Limits(
+        self.limits = EngineLimits(
             model.max_model_len, model.vocab_size, adapters=model.adapters, activated=frozenset(model.invocations)
         )
         self._prefixes = PrefixCache(config.prefix_cache_mib << 20)
         self._waiting: deque[tuple[Ticket, Generate]] = deque()
-        self._batches: dict[str | None, Batch] = {}
+        self._batches: dict[str | None, RunningBatch] = {}
         self._started: set[Ticket] = set()
 
     @classmethod
@@ -69,9 +69,9 @@ class TransformersEngine(BaseEngine):
         name, invocations = request.adapter or "", self._live_model.invocations
         problem = None
         if name in invocations:
-            from selfrag.engines.adapters import dormant
+            from selfrag.engines.adapters import inactive_reason
 
-            problem = dormant(name, request.prompt_ids, invocations[name])
+            problem = inactive_reason(name, request.prompt_ids, invocations[name])
         if problem is None:
             self._waiting.append((ticket, request))
         return problem
@@ -126,14 +126,14 @@ class TransformersEngine(BaseEngine):
         room = self._config.max_batch - sum(len(batch.rows) for batch in self._batches.values())
         if not self._waiting or room < min(len(self._waiting), max(1, self._config.max_batch // 4)):
             return []
-        wave: dict[str | None, list[Row]] = {}
+        wave: dict[str | None, list[RunningRequest]] = {}
         for _ in range(min(room, len(self._waiting))):
             ticket, request = self._waiting.popleft()
-            wave.setdefault(request.adapter, []).append(Row(ticket, request))
+            wave.setdefault(request.adapter, []).append(RunningRequest(ticket, request))
             self._started.add(ticket)
         done: list[tuple[Ticket, Generated | Failed]] = []
         for adapter, rows in wave.items():
-            new = Batch(self._live_model, adapter, self._prefixes, self._config.max_prefill_tokens)
+            new = RunningBatch(self._live_model, adapter, self._prefixes, self._config.max_prefill_tokens)
             done += self._batches.setdefault(adapter, new).start(rows)
         return done
 
@@ -168,7 +168,7 @@ class PrefixCache:
     def __init__(self, budget: int) -> None:
         self._budget = budget  # bytes that are kept after `trim`
         # Scope, ids, keys and values, and their bytes, summed once; the least recently used first.
-        self._entries: list[tuple[str | None, NDArray[np.int64], Prefix, int]] = []
+        self._entries: list[tuple[str | None, NDArray[np.int64], CachedPrefix, int]] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -178,7 +178,7 @@ class PrefixCache:
         """Memory of everything kept."""
         return sum(size for *_, size in self._entries)
 
-    def longest(self, scope: str | None, tokens: Sequence[int]) -> tuple[Prefix | None, int]:
+    def longest(self, scope: str | None, tokens: Sequence[int]) -> tuple[CachedPrefix | None, int]:
         """The entry that shares most leading ids with `tokens`, and how many. (None, 0) if none shares any."""
         wanted = np.asarray(tokens, dtype=np.int64)
         shared = [common_length(one, wanted) if own == scope else 0 for own, one, *_ in self._entries]
@@ -188,7 +188,7 @@ class PrefixCache:
         self._entries.append(self._entries.pop(shared.index(length)))
         return self._entries[-1][2], length
 
-    def put(self, scope: str | None, tokens: Sequence[int], prefix: Prefix) -> None:
+    def put(self, scope: str | None, tokens: Sequence[int], prefix: CachedPrefix) -> None:
         """Keep what was computed for `tokens`; entries that `tokens` continues say nothing more and are dropped."""
         new = np.asarray(tokens, dtype=np.int64)
         self._entries = [one for one in self._entries if one[0] != scope or common_length(one[1], new) < len(one[1])]
@@ -236,12 +236,12 @@ MIN_SHARED = 16
 
 
 @dataclass(slots=True)
-class Row:
+class RunningRequest:
     """One request while it runs."""
 
     ticket: Ticket
     request: Generate
-    scope: Scope = BASE
+    scope: PrefixScope = BASE
     matcher: Matcher | None = None
     stuck: bool = False
     cached: int = 0
@@ -260,15 +260,15 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class PrefilledPrompt:
     """A prompt after its prefill."""
 
-    pieces: tuple[Prefix, ...]  # its keys and values
+    pieces: tuple[CachedPrefix, ...]  # its keys and values
     logits: Tensor  # what comes next, [vocabulary]
     cached: int  # prompt tokens that were not computed for it
 
 
-class Batch:
+class RunningBatch:
     """The running rows of one adapter."""
 
     def __init__(self, model: LoadedModel, adapter: str | None, prefixes: PrefixCache, max_prefill_tokens: int) -> None:
@@ -276,13 +276,13 @@ class Batch:
         self._adapter = adapter
         self._prefixes = prefixes
         self._max_prefill_tokens = max_prefill_tokens
-        self.rows: list[Row] = []
-        self._slab = Slab()
+        self.rows: list[RunningRequest] = []
+        self._slab = KVCache()
 
-    def start(self, rows: Sequence[Row]) -> list[tuple[Ticket, Generated | Failed]]:
+    def start(self, rows: Sequence[RunningRequest]) -> list[tuple[Ticket, Generated | Failed]]:
         """Compute prompts and first tokens; what is not finished by then joins the batch."""
         done: list[tuple[Ticket, Generated | Failed]] = []
-        groups: dict[Scope, list[Row]] = {}
+        groups: dict[PrefixScope, list[RunningRequest]] = {}
         for row in rows:
             try:
                 row.matcher = self._model.matcher(row.request)
@@ -295,7 +295,7 @@ class Batch:
             done += self._start(members, scope)
         return done
 
-    def _start(self, rows: Sequence[Row], scope: Scope) -> list[tuple[Ticket, Generated | Failed]]:
+    def _start(self, rows: Sequence[RunningRequest], scope: PrefixScope) -> list[tuple[Ticket, Generated | Failed]]:
         prompts = [row.request.prompt_ids for row in rows]
         done: list[tuple[Ticket, Generated | Failed]] = []
         fresh = self._compute_base(prompt[: scope.dormant_length] for prompt in prompts)
@@ -309,21 +309,21 @@ class Batch:
                 if end is None:
                     joining.append((row, start.pieces))
                     if row.request.report:
-                        done.append((row.ticket, row.result(Finish.BEGUN)))
+                        done.append((row.ticket, row.result(Finish.PARTIAL)))
                     continue
                 done.append((row.ticket, end))
-                self._keep(row, end, lambda pieces=start.pieces: Prefix.joined(pieces))  # type: ignore[misc]
+                self._keep(row, end, lambda pieces=start.pieces: CachedPrefix.joined(pieces))  # type: ignore[misc]
             self._slab.add([pieces for _, pieces in joining])
             self.rows += [row for row, _ in joining]
         return done
 
-    def _scope(self, prompt: tuple[int, ...]) -> Scope:
+    def _scope(self, prompt: tuple[int, ...]) -> PrefixScope:
         invocation = self._model.invocations.get(self._adapter or "")
         if invocation is None:
-            return Scope(self._adapter)
+            return PrefixScope(self._adapter)
         from selfrag.engines.adapters import invocation_start
 
-        return Scope(self._adapter, invocation_start(prompt, invocation))
+        return PrefixScope(self._adapter, invocation_start(prompt, invocation))
 
     def _compute_base(self, beginnings: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
         """Cache the base model's keys and values of these ids; return how many tokens were computed for each."""
@@ -331,7 +331,7 @@ class Batch:
         computed = {}
         for indices, started in self._prefill(missing, BASE) if missing else ():
             for index, start in zip(indices, started, strict=True):
-                self._prefixes.put(None, missing[index], Prefix.joined(start.pieces))
+                self._prefixes.put(None, missing[index], CachedPrefix.joined(start.pieces))
                 computed[missing[index]] = len(missing[index]) - start.cached
         return computed
 
@@ -358,10 +358,10 @@ class Batch:
         for index in reversed(range(len(self.rows))):
             row = self.rows[index]
             if row.ticket in tickets:
-                self._remove(index, row.result(Finish.BEGUN) if row.request.report else None)
+                self._remove(index, row.result(Finish.PARTIAL) if row.request.report else None)
 
     def _remove(self, index: int, end: Generated | Failed | None) -> None:
-        self._keep(self.rows[index], end, lambda: Prefix.joined([self._slab.row(index)]))
+        self._keep(self.rows[index], end, lambda: CachedPrefix.joined([self._slab.row(index)]))
         self._slab.drop(index)
         last = self.rows.pop()
         if index < len(self.rows):
@@ -375,7 +375,9 @@ class Batch:
 
     # Starting: what is shared first, then the rest of each prompt.
 
-    def _prefill(self, prompts: Sequence[tuple[int, ...]], scope: Scope) -> Iterator[tuple[list[int], list[Started]]]:
+    def _prefill(
+        self, prompts: Sequence[tuple[int, ...]], scope: PrefixScope
+    ) -> Iterator[tuple[list[int], list[PrefilledPrompt]]]:
         """Compute prompts in chunks; yields positions in `prompts` and what came out, each prompt once."""
         # The last id of a prompt is always computed: its logits are the first result.
         known = [self._longest(prompt, scope)[1] for prompt in prompts]
@@ -386,20 +388,20 @@ class Batch:
                 for index, start in zip(indices, started, strict=True):
                     tokens, owner = shared[index]
                     charge[owner] += len(tokens) - start.cached
-                    self._prefixes.put(scope.key, tokens, Prefix.joined(start.pieces))
+                    self._prefixes.put(scope.key, tokens, CachedPrefix.joined(start.pieces))
         hits = [self._hit(prompt, scope) for prompt in prompts]
         for indices in self._chunks([len(prompt) - length for prompt, (_, length) in zip(prompts, hits, strict=True)]):
             chosen = [(prompts[i], hits[i][0], hits[i][1] - charge[i]) for i in indices]
             yield indices, self._prefill_chunk(chosen, scope)
 
-    def _longest(self, prompt: tuple[int, ...], scope: Scope) -> tuple[Prefix | None, int]:
+    def _longest(self, prompt: tuple[int, ...], scope: PrefixScope) -> tuple[CachedPrefix | None, int]:
         """The longest cached prefix of a prompt without its last id, from its scope or the base model's."""
         own = self._prefixes.longest(scope.key, prompt[:-1])
         if own[1] >= scope.dormant_length:
             return own
         return max(own, self._prefixes.longest(None, prompt[: scope.dormant_length]), key=lambda found: found[1])
 
-    def _hit(self, prompt: tuple[int, ...], scope: Scope) -> tuple[Prefix | None, int]:
+    def _hit(self, prompt: tuple[int, ...], scope: PrefixScope) -> tuple[CachedPrefix | None, int]:
         payload, length = self._longest(prompt, scope)
         return (None, 0) if payload is None else (payload.part(0, length), length)
 
@@ -415,8 +417,8 @@ class Batch:
             yield chunk
 
     def _prefill_chunk(
-        self, chosen: Sequence[tuple[tuple[int, ...], Prefix | None, int]], scope: Scope
-    ) -> list[Started]:
+        self, chosen: Sequence[tuple[tuple[int, ...], CachedPrefix | None, int]], scope: PrefixScope
+    ) -> list[PrefilledPrompt]:
         cache, width = padded_cache([prefix for _, prefix, _ in chosen])
         starts = [len(prefix) if prefix is not None else 0 for _, prefix, _ in chosen]
         sizes = [len(prompt) - start for (prompt, _, _), start in zip(chosen, starts, strict=True)]
@@ -433,12 +435,12 @@ class Batch:
         started = []
         for i, ((_, prefix, cached), size) in enumerate(zip(chosen, sizes, strict=True)):
             fresh = row_of(cache.layers, i, width + new - size, width + new)
-            started.append(Started((fresh,) if prefix is None else (prefix, fresh), logits[i], cached))
+            started.append(PrefilledPrompt((fresh,) if prefix is None else (prefix, fresh), logits[i], cached))
         return started
 
     # Choosing: one token a row from its logits.
 
-    def _choose(self, rows: Sequence[Row], logits: Tensor) -> list[Generated | Failed | None]:
+    def _choose(self, rows: Sequence[RunningRequest], logits: Tensor) -> list[Generated | Failed | None]:
         """Append the next token of every row; for each row its result if that ended it, else None."""
         for i, row in enumerate(rows):
             if row.matcher is not None:
@@ -460,7 +462,7 @@ class Batch:
             row.watched.append(watched)
         return [self._end(row) for row in rows]
 
-    def _watched(self, rows: Sequence[Row], logprobs: Tensor) -> list[NDArray[np.float32]]:
+    def _watched(self, rows: Sequence[RunningRequest], logprobs: Tensor) -> list[NDArray[np.float32]]:
         found: dict[int, NDArray[np.float32]] = {}
         for watch in {row.request.watch_ids for row in rows}:
             members = [i for i, row in enumerate(rows) if row.request.watch_ids == watch]
@@ -469,7 +471,7 @@ class Batch:
             found.update(zip(members, block, strict=True))
         return [found[i] for i in range(len(rows))]
 
-    def _end(self, row: Row) -> Generated | Failed | None:
+    def _end(self, row: RunningRequest) -> Generated | Failed | None:
         request, count = row.request, len(row.ids)
         if row.stuck:
             return Failed("the constraint allows no token here")
@@ -487,7 +489,7 @@ class Batch:
             return None
         return row.result(finish)
 
-    def _keep(self, row: Row, end: Generated | Failed | None, copy: Callable[[], Prefix]) -> None:
+    def _keep(self, row: RunningRequest, end: Generated | Failed | None, copy: Callable[[], CachedPrefix]) -> None:
         """Remember a finished sequence for whatever continues it.
 
         Not what follows an invocation: it is short and is not continued. Nor a single token a little behind a kept

@@ -20,7 +20,7 @@ from selfrag.common.errors import EngineError, UserError, require
 from selfrag.common.plugins import load_present
 from selfrag.common.reading import read_json
 from selfrag.engines.base import Architecture, check_model
-from selfrag.reflection.requests import Constraint, Form, Generate
+from selfrag.reflection.requests import Constraint, ConstraintForm, Generate
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ class Grammars:
     def matcher(self, constraint: Constraint, stop_ids: Sequence[int]) -> Matcher:
         """A fresh matcher; `stop_ids` may end the text where it is complete."""
         try:
-            if constraint.form is Form.JSON:
+            if constraint.form is ConstraintForm.JSON:
                 compiled = self._compiler.compile_json_schema(constraint.text)
-            elif constraint.form is Form.REGEX:
+            elif constraint.form is ConstraintForm.REGEX:
                 compiled = self._compiler.compile_regex(constraint.text)
             else:
                 texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in constraint.value)
@@ -329,7 +329,7 @@ SPARE_COLUMNS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class CachedPrefix:
     """Keys and values of the first tokens of one sequence."""
 
     layers: tuple[tuple[Tensor, Tensor], ...]  # for each layer the keys and the values, [heads, tokens, head size]
@@ -342,14 +342,14 @@ class Prefix:
         """Memory of the keys and values."""
         return sum(keys.nbytes + values.nbytes for keys, values in self.layers)
 
-    def part(self, start: int, end: int) -> Prefix:
+    def part(self, start: int, end: int) -> CachedPrefix:
         """A view of tokens `start` to `end`."""
-        return Prefix(tuple((keys[:, start:end], values[:, start:end]) for keys, values in self.layers))
+        return CachedPrefix(tuple((keys[:, start:end], values[:, start:end]) for keys, values in self.layers))
 
     @staticmethod
-    def joined(pieces: Sequence[Prefix]) -> Prefix:
+    def joined(pieces: Sequence[CachedPrefix]) -> CachedPrefix:
         """A copy of consecutive pieces as one, holding no other memory."""
-        return Prefix(
+        return CachedPrefix(
             tuple(
                 (torch.cat([keys for keys, _ in layer], dim=1), torch.cat([values for _, values in layer], dim=1))
                 for layer in zip(*(piece.layers for piece in pieces), strict=True)
@@ -357,7 +357,7 @@ class Prefix:
         )
 
 
-def padded_cache(prefixes: Sequence[Prefix | None]) -> tuple[Any, int]:
+def padded_cache(prefixes: Sequence[CachedPrefix | None]) -> tuple[Any, int]:
     """An ordinary cache in which row i starts with prefix i, right-aligned, and its number of columns."""
     width = max((len(prefix) for prefix in prefixes if prefix is not None), default=0)
     cache = Cache(layer_class_to_replicate=DynamicLayer)
@@ -374,15 +374,15 @@ def padded_cache(prefixes: Sequence[Prefix | None]) -> tuple[Any, int]:
     return cache, width
 
 
-def row_of(layers: Sequence[Any], row: int, start: int, end: int) -> Prefix:
+def row_of(layers: Sequence[Any], row: int, start: int, end: int) -> CachedPrefix:
     """Columns `start` to `end` of one row of a cache's layers, as a view."""
-    return Prefix(tuple((layer.keys[row, :, start:end], layer.values[row, :, start:end]) for layer in layers))
+    return CachedPrefix(tuple((layer.keys[row, :, start:end], layer.values[row, :, start:end]) for layer in layers))
 
 
-class _Buffer(DynamicLayer):  # type: ignore[misc]
+class _KVCacheLayer(DynamicLayer):  # type: ignore[misc]
     """One layer's keys and values with spare rows and columns. A pass through the model fills the newest column."""
 
-    def __init__(self, slab: Slab, keys: Tensor, values: Tensor) -> None:
+    def __init__(self, slab: KVCache, keys: Tensor, values: Tensor) -> None:
         super().__init__()
         self.dtype, self.device = keys.dtype, keys.device
         self.slab, self.keys, self.values = slab, keys, values
@@ -398,18 +398,18 @@ class _Buffer(DynamicLayer):  # type: ignore[misc]
         return self.slab.used - 1
 
 
-class Slab:
+class KVCache:
     """The keys and values of all running sequences of one batch."""
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
         self.used = 0  # columns in use; row i fills the last `lengths[i]` of them
-        self._layers: list[_Buffer] = []
+        self._layers: list[_KVCacheLayer] = []
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def add(self, sequences: Sequence[Sequence[Prefix]]) -> None:
+    def add(self, sequences: Sequence[Sequence[CachedPrefix]]) -> None:
         """Copy new rows in, each given as consecutive pieces."""
         if not sequences:
             return
@@ -436,7 +436,7 @@ class Slab:
         self.lengths = [length + 1 for length in self.lengths]
         return Cache(layers=list(self._layers))
 
-    def row(self, row: int) -> Prefix:
+    def row(self, row: int) -> CachedPrefix:
         """One row as a view, valid until the slab changes."""
         return row_of(self._layers, row, self.used - self.lengths[row], self.used)
 
@@ -452,12 +452,12 @@ class Slab:
         if not self.lengths:
             self._layers = []
 
-    def _reserve(self, like: Prefix, rows: int, longest: int) -> None:
+    def _reserve(self, like: CachedPrefix, rows: int, longest: int) -> None:
         if not self._layers:
             self.used, columns = longest, longest + SPARE_COLUMNS
             for pair in like.layers:
                 keys, values = (one.new_zeros((rows, one.shape[0], columns, one.shape[2])) for one in pair)
-                self._layers.append(_Buffer(self, keys, values))
+                self._layers.append(_KVCacheLayer(self, keys, values))
         elif rows > self._layers[0].keys.shape[0] or longest > self.used:
             self._rebuild(max(rows, self._layers[0].keys.shape[0]), max(longest, *self.lengths))
 

@@ -22,8 +22,8 @@ from selfrag.common.checks import number, whole
 from selfrag.common.errors import EngineError, require
 from selfrag.common.pretrained import number_format, own_code_refused, wants_own_code
 from selfrag.common.reading import user_path
-from selfrag.engines.adapters import Adapter, max_lora_rank, read_adapter
-from selfrag.engines.base import BaseEngine, Limits, Ticket, check_model
+from selfrag.engines.adapters import VLLMAdapter, max_lora_rank, read_adapter
+from selfrag.engines.base import BaseEngine, EngineLimits, Ticket, check_model
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
 
@@ -36,7 +36,7 @@ def has_compiler() -> bool:
 if TYPE_CHECKING:
     from torch import Tensor
 
-Rows: TypeAlias = "Tensor | slice"
+TokenRows: TypeAlias = "Tensor | slice"
 
 
 def multiply_by_groups(worker: Any) -> int:
@@ -73,7 +73,7 @@ def _expand(
         part[rows] += (x[rows] @ weight.to(x.dtype).T).to(y.dtype)
 
 
-def _groups(indices: Tensor, weights: Tensor) -> Iterator[tuple[Rows, Tensor]]:
+def _groups(indices: Tensor, weights: Tensor) -> Iterator[tuple[TokenRows, Tensor]]:
     """Rows of each adapter with its matrix; tokens of the base model, below 0, have none."""
     weights = weights.squeeze(1) if weights.dim() == 4 else weights
     present = sorted(set(indices.tolist()))
@@ -145,7 +145,7 @@ class VLLMConfig:
         number("gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True)
 
 
-def engine_arguments(config: VLLMConfig, adapters: Sequence[Adapter], *, cpu: bool) -> dict[str, Any]:
+def engine_arguments(config: VLLMConfig, adapters: Sequence[VLLMAdapter], *, cpu: bool) -> dict[str, Any]:
     """Keyword arguments of `EngineArgs` for this configuration."""
     dtype = number_format(config.dtype, config.model, "cpu" if cpu else "cuda").name
     if not cpu and dtype != "float32":
@@ -247,7 +247,7 @@ def result(request: Generate, output: Any, begun: Generated | None = None) -> Ge
     if begun is not None:
         fresh, logprobs = begun.token_ids + fresh, begun.token_logprobs + logprobs
         watched = np.concatenate([begun.watched, watched])
-    end = Finish.BEGUN
+    end = Finish.PARTIAL
     if output.finished:
         end = finish(request, fresh, str(completion.finish_reason), eos=completion.stop_reason is None)
     return Generated(fresh, logprobs, np.ascontiguousarray(watched), end, output.num_cached_tokens or 0)
@@ -297,7 +297,7 @@ def quiet_import() -> Iterator[None]:
 class VLLMEngine(BaseEngine):
     """An `Engine` on vLLM. Make one with `VLLMEngine.load`."""
 
-    def __init__(self, engine: Any, adapters: Sequence[Adapter] = ()) -> None:
+    def __init__(self, engine: Any, adapters: Sequence[VLLMAdapter] = ()) -> None:
         """Take over a vLLM `LLMEngine` that nobody else submits to."""
         from vllm.lora.request import LoRARequest
 
@@ -305,7 +305,7 @@ class VLLMEngine(BaseEngine):
         self._engine = engine
         self._loras = {a.name: LoRARequest(a.name, number, str(a.path)) for number, a in enumerate(adapters, start=1)}
         model = engine.vllm_config.model_config
-        self.limits = Limits(
+        self.limits = EngineLimits(
             max_model_len=model.max_model_len,
             vocab_size=model.get_vocab_size(),
             max_watch=MAX_WATCH,

@@ -41,7 +41,7 @@ from selfrag.loading import (
     resolve_model,
     retriever_parts,
 )
-from selfrag.runtime import Answered, Broken, drive
+from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 from selfrag.runtime.sessions import Serving
 
 
@@ -145,10 +145,10 @@ def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> 
     decoders = (work.system.decoder(item, work.task) for item in work.items)
     for event in drive(decoders, serving, retriever, max_live=MAX_LIVE):
         now = time.perf_counter()
-        if isinstance(event, Broken):
+        if isinstance(event, QuestionFailed):
             yield Finished(event.index, None, str(event.error), now - before)
             before = now
-        elif isinstance(event, Answered):
+        elif isinstance(event, QuestionAnswered):
             found = event.answer
             output = output_of(found, cite_all=work.system.cites_all, marked=work.task.marked)
             trace = found.trace.as_dict() if work.traces else None

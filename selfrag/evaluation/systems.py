@@ -23,20 +23,20 @@ from selfrag.decoding.options import Ids, decode_options, normalised, option_log
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding_dict
-from selfrag.decoding.tree import Batch, Decoder, ask
+from selfrag.decoding.tree import Decoder, RequestBatch, ask
 from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import Given, documents
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.intrinsics.flows import ChatWriter, Flow, Write
-from selfrag.intrinsics.flows.progress import Progress
-from selfrag.judges.wire import ChatPrompt, Executor, Request
+from selfrag.intrinsics.flows.progress import FlowProgress
+from selfrag.judges.wire import ChatPrompt, Executor, ModelRequest
 from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting, passage_ids
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
-from selfrag.reflection.requests import Failed, Finish, Generate, Generated, Result
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated, RequestResult
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
-from selfrag.runtime.sessions import Finished, Ticket
+from selfrag.runtime.sessions import Ticket, TicketResult
 from selfrag.tokenization import HFTextCodec, TextCodec
 
 
@@ -94,7 +94,7 @@ def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int
     return _answer(prompt, nodes, best, state.usage, 1, tuple(options))
 
 
-def _all(state: _State, requests: list[Generate]) -> Generator[Batch, list[Result], list[Generated]]:
+def _all(state: _State, requests: list[Generate]) -> Generator[RequestBatch, list[RequestResult], list[Generated]]:
     results = yield from ask(state, requests)
     failed = next((result for result in results if isinstance(result, Failed)), None)
     if failed is not None:
@@ -200,9 +200,11 @@ class _Worded(ChatWriter):
 
     prompt: str = ""
 
-    def request(self, progress: Progress) -> Request:
+    def request(self, progress: FlowProgress) -> ModelRequest:
         """One user turn."""
-        return Request(progress.state(), ChatPrompt((Message("user", self.prompt),)), self.max_tokens, self.temperature)
+        return ModelRequest(
+            progress.state(), ChatPrompt((Message("user", self.prompt),)), self.max_tokens, self.temperature
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,7 @@ class NoEngine:
         """Never called."""
         raise UserError(f"an endpoint takes no token ids ({len(request.prompt_ids)} given)")
 
-    def step(self) -> Sequence[Finished]:
+    def step(self) -> Sequence[TicketResult]:
         """Nothing is done."""
         return []
 

@@ -13,9 +13,9 @@ from selfrag.engines.adapters import resolve_adapter, shipped_adapters, shipped_
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import check_cards, codec_of, find
 from selfrag.intrinsics.families import PUBLISHED, adapter_codecs, checkpoint_codecs, find_published
-from selfrag.judges.critiques import BM25, VIEWS, Overlap
-from selfrag.judges.learned import Combined, ScoreCalibrator, TraceCertainty, Weighing
-from selfrag.judges.tokens import TokenJudge, Tokens
+from selfrag.judges.critiques import VIEWS, BM25Judge, OverlapJudge
+from selfrag.judges.learned import CombinedJudge, ScoreCalibrator, TraceCertainty, Weighing
+from selfrag.judges.tokens import TokenCritiques, TokenJudge
 from selfrag.judges.wire import DIALECT, Codec, Executor
 from selfrag.loading import DEMO
 from selfrag.prompting import Prompting
@@ -97,14 +97,14 @@ def without_codec(
     if intrinsic not in VIEWS:
         raise UserError(f"{intrinsic} cannot be judged by {name}; it has: adapter, prompt")
     if name in ("overlap", "bm25"):
-        return Overlap(intrinsic) if name == "overlap" else BM25(intrinsic)
+        return OverlapJudge(intrinsic) if name == "overlap" else BM25Judge(intrinsic)
     if prompting is None:
         raise UserError(f"{intrinsic}.{name}: the model has no reflection tokens; ask for prompt or overlap")
     if name == "tokens":
-        return Tokens(intrinsic, prompting, engine)
+        return TokenCritiques(intrinsic, prompting, engine)
     if weights is None:
         raise UserError(f"{intrinsic}.combined: no weights were learned for this model; ask for tokens")
-    return Combined(intrinsic, prompting, Weighing.read(weights), engine)
+    return CombinedJudge(intrinsic, prompting, Weighing.read(weights), engine)
 
 
 C = TypeVar("C", bound=Capability[Any])

@@ -8,7 +8,7 @@ from typing import Any
 
 from retrieval.passage import Passage
 from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, YesNoResult
-from selfrag.judges.chat import LabelCodec, TextCodec
+from selfrag.judges.chat import LabelCodec, WritingCodec
 from selfrag.judges.conversation import same_question
 from selfrag.judges.critiques import CritiqueJudge
 from selfrag.judges.layout import is_word
@@ -171,7 +171,7 @@ class QueryRewrite(Capability[RewriteResult]):
     labels = CHANGED
     summary = "the last question, understandable on its own"
     needs = Needs(("user",), Documents.UNUSED)
-    chat = TextCodec(name, "rewritten_question", CHANGED, REWRITE)
+    chat = WritingCodec(name, "rewritten_question", CHANGED, REWRITE)
     result_type = RewriteResult
 
 
@@ -217,5 +217,5 @@ class QueryClarification(Capability[ClarificationResult]):
     labels = CLEAR
     summary = "is there something to ask back before answering?"
     needs = Needs(("user",), Documents.OPTIONAL)
-    chat = TextCodec(name, "clarification", CLEAR, CLARIFY, quiet=CLEAR_WORD, documents=True)
+    chat = WritingCodec(name, "clarification", CLEAR, CLARIFY, quiet=CLEAR_WORD, documents=True)
     result_type = ClarificationResult

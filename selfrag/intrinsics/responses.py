@@ -10,7 +10,7 @@ from selfrag.common.errors import UserError
 from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, Result, YesNoResult
 from selfrag.intrinsics.criteria import CORRECTIONS, CRITERIA, guardian_arguments, normalise_name
 from selfrag.intrinsics.questions import RewriteResult
-from selfrag.judges.chat import CitationCodec, LabelCodec, SentenceCodec, TextCodec
+from selfrag.judges.chat import CitationCodec, LabelCodec, SentenceCodec, WritingCodec
 from selfrag.judges.layout import is_word, one_line
 from selfrag.judges.lenient_json import read
 from selfrag.judges.sentences import judged_turn, last_turn
@@ -384,7 +384,7 @@ class FactualityCorrection(Capability[CorrectionResult]):
     labels = CORRECTED
     summary = "the response with its factual errors corrected"
     needs = Needs(("assistant",), Documents.OPTIONAL)
-    chat = TextCodec(
+    chat = WritingCodec(
         name,
         "correction",
         CORRECTED,
@@ -487,7 +487,7 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
     labels = CHANGED
     summary = "the response, made relevant to the question"
     needs = Needs(("assistant",), Documents.REQUIRED, (CATEGORY, ANALYSIS), (METHOD,))
-    chat = TextCodec(
+    chat = WritingCodec(
         name,
         "answer_relevance_rewrite",
         CHANGED,

@@ -22,7 +22,7 @@ from selfrag.judges.sentences import (
     rules,
     source_sites,
 )
-from selfrag.judges.wire import DIALECT, ChatPrompt, Completion, Gold, Request, Slot, Target, Teachable, logsumexp
+from selfrag.judges.wire import DIALECT, ChatPrompt, Completion, Gold, ModelRequest, Slot, Target, Teachable, logsumexp
 from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.intrinsic_labels import CITED, in_set
 from selfrag.reflection.judge import Cost
@@ -38,7 +38,7 @@ def _request(
     sources: tuple[Site, ...] | None,
     arguments: str = "",
     **more: Any,
-) -> Request:
+) -> ModelRequest:
     """Return a request of one user turn: documents (without `sources` none), conversation, arguments and task."""
     prompt = turn(
         "" if sources is None or not (state.passages or sources) else numbered_documents(state, sources),
@@ -46,7 +46,7 @@ def _request(
         arguments,
         f"Task: {task}",
     )
-    return Request(state, ChatPrompt((Message("user", prompt),)), sites=sites, sources=sources or (), **more)
+    return ModelRequest(state, ChatPrompt((Message("user", prompt),)), sites=sites, sources=sources or (), **more)
 
 
 class _SlotCodec(Teachable):
@@ -56,7 +56,7 @@ class _SlotCodec(Teachable):
     dialect = DIALECT
     cost = Cost.ONE_TOKEN
 
-    def decode(self, request: Request, completion: Completion) -> Reflection:
+    def decode(self, request: ModelRequest, completion: Completion) -> Reflection:
         """Return one finding a slot."""
         findings: list[Finding] = []
         notes: list[Diagnostic] = []
@@ -67,7 +67,7 @@ class _SlotCodec(Teachable):
             notes += some
         return Reflection(request.state, tuple(findings), None, completion.text, tuple(notes))
 
-    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+    def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return the written form of each known label; gold without one label a slot is refused."""
         if len(gold.labels) != len(request.slots):
             raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} places")
@@ -81,7 +81,7 @@ class _SlotCodec(Teachable):
         return scores
 
     def _cited(
-        self, request: Request, judgment: Judgment | None, scores: Sequence[float] | None
+        self, request: ModelRequest, judgment: Judgment | None, scores: Sequence[float] | None
     ) -> tuple[Citation, ...]:
         return ()
 
@@ -100,7 +100,7 @@ class LabelCodec(_SlotCodec):
     find: SentenceFinder = rules  # sentence splitter for the passages
     last_turn_only: bool = False  # whether the model sees nothing of the conversation but the last turn
 
-    def encode(self, state: JudgeInput) -> Request:
+    def encode(self, state: JudgeInput) -> ModelRequest:
         """Documents, conversation, arguments and task in one user turn; one slot."""
         last_index(state)
         if self.last_turn_only:
@@ -122,7 +122,7 @@ class SentenceCodec(_SlotCodec):
     asking: str  # text between a sentence and its label
     find: SentenceFinder = rules  # sentence splitter
 
-    def encode(self, state: JudgeInput) -> Request:
+    def encode(self, state: JudgeInput) -> ModelRequest:
         """Documents, conversation and task in one user turn; the reply quotes a sentence before each slot."""
         sites = response_sites(state, last_index(state), self.find)
         surfaces = tuple(f" {label.token}" for label in self.labels)
@@ -138,7 +138,7 @@ def _sentence_slots(sites: Sequence[Site], surfaces: tuple[str, ...], asking: st
 
 
 @dataclass(frozen=True)
-class TextCodec(Teachable):
+class WritingCodec(Teachable):
     """A text in a JSON object with one field, for intrinsics that write: a `Teachable` codec."""
 
     intrinsic: str  # its name
@@ -153,7 +153,7 @@ class TextCodec(Teachable):
     find: SentenceFinder = rules  # sentence splitter for the passages
     dialect = DIALECT
 
-    def encode(self, state: JudgeInput) -> Request:
+    def encode(self, state: JudgeInput) -> ModelRequest:
         """Conversation and task in one user turn; the reply is constrained to the JSON object."""
         schema = {
             "type": "object",
@@ -171,7 +171,7 @@ class TextCodec(Teachable):
             constraint=Constraint.json(schema),
         )
 
-    def decode(self, request: Request, completion: Completion) -> Reflection:
+    def decode(self, request: ModelRequest, completion: Completion) -> Reflection:
         """Return the text, on one line, and a hard judgment on it; both undefined if no whole text was written."""
         output = understand(request, completion)
         text = read_text(output, (self.key,))
@@ -179,7 +179,7 @@ class TextCodec(Teachable):
         line = None if text is None else one_line(text)
         return Reflection(request.state, (finding,), line, completion.text, tuple(output.diagnostics))
 
-    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+    def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return the JSON object."""
         text = one_line(gold.text or "")
         if not text:
@@ -208,7 +208,7 @@ class CitationCodec(_SlotCodec):
     find: SentenceFinder = rules  # sentence splitter
     labels: LabelSet = CITED  # whether a sentence rests on any source
 
-    def encode(self, state: JudgeInput) -> Request:
+    def encode(self, state: JudgeInput) -> ModelRequest:
         """Numbered documents, conversation and task in one user turn; one slot a response sentence."""
         sites, sources = response_sites(state, last_index(state), self.find), source_sites(state, self.find)
         sources += earlier_sites(state, self.find) if self.turns else ()
@@ -216,7 +216,7 @@ class CitationCodec(_SlotCodec):
         slots = _sentence_slots(sites, names, "Rests on [")
         return _request(state, self.task.format(none=names[0]), sites, sources, slots=slots)
 
-    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+    def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return one target for each cited sentence, together of weight 1; `[00]` where nothing is cited."""
         if len(gold.sources) != len(request.slots):
             raise UserError(f"{self.intrinsic}: {len(gold.sources)} gold lists for {len(request.slots)} sentences")
@@ -234,7 +234,7 @@ class CitationCodec(_SlotCodec):
         return None if scores is None else (min(logsumexp(scores[1:]), 0.0), scores[0])
 
     def _cited(
-        self, request: Request, judgment: Judgment | None, scores: Sequence[float] | None
+        self, request: ModelRequest, judgment: Judgment | None, scores: Sequence[float] | None
     ) -> tuple[Citation, ...]:
         """Return the most probable sentences, neighbours merged, in the order of the documents."""
         if scores is None or judgment is None or judgment.label != "cited":

@@ -1,7 +1,7 @@
 """Intrinsics as critiques: which texts IsRel and IsSup judge for an intrinsic, and what their judgments amount to.
 
 Whoever judges the pairs of text and passage (reflection tokens, words in common), the intrinsic's own judgments are
-made here. `Overlap` and `BM25` judge the pairs by words alone.
+made here. `OverlapJudge` and `BM25Judge` judge the pairs by words alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from selfrag.judges.words import bm25, overlap, shown
 from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, CITED, COMPLIANCE, FAITHFULNESS, RELEVANCE
 from selfrag.reflection.judge import Cost, Judge, usual_scope
-from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, Reflection, Source
+from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, JudgmentSource, Reflection
 from selfrag.reflection.labels import ISREL, ISSUP, LabelSet, group
 from selfrag.reflection.requests import Steps
 
@@ -30,7 +30,7 @@ CANDIDATES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CritiquePair:
     """A text and a passage, and the critique that is asked for."""
 
     labels: LabelSet  # `ISREL`, `ISSUP` or `ISUSE`
@@ -39,21 +39,21 @@ class Pair:
     site: Site  # what the judgment is about
 
 
-JudgedPairs: TypeAlias = Sequence[tuple[Pair, Judgment | None]]
+JudgedPairs: TypeAlias = Sequence[tuple[CritiquePair, Judgment | None]]
 
 
-class View:
+class CritiqueView:
     """An intrinsic as critiques of pairs. By itself: each passage by the question."""
 
     def __init__(self, labels: LabelSet) -> None:
         """Make the view of an intrinsic whose judgments are over `labels`."""
         self.labels = labels
 
-    def pairs(self, state: JudgeInput) -> list[Pair]:
+    def pairs(self, state: JudgeInput) -> list[CritiquePair]:
         """Return what is to be judged. Refuse what critiques cannot judge."""
         question = last_query(state)
         return [
-            Pair(ISREL, question.text, passage, state.in_passage(SiteKind.PASSAGE, index))
+            CritiquePair(ISREL, question.text, passage, state.in_passage(SiteKind.PASSAGE, index))
             for index, passage in enumerate(state.passages)
             if passage.text.strip()
         ]
@@ -71,11 +71,11 @@ class View:
         return Finding(site, replace(judgment.over(self.labels), site=str(site), evidence=pair.passage.id))
 
 
-def _about(state: JudgeInput, site: Site, labels: LabelSet) -> list[Pair]:
-    return [Pair(labels, site.text, passage, site) for passage in state.passages if passage.text.strip()]
+def _about(state: JudgeInput, site: Site, labels: LabelSet) -> list[CritiquePair]:
+    return [CritiquePair(labels, site.text, passage, site) for passage in state.passages if passage.text.strip()]
 
 
-class _ContextRelevance(View):
+class _ContextRelevance(CritiqueView):
     """IsRel of each passage; nothing is partially relevant."""
 
     def findings(self, state: JudgeInput, judged: JudgedPairs) -> list[Finding]:
@@ -83,10 +83,10 @@ class _ContextRelevance(View):
         return [self._best(site, [item for item in judged if item[0].site == site]) for site in sites]
 
 
-class _Faithfulness(View):
+class _Faithfulness(CritiqueView):
     """IsSup of each sentence by the passage that supports it most."""
 
-    def pairs(self, state: JudgeInput) -> list[Pair]:
+    def pairs(self, state: JudgeInput) -> list[CritiquePair]:
         return [pair for site in response_sites(state, last_index(state)) for pair in _about(state, site, ISSUP)]
 
     def findings(self, state: JudgeInput, judged: JudgedPairs) -> list[Finding]:
@@ -94,17 +94,17 @@ class _Faithfulness(View):
         return [self._best(site, [item for item in judged if item[0].site == site]) for site in sites]
 
 
-class _Citations(View):
+class _Citations(CritiqueView):
     """IsSup of each sentence by the sentences of the passages that have most words of it."""
 
-    def pairs(self, state: JudgeInput) -> list[Pair]:
+    def pairs(self, state: JudgeInput) -> list[CritiquePair]:
         sources = source_sites(state)
         pairs = []
         for site in response_sites(state, last_index(state)):
             shares = {source: overlap(site.text, source.text) for source in sources}
             for source in sorted(sources, key=shares.__getitem__, reverse=True)[:CANDIDATES]:
                 passage = state.passages[source.passage or 0]
-                pairs.append(Pair(ISSUP, site.text, replace(passage, text=source.text), source))
+                pairs.append(CritiquePair(ISSUP, site.text, replace(passage, text=source.text), source))
         return pairs
 
     def findings(self, state: JudgeInput, judged: JudgedPairs) -> list[Finding]:
@@ -121,10 +121,10 @@ class _Citations(View):
         return findings
 
 
-class _Requirement(View):
+class _Requirement(CritiqueView):
     """A hard constraint such as `issup=Fully supported` as the requirement; several labels are separated by commas."""
 
-    def pairs(self, state: JudgeInput) -> list[Pair]:
+    def pairs(self, state: JudgeInput) -> list[CritiquePair]:
         labels, _ = self._wanted(state)
         if labels == ISREL:
             return super().pairs(state)
@@ -152,9 +152,11 @@ class _Requirement(View):
         return group(role), wanted
 
 
-VIEWS: Mapping[str, View] = MappingProxyType(
+VIEWS: Mapping[str, CritiqueView] = MappingProxyType(
     {
-        "answerability": View(ANSWERABLE),  # a question is as answerable as its most relevant passage is relevant
+        "answerability": CritiqueView(
+            ANSWERABLE
+        ),  # a question is as answerable as its most relevant passage is relevant
         "context_relevance": _ContextRelevance(RELEVANCE),
         "hallucination_detection": _Faithfulness(FAITHFULNESS),
         "citation_generation": _Citations(CITED),
@@ -183,11 +185,11 @@ class CritiqueJudge(Judge):
         ]
 
     @abstractmethod
-    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
+    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair, or why there is none."""
 
     def _reflection(
-        self, state: JudgeInput, pairs: Sequence[Pair], results: Sequence[Judgment | Diagnostic]
+        self, state: JudgeInput, pairs: Sequence[CritiquePair], results: Sequence[Judgment | Diagnostic]
     ) -> Reflection:
         judged = [
             (pair, result if isinstance(result, Judgment) else None)
@@ -202,7 +204,9 @@ class CritiqueJudge(Judge):
         return Reflection(state, tuple(self.view.findings(state, judged)), diagnostics=tuple(notes))
 
 
-def as_judgment(pair: Pair, share: float, source: Source = Source.WORDS, coverage: float = 1.0) -> Judgment:
+def as_judgment(
+    pair: CritiquePair, share: float, source: JudgmentSource = JudgmentSource.WORDS, coverage: float = 1.0
+) -> Judgment:
     """Return a share as a judgment: it is the probability of the best label, and the rest that of the worst one."""
     labels = pair.labels
     best = max(range(len(labels)), key=labels.values.__getitem__)
@@ -211,27 +215,27 @@ def as_judgment(pair: Pair, share: float, source: Source = Source.WORDS, coverag
     return Judgment(labels, str(pair.site), distribution, coverage, source, pair.passage.id)
 
 
-class Overlap(CritiqueJudge):
+class OverlapJudge(CritiqueJudge):
     """Words in common: of the question for relevance, of a sentence for support."""
 
     name = "overlap"
     cost = Cost.INLINE
 
-    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
+    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair; asks no engine."""
         return [as_judgment(pair, self.share(state, pair)) for state, pair in pairs]
         yield []  # a generator, as every judge
 
-    def share(self, state: JudgeInput, pair: Pair) -> float:
+    def share(self, state: JudgeInput, pair: CritiquePair) -> float:
         """Return how much of the pair's text its passage has, from 0 to 1."""
         return overlap(pair.text, shown(pair.passage))
 
 
-class BM25(Overlap):
+class BM25Judge(OverlapJudge):
     """BM25 where each sentence of the passages given is a document."""
 
     name = "bm25"
 
-    def share(self, state: JudgeInput, pair: Pair) -> float:
+    def share(self, state: JudgeInput, pair: CritiquePair) -> float:
         """See `bm25`."""
         return bm25(pair.text, [site.text for site in source_sites(state)], shown(pair.passage))

@@ -36,8 +36,8 @@ from selfrag.engines.client import (
     token_count,
 )
 from selfrag.judges.output import certain, likelihood
-from selfrag.judges.wire import ChatPrompt, Completion, Executor, Request, Slot, TextPrompt, TokenLogprob
-from selfrag.reflection.requests import Constraint, External, ExternalResult, Failed, Form, Steps, failure_of
+from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest, Slot, TextPrompt, TokenLogprob
+from selfrag.reflection.requests import Constraint, ConstraintForm, External, ExternalResult, Failed, Steps, failure_of
 
 
 class ConstraintMode(StrEnum):
@@ -70,7 +70,7 @@ _RENDERED = ("tools", "functions", "chat_template_kwargs")
 """Fields of a caller's request, beside messages and documents, that a chat template shows."""
 
 
-def body(request: Request, model: str, constraint_mode: ConstraintMode, begun: str = "") -> dict[str, Any]:
+def body(request: ModelRequest, model: str, constraint_mode: ConstraintMode, begun: str = "") -> dict[str, Any]:
     """The JSON that asks for the text of a request; `begun` is how the reply begins, written for the model."""
     prompt, most = request.prompt, request.top_logprobs
     content: dict[str, Any] = {"model": request.adapter or model, "max_tokens": request.max_tokens}
@@ -129,7 +129,7 @@ def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> d
         return {}
     if mode is not ConstraintMode.SCHEMA:
         return {"structured_outputs": constraint.as_structured_outputs()}
-    return response_format("reply", constraint.value) if constraint.form is Form.JSON else {}
+    return response_format("reply", constraint.value) if constraint.form is ConstraintForm.JSON else {}
 
 
 def parse(content: bytes, route: str) -> Completion:
@@ -203,7 +203,7 @@ def _sound(value: float) -> bool:
 _FIELD = "label"
 
 
-def asked_for(slot: Slot, request: Request, most: int, constraint_mode: ConstraintMode) -> Request:
+def asked_for(slot: Slot, request: ModelRequest, most: int, constraint_mode: ConstraintMode) -> ModelRequest:
     """The request that has a slot's label written after its prefill, with up to `most` alternatives a token."""
     words = [surface.strip() for surface in slot.surfaces]
     longest = max(map(len, slot.surfaces))
@@ -284,17 +284,17 @@ class EndpointExecutor(Executor):
         """How constraints are sent; `AUTO` until a request with one was answered."""
         return ConstraintMode(self._traits.mode or ConstraintMode.AUTO)
 
-    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
         """Return the results of one batch. Requests and slots are sent side by side."""
         results = yield [External(self._serve, request, self.config.url) for request in requests]
         return [one.value if isinstance(one, ExternalResult) else Failed(failure_of(one)) for one in results]
 
-    def _serve(self, requests: Sequence[Request]) -> list[Completion | Failed]:
+    def _serve(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
         # The event loop has a thread of its own, since a notebook's is running already.
         with start_blocking_portal() as portal:
             return portal.call(self._run, requests)
 
-    async def _run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
+    async def _run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
         async with Client(self.config, HINT, self._traits) as client:
             connection = _Connection(self, client)
             return list(await asyncio.gather(*(connection.request(request) for request in requests)))
@@ -307,7 +307,7 @@ class _Connection:
         self._owner, self._client = owner, client
         self._slots = asyncio.Semaphore(owner.config.max_concurrency)
 
-    async def request(self, request: Request) -> Completion | Failed:
+    async def request(self, request: ModelRequest) -> Completion | Failed:
         most = self._owner.config.top_logprobs
         jobs = [self._call(partial(asked_for, slot, request, most), slot.prefill) for slot in request.slots]
         if request.max_tokens > 0:
@@ -328,7 +328,7 @@ class _Connection:
             generated_tokens=sum(result.generated_tokens for result in served),
         )
 
-    async def _call(self, make: Callable[[ConstraintMode], Request], begun: str = "") -> Completion | Failed:
+    async def _call(self, make: Callable[[ConstraintMode], ModelRequest], begun: str = "") -> Completion | Failed:
         async def attempt(mode: ConstraintMode) -> tuple[Completion | Failed, Adherence]:
             request = make(mode)
             result, status = await self._send(request, mode, begun)
@@ -340,7 +340,7 @@ class _Connection:
             return result
         return await self._client.negotiate(_MODES, attempt)
 
-    async def _send(self, request: Request, mode: ConstraintMode, begun: str) -> tuple[Completion | Failed, int]:
+    async def _send(self, request: ModelRequest, mode: ConstraintMode, begun: str) -> tuple[Completion | Failed, int]:
         """Return what came back, and the status; 0 for none."""
         config = self._owner.config
         content = body(request, config.model, mode, begun)
@@ -363,10 +363,10 @@ def _adherence(
 
 def _followed(completion: Completion, constraint: Constraint | None, mode: ConstraintMode) -> bool:
     """Return whether a reply follows its constraint, as far as it was sent and the reply is whole."""
-    if constraint is None or (mode is ConstraintMode.SCHEMA and constraint.form is not Form.JSON):
+    if constraint is None or (mode is ConstraintMode.SCHEMA and constraint.form is not ConstraintForm.JSON):
         return True
-    if completion.finish == "length" and constraint.form is not Form.CHOICE:
-        return constraint.form is not Form.JSON or completion.text.lstrip()[:1] in _JSON_BEGINS
+    if completion.finish == "length" and constraint.form is not ConstraintForm.CHOICE:
+        return constraint.form is not ConstraintForm.JSON or completion.text.lstrip()[:1] in _JSON_BEGINS
     return obeys(completion.text, constraint)
 
 
@@ -374,9 +374,9 @@ def obeys(text: str, constraint: Constraint) -> bool:
     """Whether the whole text is what the constraint allows; white space around a choice does not matter."""
     import jsonschema
 
-    if constraint.form is Form.CHOICE:
+    if constraint.form is ConstraintForm.CHOICE:
         return text.strip() in [choice.strip() for choice in constraint.value]
-    if constraint.form is Form.REGEX:
+    if constraint.form is ConstraintForm.REGEX:
         return re.fullmatch(constraint.value, text) is not None
     try:
         value = json.loads(text)

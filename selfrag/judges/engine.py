@@ -15,8 +15,17 @@ from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.options import option_logprobs, option_requests
 from selfrag.engines.base import Engine, common_length
 from selfrag.judges.rendering import Renderer
-from selfrag.judges.wire import Completion, Executor, Request, Slot, TokenLogprob, logsumexp
-from selfrag.reflection.requests import Constraint, Failed, Finish, Form, Generate, Generated, Result, Steps
+from selfrag.judges.wire import Completion, Executor, ModelRequest, Slot, TokenLogprob, logsumexp
+from selfrag.reflection.requests import (
+    Constraint,
+    ConstraintForm,
+    Failed,
+    Finish,
+    Generate,
+    Generated,
+    RequestResult,
+    Steps,
+)
 from selfrag.runtime.sessions import close
 from selfrag.tokenization import TextCodec
 
@@ -67,9 +76,9 @@ def _rest(said: str, whole: str) -> str:
 def label_ids(codec: TextCodec, constraint: Constraint | None, most: int) -> tuple[int, ...]:
     """Ids that can be part of a label that a constraint enumerates, those that can begin one first, `most` at most."""
     texts: list[str] = []
-    if constraint is not None and constraint.form is Form.CHOICE:
+    if constraint is not None and constraint.form is ConstraintForm.CHOICE:
         texts = constraint.value
-    elif constraint is not None and constraint.form is Form.JSON:
+    elif constraint is not None and constraint.form is ConstraintForm.JSON:
         texts = [json.dumps(value, ensure_ascii=False) for value in _labels(constraint.value)]
     written = [w for text in dict.fromkeys(texts) for w in (text, f" {text}", text.removeprefix('"'))]
     # A label need not be written in its usual tokens: `y` and `es` are allowed where `yes` is.
@@ -105,7 +114,7 @@ class SlotPlan:
     owners: tuple[int, ...]  # for each path the number of the surface that it writes
     requests: tuple[Generate, ...]  # one a node of the trie; more where more ids part than an engine can watch
 
-    def scores(self, results: Sequence[Result]) -> tuple[float, ...] | None:
+    def scores(self, results: Sequence[RequestResult]) -> tuple[float, ...] | None:
         """Natural log-probability of each surface; None if a request failed or a value is no probability."""
         served = [result for result in results if isinstance(result, Generated)]
         if len(served) < len(self.requests):
@@ -155,7 +164,7 @@ def _of(paths: dict[Ids, int], owner: int) -> Ids:
 class _Plan:
     """The engine requests of one request: its text, if any, then its slots."""
 
-    request: Request
+    request: ModelRequest
     text: Generate | None
     slots: tuple[SlotPlan, ...]
 
@@ -175,7 +184,7 @@ class EngineExecutor(Executor):
 
         self.activated = engine.limits.activated
 
-    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
         """Return the results of one batch. Decoding is greedy; refuses sampling and adapters that are not loaded."""
         plans = [self._plan(request) for request in requests]
         results = iter((yield [one for made in plans for one in made.requests]))
@@ -185,7 +194,7 @@ class EngineExecutor(Executor):
         """Free the engine."""
         close(self.engine)
 
-    def _plan(self, request: Request) -> _Plan:
+    def _plan(self, request: ModelRequest) -> _Plan:
         limits = self.engine.limits
         if request.adapter is not None and request.adapter not in limits.adapters:
             raise EngineError(
@@ -213,7 +222,7 @@ class EngineExecutor(Executor):
         )
         return _Plan(request, text, slots)
 
-    def _completion(self, made: _Plan, results: Sequence[Result]) -> Completion | Failed:
+    def _completion(self, made: _Plan, results: Sequence[RequestResult]) -> Completion | Failed:
         failures = [result for result in results if isinstance(result, Failed)]
         if failures and (len(failures) == len(results) or (made.text is not None and isinstance(results[0], Failed))):
             return failures[0]

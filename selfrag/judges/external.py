@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from selfrag.judges.sentences import judged_turn
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, Scope, usual_scope
-from selfrag.reflection.judgment import Code, Judgment, Reflection, Source
+from selfrag.reflection.judgment import Code, Judgment, JudgmentSource, Reflection
 from selfrag.reflection.labels import LabelSet
-from selfrag.reflection.requests import PATIENCE, External, ExternalResult, Service, Steps, failure_of
+from selfrag.reflection.requests import PATIENCE, External, ExternalResult, ExternalService, Steps, failure_of
 from selfrag.runtime import finish
 
 
@@ -44,7 +44,7 @@ class ServiceJudge(Judge):
 
 
 def ask_service(
-    service: Service, inputs: Sequence[JudgeInput], name: str, timeout: float = PATIENCE
+    service: ExternalService, inputs: Sequence[JudgeInput], name: str, timeout: float = PATIENCE
 ) -> Steps[list[Reflection]]:
     """Return what a service says about each input; undefined, with the reason, where it failed or took too long."""
     results = yield [External(service, state, name, timeout) for state in inputs]
@@ -104,7 +104,10 @@ class FunctionJudge(ServiceJudge):
 
 
 def as_reflection(
-    state: JudgeInput, labels: LabelSet, probabilities: Sequence[float] | None, source: Source = Source.JUDGE
+    state: JudgeInput,
+    labels: LabelSet,
+    probabilities: Sequence[float] | None,
+    source: JudgmentSource = JudgmentSource.JUDGE,
 ) -> Reflection:
     """Return one judgment on the last turn; undefined for None, or for what is no distribution."""
     if probabilities is None:

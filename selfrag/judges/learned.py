@@ -18,15 +18,15 @@ import numpy as np
 
 from selfrag.common.errors import UserError
 from selfrag.common.reading import read_json
-from selfrag.judges.critiques import Pair, as_judgment
+from selfrag.judges.critiques import CritiquePair, as_judgment
 from selfrag.judges.sentences import judged_turn
-from selfrag.judges.tokens import Tokens
+from selfrag.judges.tokens import TokenCritiques
 from selfrag.judges.words import overlap, shown
 from selfrag.prompting import Prompting
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.intrinsic_labels import CERTAINTY
 from selfrag.reflection.judge import Cost, Judge, Scope
-from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, Reflection, Source
+from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, JudgmentSource, Reflection
 from selfrag.reflection.requests import Steps
 
 FORMAT = 1
@@ -34,7 +34,7 @@ LEAST = 1e-4
 """Probabilities are kept this far from 0 and 1 before their logarithms are taken."""
 
 
-def features(judgment: Judgment, pair: Pair) -> Mapping[str, float]:
+def features(judgment: Judgment, pair: CritiquePair) -> Mapping[str, float]:
     """Return what is weighed: `token`, log-odds of the score; `overlap`, the share of content words in the passage."""
     p = min(max(judgment.score, LEAST), 1 - LEAST)
     return MappingProxyType({"token": math.log(p / (1 - p)), "overlap": overlap(pair.text, shown(pair.passage))})
@@ -72,24 +72,24 @@ class Weighing:
         """Write it as JSON."""
         path.write_text(json.dumps({"format": FORMAT} | asdict(self), indent=2) + "\n", encoding="utf-8")
 
-    def probability(self, judgment: Judgment, pair: Pair) -> float:
+    def probability(self, judgment: Judgment, pair: CritiquePair) -> float:
         """Return the probability that the text is supported, or the passage relevant."""
         found = features(judgment, pair)
         logit = self.bias + math.fsum(self.weights[name] * found[name] for name in FEATURES)
         return 1 / (1 + math.exp(-max(-30.0, min(30.0, logit))))
 
 
-class Combined(Tokens):
+class CombinedJudge(TokenCritiques):
     """An intrinsic by reflection tokens and words in common. What is not supported in full is unsupported."""
 
     name = "combined"
 
     def __init__(self, intrinsic: str, prompting: Prompting, weighing: Weighing, engine: Any = None) -> None:
-        """Judge as `Tokens` does, by learned weights of tokens and words."""
+        """Judge as `TokenCritiques` does, by learned weights of tokens and words."""
         super().__init__(intrinsic, prompting, engine)
         self.weighing = weighing
 
-    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
+    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair; one request a pair."""
         judgments = yield from super().judge_pairs(pairs)
         return [
@@ -97,8 +97,8 @@ class Combined(Tokens):
             for judgment, (_, pair) in zip(judgments, pairs, strict=True)
         ]
 
-    def _weighed(self, judgment: Judgment, pair: Pair) -> Judgment:
-        return as_judgment(pair, self.weighing.probability(judgment, pair), Source.COMBINED, judgment.coverage)
+    def _weighed(self, judgment: Judgment, pair: CritiquePair) -> Judgment:
+        return as_judgment(pair, self.weighing.probability(judgment, pair), JudgmentSource.COMBINED, judgment.coverage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-Path: TypeAlias = tuple[str | int | None, ...]
+JsonPath: TypeAlias = tuple[str | int | None, ...]
 """Keys and indices from the root; None stands for every element."""
 
 _BLANK = " \t\r\n"
@@ -29,23 +29,23 @@ _DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class JsonNode:
     """A value and its place."""
 
     value: Any  # the plain value; of an object or array cut off, what was there
-    begin: int  # offset of its first character (the quote of a string) in `Reading.text`
+    begin: int  # offset of its first character (the quote of a string) in `JsonReading.text`
     end: int  # offset after its last character
     complete: bool = True  # False where the text ended inside it
-    members: dict[str, Node] | None = None  # child nodes of an object, by key (the last of equal keys)
-    items: tuple[Node, ...] | None = None  # child nodes of an array
+    members: dict[str, JsonNode] | None = None  # child nodes of an object, by key (the last of equal keys)
+    items: tuple[JsonNode, ...] | None = None  # child nodes of an array
 
-    def at(self, path: Path) -> Iterator[tuple[tuple[str | int, ...], Node]]:
+    def at(self, path: JsonPath) -> Iterator[tuple[tuple[str | int, ...], JsonNode]]:
         """Yield the nodes that a path leads to, each with its concrete path."""
         if not path:
             yield (), self
             return
         first, rest = path[0], path[1:]
-        pairs: list[tuple[str | int, Node]] = [*(self.members or {}).items(), *enumerate(self.items or ())]
+        pairs: list[tuple[str | int, JsonNode]] = [*(self.members or {}).items(), *enumerate(self.items or ())]
         for key, child in pairs:
             if first is None or (first == key and type(first) is type(key)):
                 for found, node in child.at(rest):
@@ -53,10 +53,10 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class JsonReading:
     """What was found in a text."""
 
-    root: Node | None  # the first JSON value; None if there is none
+    root: JsonNode | None  # the first JSON value; None if there is none
     text: str  # the text that offsets refer to: the given one, or the inner one of double-encoded JSON
     inner: bool = False  # whether it was double-encoded; offsets are then no offsets into what the model wrote
     extra: bool = False  # whether there is more than the value, white space and a code fence
@@ -74,7 +74,7 @@ class _TooDeepError(Exception):
     """Nested more deeply than any reply has a reason to be; the argument is where."""
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> JsonReading:
     """Return the first JSON value of a text: an object or an array anywhere, or a scalar that is all of the text.
 
     A string that holds an object or an array is decoded once more, and so is that. The time is linear in the text,
@@ -88,7 +88,7 @@ def read(text: str) -> Reading:
         inner = _Reader(root.value).first()
         if inner.root is None:
             break
-        reading = Reading(inner.root, inner.text, inner=True, extra=reading.extra or inner.extra)
+        reading = JsonReading(inner.root, inner.text, inner=True, extra=reading.extra or inner.extra)
     return reading
 
 
@@ -97,11 +97,11 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._known: dict[int, Node | type[_CutOffError | _InvalidError]] = {}
+        self._known: dict[int, JsonNode | type[_CutOffError | _InvalidError]] = {}
         self._records: list[int] | None = None
         self._hopeless = len(text)  # from here on no record that follows another one is JSON
 
-    def first(self) -> Reading:
+    def first(self) -> JsonReading:
         """See `read`, without decoding strings again."""
         text = self.text
         body = text.strip(_BLANK)
@@ -112,7 +112,7 @@ class _Reader:
                 pass
             else:
                 if not text[node.end :].strip(_BLANK):
-                    return Reading(node, text)
+                    return JsonReading(node, text)
         reached = 0
         for match in re.finditer(r"[{\[]", text):
             if match.start() < reached:
@@ -125,20 +125,20 @@ class _Reader:
             except (_CutOffError, _InvalidError):
                 continue
             around = (text[: node.begin] + text[node.end :]).strip(_BLANK)
-            return Reading(node, text, extra=bool(around) and _FENCE.fullmatch(around) is None)
-        return Reading(None, text)
+            return JsonReading(node, text, extra=bool(around) and _FENCE.fullmatch(around) is None)
+        return JsonReading(None, text)
 
     def _skip(self, at: int) -> int:
         while at < len(self.text) and self.text[at] in _BLANK:
             at += 1
         return at
 
-    def _value(self, at: int, depth: int) -> Node:
+    def _value(self, at: int, depth: int) -> JsonNode:
         at = self._skip(at)
         if at >= len(self.text):
             raise _CutOffError
         known = self._known.get(at)
-        if isinstance(known, Node):
+        if isinstance(known, JsonNode):
             return known
         if known is not None:
             raise known
@@ -152,7 +152,7 @@ class _Reader:
         self._known[at] = node
         return node
 
-    def _read(self, at: int, depth: int) -> Node:
+    def _read(self, at: int, depth: int) -> JsonNode:
         match self.text[at]:
             case "{":
                 return self._object(at, depth)
@@ -163,7 +163,7 @@ class _Reader:
             case _:
                 return self._scalar(at)
 
-    def _scalar(self, at: int) -> Node:
+    def _scalar(self, at: int) -> JsonNode:
         text = self.text
         match = _SCALAR.match(text, at)
         if match is not None:
@@ -175,30 +175,30 @@ class _Reader:
                 raise _InvalidError
             after = text[match.end() : match.end() + 1]
             if not (after.isalnum() or (after in ("_", ".") and after)):
-                return Node(value, at, match.end())
+                return JsonNode(value, at, match.end())
         begun = _BEGINNING.match(text, at)
         if begun is not None and begun.end() == len(text):
             raise _CutOffError
         raise _InvalidError
 
-    def _string(self, at: int) -> Node:
+    def _string(self, at: int) -> JsonNode:
         closing = _CLOSED.match(self.text, at + 1)
         if closing is None:
-            return Node(_unfinished(self.text[at + 1 :]), at, len(self.text), complete=False)
+            return JsonNode(_unfinished(self.text[at + 1 :]), at, len(self.text), complete=False)
         try:
             value = _STRINGS.decode(f'"{closing.group()}')
         except json.JSONDecodeError:  # an escape that JSON does not know, such as \': the character is meant
             value = _STRINGS.decode(f'"{_BAD_ESCAPE.sub("", closing.group())}')
-        return Node(_whole(value), at, closing.end())
+        return JsonNode(_whole(value), at, closing.end())
 
-    def _array(self, begin: int, depth: int) -> Node:
+    def _array(self, begin: int, depth: int) -> JsonNode:
         text = self.text
-        items: list[Node] = []
+        items: list[JsonNode] = []
         whole, first_broken = True, len(text)
 
-        def node(end: int, complete: bool) -> Node:
+        def node(end: int, complete: bool) -> JsonNode:
             intact = complete and whole and all(item.complete for item in items)
-            return Node([item.value for item in items], begin, end, intact, items=tuple(items))
+            return JsonNode([item.value for item in items], begin, end, intact, items=tuple(items))
 
         at = self._skip(begin + 1)
         while True:
@@ -249,13 +249,13 @@ class _Reader:
             self._hopeless = min(self._hopeless, first)
         return None
 
-    def _object(self, begin: int, depth: int) -> Node:
+    def _object(self, begin: int, depth: int) -> JsonNode:
         text = self.text
-        members: dict[str, Node] = {}
+        members: dict[str, JsonNode] = {}
 
-        def node(end: int, complete: bool) -> Node:
+        def node(end: int, complete: bool) -> JsonNode:
             whole = complete and all(child.complete for child in members.values())
-            return Node({key: child.value for key, child in members.items()}, begin, end, whole, members=members)
+            return JsonNode({key: child.value for key, child in members.items()}, begin, end, whole, members=members)
 
         at = begin + 1
         while (at := self._skip(at)) < len(text):
@@ -278,7 +278,7 @@ class _Reader:
                 raise _InvalidError
         return node(len(text), False)
 
-    def _key(self, at: int) -> tuple[Node, int]:
+    def _key(self, at: int) -> tuple[JsonNode, int]:
         """Read a key, and where its colon is (the end of the text if that is missing)."""
         text = self.text
         if text[at] != '"':
@@ -305,6 +305,6 @@ def _unfinished(body: str) -> str:
     return ""
 
 
-def _unfinished_number(node: Node, end: int, text: str) -> bool:
+def _unfinished_number(node: JsonNode, end: int, text: str) -> bool:
     """Return whether the text ends right after a number, which may have lost digits."""
     return end >= len(text) and isinstance(node.value, int | float) and not isinstance(node.value, bool)

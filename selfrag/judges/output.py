@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 
 from selfrag.common.untrusted import printable
 from selfrag.judges.layout import is_word
-from selfrag.judges.lenient_json import Path, Reading, read
-from selfrag.judges.wire import Completion, Request, TokenLogprob
+from selfrag.judges.lenient_json import JsonPath, JsonReading, read
+from selfrag.judges.wire import Completion, ModelRequest, TokenLogprob
 from selfrag.reflection.inputs import JudgeInput, Site
-from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, Source
+from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, JudgmentSource
 from selfrag.reflection.labels import LabelSet
 
 LITTLE = 0.5
 """Coverage under which a judgment is reported as doubtful."""
 
 
-def slot_scores(request: Request, completion: Completion) -> list[tuple[float, ...] | None]:
+def slot_scores(request: ModelRequest, completion: Completion) -> list[tuple[float, ...] | None]:
     """Return the scores of every slot; None where there are no log-probabilities of the slot's surfaces."""
     given = [*completion.scores, *[None] * len(request.slots)]
     return [
@@ -32,13 +32,15 @@ def slot_scores(request: Request, completion: Completion) -> list[tuple[float, .
 
 
 def slot_judgment(
-    labels: LabelSet, scores: Sequence[float] | None, site: Site, request: Request, number: int
+    labels: LabelSet, scores: Sequence[float] | None, site: Site, request: ModelRequest, number: int
 ) -> tuple[Judgment | None, tuple[Diagnostic, ...]]:
     """Return the judgment of a slot by log-probabilities of its labels, None where undefined, with diagnostics."""
     if scores is None:
         return None, (Diagnostic(Code.MISSING, f"no probabilities for {site}", number),)
     certain = sum(value > -math.inf for value in scores) == 1 and max(scores) == 0.0
-    source = Source.HARD if certain else Source.JUDGE if request.adapter is None else Source.ADAPTER
+    source = (
+        JudgmentSource.HARD if certain else JudgmentSource.JUDGE if request.adapter is None else JudgmentSource.ADAPTER
+    )
     judgment = Judgment.from_logprobs(
         labels, scores, site=str(site), source=source, evidence=_evidence(request.state, site)
     )
@@ -69,7 +71,7 @@ _BLANK = " \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Likelihood:
+class LabelLikelihood:
     """A distribution over labels that was read off generated tokens."""
 
     distribution: tuple[float, ...]  # probability of each label, in label order, summing to 1
@@ -77,14 +79,14 @@ class Likelihood:
     hard: bool = False  # whether a written label was taken as certain, for want of log-probabilities
 
 
-def certain(index: int, size: int) -> Likelihood:
+def certain(index: int, size: int) -> LabelLikelihood:
     """Return all probability on one of `size` labels."""
-    return Likelihood(tuple(float(i == index) for i in range(size)), 1.0, hard=True)
+    return LabelLikelihood(tuple(float(i == index) for i in range(size)), 1.0, hard=True)
 
 
 def likelihood(
     tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int], surfaces: Sequence[str]
-) -> Likelihood | None:
+) -> LabelLikelihood | None:
     """Return the distribution at the `span` of a label in `text`, quotes included, for servers that score no slots.
 
     From the place of the label on, the alternatives of each token are matched with the written forms of all labels
@@ -102,7 +104,7 @@ def likelihood(
     total = math.fsum(mass)
     if total <= 0.0:
         return None
-    return Likelihood(tuple(m / total for m in mass), min(1.0, total))
+    return LabelLikelihood(tuple(m / total for m in mass), min(1.0, total))
 
 
 def _token_at(tokens: Sequence[TokenLogprob], text: str, offset: int) -> tuple[int, str] | None:
@@ -169,12 +171,12 @@ _SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ModelOutput:
     """What a model wrote for a request, read once."""
 
-    request: Request  # what was asked
+    request: ModelRequest  # what was asked
     completion: Completion  # what came
-    json: Reading  # the first JSON value in it
+    json: JsonReading  # the first JSON value in it
     diagnostics: list[Diagnostic] = field(default_factory=list)  # filled while it is being understood
 
     def say(self, code: Code, message: str, site: int | None = None) -> None:
@@ -184,9 +186,9 @@ class Output:
             self.diagnostics.append(note)
 
 
-def understand(request: Request, completion: Completion) -> Output:
+def understand(request: ModelRequest, completion: Completion) -> ModelOutput:
     """Find the JSON of a completion, and say what is wrong with its form."""
-    output = Output(request, completion, read(completion.text))
+    output = ModelOutput(request, completion, read(completion.text))
     if completion.finish == "length" and output.json.root is None:
         output.say(Code.TRUNCATED, "the output was cut off before any JSON")
     root = output.json.root
@@ -208,15 +210,21 @@ def shown(value: object) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
-def judgment(output: Output, labels: LabelSet, found: Likelihood, site: Site) -> Judgment:
+def judgment(output: ModelOutput, labels: LabelSet, found: LabelLikelihood, site: Site) -> Judgment:
     """Return a distribution as a judgment."""
-    source = Source.HARD if found.hard else Source.ADAPTER if output.request.adapter else Source.JUDGE
+    source = (
+        JudgmentSource.HARD
+        if found.hard
+        else JudgmentSource.ADAPTER
+        if output.request.adapter
+        else JudgmentSource.JUDGE
+    )
     return Judgment(
         labels, str(site), found.distribution, found.coverage, source, _evidence(output.request.state, site)
     )
 
 
-def read_text(output: Output, path: Path) -> str | None:
+def read_text(output: ModelOutput, path: JsonPath) -> str | None:
     """Return the text at a path of the JSON; None, with a diagnostic, where no whole text was written."""
     root = output.json.root
     text = None
@@ -228,14 +236,14 @@ def read_text(output: Output, path: Path) -> str | None:
     return text
 
 
-def say_missing(output: Output, path: Path) -> None:
+def say_missing(output: ModelOutput, path: JsonPath) -> None:
     """Note that the JSON, if there is any, holds nothing at a path."""
     if output.json.root is not None:
         where = ".".join(map(str, path)) or "the top"
         output.say(Code.INVALID, f"nothing at {where} of {shown(output.json.root.value)}")
 
 
-def text_finding(output: Output, text: str | None, labels: LabelSet, site: Site, quiet: str | None) -> Finding:
+def text_finding(output: ModelOutput, text: str | None, labels: LabelSet, site: Site, quiet: str | None) -> Finding:
     """Return a hard judgment on a text that was written; undefined without a text.
 
     The first label means that the quiet text was written or, where there is none, something else than the text at the

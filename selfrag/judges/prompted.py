@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from selfrag.judges.wire import Codec, Executor, Request
+from selfrag.judges.wire import Codec, Executor, ModelRequest
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, usual_scope
 from selfrag.reflection.judgment import Code, Diagnostic, Finding, Reflection
@@ -82,7 +82,7 @@ class PromptedJudge(Judge):
                 reflections.append(self._covered(self.codec.decode(request, result)))
         return reflections
 
-    def _request(self, state: JudgeInput) -> Request:
+    def _request(self, state: JudgeInput) -> ModelRequest:
         request = self.codec.encode(state)
         return request if self.adapter is None else replace(request, adapter=self.adapter)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from selfrag.chat_templates import render_chat
 from selfrag.common.errors import UserError
-from selfrag.judges.wire import ChatPrompt, Piece, Slot, TextPrompt
+from selfrag.judges.wire import ChatPrompt, PromptPiece, Slot, TextPrompt
 from selfrag.reflection.inputs import ROLES
 from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec, common_prefix
 
@@ -85,7 +85,7 @@ class Renderer:
             raise UserError(f"this tokenizer cannot tell the labels apart: {', '.join(map(repr, slot.surfaces[:8]))}")
         return whole[0][:border], paths
 
-    def _chat(self, prompt: ChatPrompt) -> list[Piece]:
+    def _chat(self, prompt: ChatPrompt) -> list[PromptPiece]:
         """The template's own text as control pieces, what it was given as text pieces."""
         if not getattr(self.tokenizer, "chat_template", None):
             raise UserError("the tokenizer has no chat template; give a chat model, or a dialect that renders prompts")
@@ -151,7 +151,7 @@ class _Marks:
             return value
         return self.put(value if isinstance(value, str) else json.dumps(value, default=str), needed=needed)
 
-    def filled(self, rendered: str) -> list[Piece]:
+    def filled(self, rendered: str) -> list[PromptPiece]:
         """What a template made, with the texts in the places of their marks; only JSON may have changed them."""
         if set("\ue000\ue001") & set(_MARK.sub("", rendered)):
             raise UserError("the model's chat template changes what it is given; use a dialect that renders")
@@ -166,10 +166,10 @@ class _Marks:
             before = next((one for one in kept if template.endswith(one)), "")
             after = after if following.startswith(after) else ""
             core = core if probe == _PROBE else json.dumps(core, ensure_ascii=False)[1:-1]
-            pieces += [Piece(template.removesuffix(before), control=True), Piece(f"{before}{core}{after}")]
+            pieces += [PromptPiece(template.removesuffix(before), control=True), PromptPiece(f"{before}{core}{after}")]
             used.append(int(number))
             template = following.removeprefix(after)
-        pieces.append(Piece(template, control=True))
+        pieces.append(PromptPiece(template, control=True))
         if sorted(one for one in used if one in set(self._needed)) != self._needed:
             raise UserError("the model's chat template drops or repeats what it is given; use a dialect that renders")
         return [piece for piece in pieces if piece.text]

@@ -7,7 +7,7 @@ from typing import Any
 
 from selfrag.common.errors import UserError
 from selfrag.decoding.segments import read_critique
-from selfrag.judges.critiques import CritiqueJudge, Pair
+from selfrag.judges.critiques import CritiqueJudge, CritiquePair
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.judge import Cost, Judge, usual_scope
@@ -93,7 +93,7 @@ def _supported(labels: LabelSet, vocabulary: Vocabulary, state: JudgeInput) -> t
     return (vocabulary.group(ISSUP)[0],) if labels == ISUSE and state.passages else ()
 
 
-class Tokens(CritiqueJudge):
+class TokenCritiques(CritiqueJudge):
     """An intrinsic by the model's own IsRel, IsSup or IsUse."""
 
     name = "tokens"
@@ -104,7 +104,7 @@ class Tokens(CritiqueJudge):
         super().__init__(intrinsic)
         self.prompting, self.engine = prompting, engine
 
-    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
+    def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair; one request a pair."""
         judgments: dict[int, Judgment | Diagnostic] = {}
         for labels in dict.fromkeys(pair.labels for _, pair in pairs):
@@ -116,7 +116,7 @@ class Tokens(CritiqueJudge):
         return [judgments[at] for at in range(len(pairs))]
 
 
-def _alone(state: JudgeInput, pair: Pair) -> JudgeInput:
+def _alone(state: JudgeInput, pair: CritiquePair) -> JudgeInput:
     """Return the conversation with the pair's text as its reply, if one is judged, and the pair's passage alone."""
     messages = state.messages
     if pair.labels != ISREL:

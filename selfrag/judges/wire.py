@@ -26,7 +26,7 @@ DIALECT = "chat"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PromptPiece:
     """A run of prompt text."""
 
     text: str  # the characters
@@ -38,7 +38,7 @@ class Piece:
 class TextPrompt:
     """A prompt that the client renders. Neighbouring pieces of one kind are tokenised as one text."""
 
-    pieces: tuple[Piece, ...]  # in order
+    pieces: tuple[PromptPiece, ...]  # in order
     own: str = ""  # wording of the codec itself, see `ChatPrompt`
 
     @property
@@ -82,7 +82,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ModelRequest:
     """One call of an intrinsic, ready for an executor."""
 
     state: JudgeInput  # what it was made from; decoding needs it for offsets
@@ -140,8 +140,10 @@ class Target:
 class Gold:
     """What is known to be right, from which a codec makes training targets."""
 
-    labels: tuple[str | None, ...] = ()  # names, one for each of `Request.sites`, or a single one; None where unknown
-    # for each site the indices of `Request.sources` it rests on, empty for no citation; None where unknown
+    labels: tuple[
+        str | None, ...
+    ] = ()  # names, one for each of `ModelRequest.sites`, or a single one; None where unknown
+    # for each site the indices of `ModelRequest.sources` it rests on, empty for no citation; None where unknown
     sources: tuple[tuple[int, ...] | None, ...] = ()
     text: str | None = None  # a rewrite or a clarification
 
@@ -154,17 +156,17 @@ class Codec(Protocol):
     cost: Cost = Cost.GENERATED  # of a request to the base model
     embedded: str | None = None  # how a judge is called whose adapter is inside the checkpoint
 
-    def encode(self, state: JudgeInput) -> Request:
+    def encode(self, state: JudgeInput) -> ModelRequest:
         """The request for a state; odd roles and missing passages are accepted where there is any form for them."""
 
-    def decode(self, request: Request, completion: Completion) -> Reflection:
+    def decode(self, request: ModelRequest, completion: Completion) -> Reflection:
         """What the model meant. Never raises for what a model wrote: what cannot be read is undefined, with why."""
 
 
 class Teachable(Codec, Protocol):
     """A codec that also writes what a perfect model would answer; training uses nothing else."""
 
-    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+    def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Training targets of a request; decoding them gives the gold back, and gold that does not fit is refused."""
 
 
@@ -174,14 +176,14 @@ class Executor(Protocol):
     engine: Any = None  # the engine of this library that it runs on; None where it sends `External` requests
     activated: Collection[str] = ()  # the adapters of it that are activated LoRA
 
-    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
         """Return one result a request, in order; a request that failed alone comes back as `Failed`.
 
         An `EngineError` says that the model is gone, a `UserError` that the executor cannot do what is asked of it.
         """
         ...
 
-    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
+    def run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
         """Return the same, run to its end."""
         return finish(self.steps(requests), self.engine)
 
@@ -206,6 +208,6 @@ class LateExecutor(Executor):
         """Its engine."""
         return self.loaded.engine
 
-    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
         """Return one result a request."""
         return (yield from self.loaded.steps(requests))

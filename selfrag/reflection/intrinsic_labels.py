@@ -5,7 +5,7 @@ Self-RAG's own sets are in `selfrag.reflection.labels`; roles are shared, so sco
 
 from __future__ import annotations
 
-from selfrag.reflection.labels import Kind, Label, LabelSet, Role
+from selfrag.reflection.labels import Label, LabelKind, LabelSet, Role
 
 ANSWERABLE = LabelSet(
     Role.ANSWERABLE, (Label("answerable", 1.0, "answerable"), Label("unanswerable", 0.0, "unanswerable"))
@@ -21,7 +21,7 @@ FAITHFULNESS = LabelSet(
         Label("faithful", 1.0, "faithful"),
         Label("partial", 0.5, "partial"),
         Label("unfaithful", 0.0, "unfaithful"),
-        Label("NA", 0.0, "NA", Kind.UNDEFINED),
+        Label("NA", 0.0, "NA", LabelKind.UNDEFINED),
     ),
 )
 """A response sentence against the passages; NA where it claims nothing."""
@@ -32,8 +32,8 @@ FAITHFULNESS_BINS = LabelSet(
     Role.SUPPORT,
     (
         *(Label(name, (10 * d + 5) / 100, name) for d, name in enumerate(_RANGES)),
-        Label("unanswerable", 0.0, "unanswerable", Kind.ABSTAIN),
-        Label("NA", 0.0, "NA", Kind.UNDEFINED),
+        Label("unanswerable", 0.0, "unanswerable", LabelKind.ABSTAIN),
+        Label("NA", 0.0, "NA", LabelKind.UNDEFINED),
     ),
 )
 """Faithfulness ranges of the paper's adapter, by their labels verbatim; the value is the middle of the range."""
@@ -93,7 +93,7 @@ POLICY = LabelSet(
     (
         Label("compliant", 1.0, "Yes"),
         Label("not compliant", 0.0, "No"),
-        Label("ambiguous", 0.0, "Ambiguous", Kind.ABSTAIN),
+        Label("ambiguous", 0.0, "Ambiguous", LabelKind.ABSTAIN),
     ),
 )
 """Whether a scenario complies with a policy."""

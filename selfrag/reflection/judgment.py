@@ -14,7 +14,7 @@ from typing import Any
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
 from selfrag.reflection.inputs import JudgeInput, Site
-from selfrag.reflection.labels import GROUPS, Kind, Label, LabelSet, Role
+from selfrag.reflection.labels import GROUPS, Label, LabelKind, LabelSet, Role
 
 SUM_TOLERANCE = 1e-3
 """By how much the probabilities of a distribution that is read may differ from 1."""
@@ -22,7 +22,7 @@ SELF_RAG_LABELS = {labels.role: labels for labels in GROUPS}
 """Label sets that a judgment in a trace does not write out."""
 
 
-class Source(StrEnum):
+class JudgmentSource(StrEnum):
     """Who judged."""
 
     TOKEN = "token"  # noqa: S105 - a kind of judge, no secret
@@ -50,7 +50,7 @@ class Judgment:
     site: str
     distribution: tuple[float, ...]
     coverage: float
-    source: Source = Source.TOKEN
+    source: JudgmentSource = JudgmentSource.TOKEN
     evidence: str | None = None
 
     @classmethod
@@ -60,7 +60,7 @@ class Judgment:
         logprobs: Sequence[float],
         *,
         site: str,
-        source: Source = Source.TOKEN,
+        source: JudgmentSource = JudgmentSource.TOKEN,
         evidence: str | None = None,
     ) -> Judgment:
         """Normalise exact log-probabilities of all labels.
@@ -123,7 +123,7 @@ class Judgment:
     @property
     def defined(self) -> bool:
         """Whether the most probable label has a value; a judgment such as `NA` says that there is nothing to score."""
-        return self.labels.labels[self.distribution.index(max(self.distribution))].kind is Kind.NORMAL
+        return self.labels.labels[self.distribution.index(max(self.distribution))].kind is LabelKind.NORMAL
 
     def over(self, labels: LabelSet) -> Judgment:
         """Return the judgment over another label set, by the values of the labels.

@@ -29,7 +29,7 @@ class Role(StrEnum):
     COMPLIANCE = "compliance"
 
 
-class Kind(StrEnum):
+class LabelKind(StrEnum):
     """What choosing a label means."""
 
     NORMAL = "normal"
@@ -44,7 +44,7 @@ class Label:
     name: str  # what people read and write, such as `Fully supported`
     value: float  # desirability; a group's score is the expectation of this value
     token: str  # the token string a model emits for it; the written form for labels that are no reflection tokens
-    kind: Kind = Kind.NORMAL  # only normal labels have a value that counts
+    kind: LabelKind = LabelKind.NORMAL  # only normal labels have a value that counts
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,7 +81,7 @@ class LabelSet:
     @cached_property
     def counted(self) -> tuple[int, ...]:
         """Positions of the labels with a value that counts."""
-        return tuple(i for i, label in enumerate(self.labels) if label.kind is Kind.NORMAL)
+        return tuple(i for i, label in enumerate(self.labels) if label.kind is LabelKind.NORMAL)
 
     def index(self, name: str) -> int:
         """Position of a label; upper and lower case do not matter."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from retrieval.passage import Passage
 
 
-class Form(StrEnum):
+class ConstraintForm(StrEnum):
     """How a constraint is written down; the names are those of vLLM's `structured_outputs`."""
 
     JSON = "json"  # a JSON schema
@@ -31,30 +31,30 @@ class Form(StrEnum):
 class Constraint:
     """Text must follow a JSON schema, match a pattern, or be one of some texts. Make one with a class method."""
 
-    form: Form  # what `text` is
+    form: ConstraintForm  # what `text` is
     text: str  # the schema as canonical JSON, the pattern, or the texts as a JSON list
 
     @classmethod
     def json(cls, schema: Mapping[str, Any]) -> Constraint:
         """JSON that follows `schema`; the order of its properties is the order in which they are written."""
-        return cls(Form.JSON, json.dumps(schema, ensure_ascii=False))
+        return cls(ConstraintForm.JSON, json.dumps(schema, ensure_ascii=False))
 
     @classmethod
     def regex(cls, pattern: str) -> Constraint:
         """Text that matches the whole of `pattern`; the common subset of Python's syntax without look-around."""
-        return cls(Form.REGEX, pattern)
+        return cls(ConstraintForm.REGEX, pattern)
 
     @classmethod
     def choice(cls, texts: Sequence[str]) -> Constraint:
         """One of `texts`, at least one."""
         if not texts:
             raise ValueError("a choice among no texts")
-        return cls(Form.CHOICE, json.dumps(list(texts), ensure_ascii=False))
+        return cls(ConstraintForm.CHOICE, json.dumps(list(texts), ensure_ascii=False))
 
     @property
     def value(self) -> Any:
         """The schema as a mapping, the pattern, or the list of texts."""
-        return self.text if self.form is Form.REGEX else json.loads(self.text)
+        return self.text if self.form is ConstraintForm.REGEX else json.loads(self.text)
 
     def as_structured_outputs(self) -> dict[str, Any]:
         """The field `structured_outputs` of a vLLM request."""
@@ -68,7 +68,7 @@ class Finish(StrEnum):
     EOS = "eos"  # the model's end of sequence; it is the last id of the result
     BUDGET = "budget"  # max_tokens reached
     CONTEXT = "context"  # the model's context is full
-    BEGUN = "begun"  # it has not ended: more is to come, see `Generate.report`
+    PARTIAL = "partial"  # it has not ended: more is to come, see `Generate.report`
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class Generate:
         adapter: name of a LoRA adapter of the engine, or None for the base model.
         constraint: form of the whole new text; where it is complete, only a stop id or EOS may follow. All
             log-probabilities are then those of the allowed tokens only. Not together with `allowed_ids`.
-        report: also give what is there after the first step, with `Finish.BEGUN`, unless that is all. An engine without
-            partial results ignores this.
+        report: also give what is there after the first step, with `Finish.PARTIAL`, unless that is all. An engine
+            without partial results ignores this.
     """
 
     prompt_ids: tuple[int, ...]
@@ -132,7 +132,7 @@ class Retrieved:
     passages: tuple[Passage, ...]
 
 
-Service: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
+ExternalService: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 """Payloads in, one value or `Failed` each out. Where it raises, each payload is served alone."""
 
 PATIENCE = 600.0
@@ -143,7 +143,7 @@ PATIENCE = 600.0
 class External:
     """Ask a service beside the engine, such as a judge on another model. Gathered over all live decoders."""
 
-    service: Service  # equal services share their batches; called by one thread at a time
+    service: ExternalService  # equal services share their batches; called by one thread at a time
     payload: Any  # what the service takes
     name: str = "the service"  # for messages
     timeout: float = PATIENCE  # seconds for the batch; after them the request has failed
@@ -164,7 +164,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class RaceResult:
     """News in a race: the result of the request at a position, or its beginning."""
 
     position: int
@@ -173,29 +173,31 @@ class Arrived:
 
 def has_ended(result: Generated | Failed) -> bool:
     """Whether nothing more comes for the request: the result is no beginning."""
-    return isinstance(result, Failed) or result.finish is not Finish.BEGUN
+    return isinstance(result, Failed) or result.finish is not Finish.PARTIAL
 
 
 Request: TypeAlias = Generate | Retrieve | External
-Result: TypeAlias = Generated | Retrieved | ExternalResult | Failed | Arrived
+RequestResult: TypeAlias = Generated | Retrieved | ExternalResult | Failed | RaceResult
 
 
-def failure_of(result: Result) -> str:
+def failure_of(result: RequestResult) -> str:
     """Return why a result is not the one that was asked for."""
     return result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
 
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[list[Request], list[Result], T]
+Steps: TypeAlias = Generator[list[Request], list[RequestResult], T]
 """A sans-IO computation that returns a `T`."""
 
 
-def ask(batch: list[Request]) -> Steps[list[Result]]:
+def ask(batch: list[Request]) -> Steps[list[RequestResult]]:
     """Ask for one batch."""
     return (yield batch)
 
 
-def gather(steps: Sequence[Steps[T]], serve: Callable[[list[Request]], Steps[list[Result]]] = ask) -> Steps[list[T]]:
+def gather(
+    steps: Sequence[Steps[T]], serve: Callable[[list[Request]], Steps[list[RequestResult]]] = ask
+) -> Steps[list[T]]:
     """Run computations side by side, in rounds: the requests of all that wait are one batch.
 
     Args:
@@ -205,7 +207,7 @@ def gather(steps: Sequence[Steps[T]], serve: Callable[[list[Request]], Steps[lis
     values: dict[int, T] = {}
     waiting: dict[int, list[Request]] = {}
 
-    def advance(number: int, results: list[Result] | None) -> None:
+    def advance(number: int, results: list[RequestResult] | None) -> None:
         try:
             waiting[number] = next(steps[number]) if results is None else steps[number].send(results)
         except StopIteration as stop:

@@ -24,19 +24,19 @@ from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.tree import Abort, Commit, Decoder, Race
 from selfrag.reflection.requests import (
-    Arrived,
     External,
+    ExternalService,
     Failed,
     Generate,
     Generated,
-    Result,
+    RaceResult,
+    RequestResult,
     Retrieve,
-    Service,
     Steps,
     has_ended,
 )
 from selfrag.runtime.batching import Batcher, SharedRetriever, call_service, search
-from selfrag.runtime.sessions import Finished, Serving, Session, Ticket, close, open_session, session
+from selfrag.runtime.sessions import Serving, Session, Ticket, TicketResult, close, open_session, session
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class _Line:
     name: str  # for messages
     waiting: list[tuple[_Task, int, Any]] = field(default_factory=list)
     served: list[tuple[_Task, int, Any]] = field(default_factory=list)
-    future: Future[Sequence[Result]] | None = None
+    future: Future[Sequence[RequestResult]] | None = None
     deadline: float = 0.0  # of the batch that is being served, or of those that wait behind one that hangs
 
 
@@ -62,7 +62,7 @@ class _Beside:
         self._ring = ring
         shared = retriever.batcher if isinstance(retriever, SharedRetriever) else Batcher(partial(search, retriever))
         self._search = _Line(shared, math.inf, "the retriever")
-        self._lines: dict[Service, _Line] = {}
+        self._lines: dict[ExternalService, _Line] = {}
 
     def ask(self, task: _Task, position: int, request: Retrieve | External) -> None:
         """Queue a request."""
@@ -83,7 +83,7 @@ class _Beside:
                 line.future = line.batcher.submit([request for *_, request in line.served])
                 line.future.add_done_callback(lambda _: self._ring())
 
-    def collect(self) -> Iterator[tuple[_Task, int, Result]]:
+    def collect(self) -> Iterator[tuple[_Task, int, RequestResult]]:
         """Yield what is done, and what took too long, with its task and position."""
         for line in (self._search, *self._lines.values()):
             if line.future is not None and line.future.done():
@@ -99,7 +99,7 @@ class _Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class SegmentFinal:
     """A segment of question `index` is final."""
 
     index: int
@@ -107,7 +107,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class QuestionAnswered:
     """Question `index` is done."""
 
     index: int
@@ -115,14 +115,14 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class QuestionFailed:
     """Question `index` could not be answered; the others continue."""
 
     index: int
     error: UserError
 
 
-Event: TypeAlias = Committed | Answered | Broken
+DriverEvent: TypeAlias = SegmentFinal | QuestionAnswered | QuestionFailed
 
 
 @dataclass(slots=True)
@@ -132,11 +132,11 @@ class _Task:
     index: int
     decoder: Decoder
     started: float
-    results: list[Result | None] = field(default_factory=list)
+    results: list[RequestResult | None] = field(default_factory=list)
     missing: int = 0
     race: dict[int, Ticket] | None = None  # position to ticket of what still runs, if it waits for news of a race
 
-    def fill(self, position: int, result: Result) -> bool:
+    def fill(self, position: int, result: RequestResult) -> bool:
         """Store a result; whether the batch is complete."""
         self.results[position] = result
         self.missing -= 1
@@ -154,7 +154,7 @@ class _Driver:
     running: dict[int, tuple[_Task, int]] = field(default_factory=dict)  # ticket -> task, position in its batch
     live: int = 0  # questions in flight
 
-    def advance(self, task: _Task, results: list[Result] | None) -> Iterator[Event]:
+    def advance(self, task: _Task, results: list[RequestResult] | None) -> Iterator[DriverEvent]:
         """Send results into a decoder and queue what it asks for next, until it waits or ends."""
         while True:
             try:
@@ -164,14 +164,14 @@ class _Driver:
                 value = stop.value
                 if isinstance(value, Answer):
                     value = value.with_seconds(time.perf_counter() - task.started)
-                yield Answered(task.index, value)
+                yield QuestionAnswered(task.index, value)
                 return
             except UserError as error:
                 self.live -= 1
-                yield Broken(task.index, error)
+                yield QuestionFailed(task.index, error)
                 return
             if isinstance(item, Commit):
-                yield Committed(task.index, item.segment)
+                yield SegmentFinal(task.index, item.segment)
                 results = None
                 continue
             if isinstance(item, Abort) and task.race is not None:
@@ -203,18 +203,18 @@ class _Driver:
         for ticket in tickets:
             del self.running[ticket]
 
-    def deliver(self, arrived: Sequence[tuple[_Task, int, Result]]) -> Iterator[Event]:
+    def deliver(self, arrived: Sequence[tuple[_Task, int, RequestResult]]) -> Iterator[DriverEvent]:
         """Hand results to their tasks, and advance the tasks that race, or miss nothing any more."""
-        news: dict[int, tuple[_Task, list[Result]]] = {}
+        news: dict[int, tuple[_Task, list[RequestResult]]] = {}
         for task, position, result in arrived:
             if task.race is not None and isinstance(result, Generated | Failed):
-                news.setdefault(task.index, (task, []))[1].append(Arrived(position, result))
+                news.setdefault(task.index, (task, []))[1].append(RaceResult(position, result))
             elif task.fill(position, result):
                 yield from self.advance(task, [r for r in task.results if r is not None])
         for task, results in news.values():
             yield from self.advance(task, results)
 
-    def _served(self, ticket: Ticket, result: Generated | Failed) -> tuple[_Task, int, Result]:
+    def _served(self, ticket: Ticket, result: Generated | Failed) -> tuple[_Task, int, RequestResult]:
         task, position = self.running[ticket]
         if has_ended(result):
             del self.running[ticket]
@@ -222,7 +222,7 @@ class _Driver:
                 del task.race[position]
         return task, position, result
 
-    def poll(self) -> Iterator[Event | None]:
+    def poll(self) -> Iterator[DriverEvent | None]:
         """Do one round: send what is asked, deliver what has arrived; None if nothing has."""
         self.beside.start()
         arrived = [self._served(ticket, result) for ticket, result in self.engine.step()]
@@ -231,7 +231,7 @@ class _Driver:
             yield None
         yield from self.deliver(arrived)
 
-    def events(self, decoders: Iterable[Decoder], max_live: int) -> Generator[Event | None, None, None]:
+    def events(self, decoders: Iterable[Decoder], max_live: int) -> Generator[DriverEvent | None, None, None]:
         """Everything that happens; None where there is nothing to do until something arrives."""
         waiting, more = enumerate(decoders), True
         while more or self.live:
@@ -247,7 +247,7 @@ class _Driver:
 
 def drive(
     decoders: Iterable[Decoder], engine: Serving | None, retriever: Retriever | None, *, max_live: int = MAX_LIVE
-) -> Iterator[Event]:
+) -> Iterator[DriverEvent]:
     """Run decoders to their end. Leaving early aborts what is still running.
 
     Args:
@@ -268,7 +268,7 @@ def drive(
 
 async def adrive(
     decoders: Iterable[Decoder], engine: Serving, retriever: Retriever | None
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[DriverEvent, None]:
     """`drive` for an event loop, which is free while the engine works. Cancelling aborts what is still running."""
     bell, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -295,7 +295,7 @@ class _NoEngine:
     def submit(self, request: Generate) -> Ticket:
         raise UserError("these steps generate text, and there is no engine; give engine=..")
 
-    def step(self) -> Sequence[Finished]:
+    def step(self) -> Sequence[TicketResult]:
         return []
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
@@ -313,9 +313,9 @@ def finish(steps: Steps[T], engine: Serving | None = None, retriever: Retriever 
         EngineError: the engine died.
     """
     (end,) = drive(cast("list[Decoder]", [steps]), engine, retriever)
-    if isinstance(end, Broken):
+    if isinstance(end, QuestionFailed):
         raise end.error
-    return cast(T, cast("Answered", end).answer)
+    return cast(T, cast("QuestionAnswered", end).answer)
 
 
 class OwnsEngine:
@@ -359,22 +359,22 @@ class Call:
     def pieces(self) -> Iterator[Segment | Answer]:
         """Segments as they come, then the answer."""
         for event in drive(self.decoders, self.engine, self.retriever):
-            yield event.segment if isinstance(event, Committed) else self._noted(answer_of(event), 0)
+            yield event.segment if isinstance(event, SegmentFinal) else self._noted(answer_of(event), 0)
 
     async def pieces_async(self) -> AsyncGenerator[Segment | Answer, None]:
         """`pieces` for an event loop."""
         async with aclosing(adrive(self.decoders, self.engine, self.retriever)) as events:
             async for event in events:
-                yield event.segment if isinstance(event, Committed) else self._noted(answer_of(event), 0)
+                yield event.segment if isinstance(event, SegmentFinal) else self._noted(answer_of(event), 0)
 
-    def _collected(self, events: Iterable[Event]) -> Answer | list[Answer]:
-        ends = {event.index: event for event in events if not isinstance(event, Committed)}
+    def _collected(self, events: Iterable[DriverEvent]) -> Answer | list[Answer]:
+        ends = {event.index: event for event in events if not isinstance(event, SegmentFinal)}
         if self.questions is None:
             return self._noted(answer_of(ends[0]), 0)
         listed = [ends[index] for index in range(len(self.questions))]
         return [
             self._noted(end.answer, number)
-            if isinstance(end, Answered)
+            if isinstance(end, QuestionAnswered)
             else Answer.failed(question, self.policy, end.error)
             for number, (end, question) in enumerate(zip(listed, self.questions, strict=True))
         ]
@@ -385,9 +385,9 @@ class Call:
         return answer if note is None else replace(answer, note=note)
 
 
-def answer_of(end: Answered | Broken) -> Answer:
+def answer_of(end: QuestionAnswered | QuestionFailed) -> Answer:
     """The answer to a single question; where there is none, why is raised."""
-    if isinstance(end, Broken):
+    if isinstance(end, QuestionFailed):
         raise end.error
     if end.answer.error is not None:
         raise DecodingError(end.answer.error)

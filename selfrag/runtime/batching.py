@@ -16,9 +16,17 @@ from typing import Any, TypeAlias
 from retrieval.passage import Passage, Retriever
 from retrieval.search import as_retriever
 from selfrag.common.errors import UserError
-from selfrag.reflection.requests import External, ExternalResult, Failed, Result, Retrieve, Retrieved, Service
+from selfrag.reflection.requests import (
+    External,
+    ExternalResult,
+    ExternalService,
+    Failed,
+    RequestResult,
+    Retrieve,
+    Retrieved,
+)
 
-Serve: TypeAlias = Callable[[list[Any]], Sequence[Result]]
+Serve: TypeAlias = Callable[[list[Any]], Sequence[RequestResult]]
 """Requests in, a result for each out."""
 
 
@@ -31,12 +39,12 @@ class Batcher:
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self._changing = Lock()
-        self._waiting: list[tuple[list[Any], Future[Sequence[Result]]]] = []
+        self._waiting: list[tuple[list[Any], Future[Sequence[RequestResult]]]] = []
         self._running = False
 
-    def submit(self, requests: Sequence[Any]) -> Future[Sequence[Result]]:
+    def submit(self, requests: Sequence[Any]) -> Future[Sequence[RequestResult]]:
         """Queue requests, whose results come together; they share a batch with all that wait."""
-        future: Future[Sequence[Result]] = Future()
+        future: Future[Sequence[RequestResult]] = Future()
         with self._changing:
             self._waiting.append((list(requests), future))
             if not self._running:
@@ -84,14 +92,14 @@ class SharedRetriever:
         return found
 
 
-def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> list[Result]:
+def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> list[RequestResult]:
     """Serve the queries of many decoders by one search. If that fails, each runs alone, with its own error."""
     if retriever is None:
         reason = "no retriever: pass retriever=.. or evidence=.., on the command line --index DIR"
         return [Failed(reason)] * len(requests)
     checked = as_retriever(retriever)
 
-    def serve(batch: list[Retrieve]) -> list[Result]:
+    def serve(batch: list[Retrieve]) -> list[RequestResult]:
         most = max(request.k for request in batch)
         lists = checked([request.query for request in batch], most)
         return [Retrieved(tuple(passages[: request.k])) for passages, request in zip(lists, batch, strict=True)]
@@ -99,11 +107,11 @@ def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> list[Re
     return _serve_together(serve, list(requests))
 
 
-def call_service(service: Service, requests: Sequence[External]) -> list[Result]:
+def call_service(service: ExternalService, requests: Sequence[External]) -> list[RequestResult]:
     """Serve the requests of many decoders by one call. If that fails, each is served alone, with its own error."""
     name = requests[0].name
 
-    def serve(batch: list[External]) -> list[Result]:
+    def serve(batch: list[External]) -> list[RequestResult]:
         values = service([request.payload for request in batch])
         if not isinstance(values, Sequence) or isinstance(values, str | bytes):
             raise UserError(f"{name} returned {type(values).__name__}, not a list for its requests")
@@ -114,7 +122,7 @@ def call_service(service: Service, requests: Sequence[External]) -> list[Result]
     return _serve_together(serve, list(requests))
 
 
-def _serve_together(serve: Callable[[list[Any]], list[Result]], batch: list[Any]) -> list[Result]:
+def _serve_together(serve: Callable[[list[Any]], list[RequestResult]], batch: list[Any]) -> list[RequestResult]:
     """Return a result for each request, from one call. If that call fails, each request gets its own call.
 
     A user's callable may raise any exception, and one question must not make the others fail.

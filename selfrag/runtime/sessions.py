@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from selfrag.reflection.requests import Failed, Generate, Generated, has_ended
 
 Ticket: TypeAlias = int
-Finished: TypeAlias = tuple[Ticket, Generated | Failed]
+TicketResult: TypeAlias = tuple[Ticket, Generated | Failed]
 """What ended, or has only begun where its request asks for a report."""
 
 IDLE = 1.0
@@ -35,10 +35,10 @@ class Serving(Protocol):
     def submit(self, request: Generate) -> Ticket:
         """Queue a request and return at once."""
 
-    def step(self) -> Sequence[Finished]:
+    def step(self) -> Sequence[TicketResult]:
         """Do some work and return what finished since the last call, possibly nothing. Never waits for new requests.
 
-        A request with `report` may come back once before, with `Finish.BEGUN`.
+        A request with `report` may come back once before, with `Finish.PARTIAL`.
         """
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
@@ -50,7 +50,7 @@ class Session:
 
     def __init__(self, worker: _Worker, ring: Callable[[], None]) -> None:
         self.ring = ring
-        self.arrived: deque[Finished | BaseException] = deque()  # filled by the engine's thread
+        self.arrived: deque[TicketResult | BaseException] = deque()  # filled by the engine's thread
         self.waiting = False
         self._worker = worker
         self._queued: list[tuple[Ticket, Generate]] = []
@@ -63,13 +63,13 @@ class Session:
         self._queued.append((ticket, request))
         return ticket
 
-    def step(self) -> list[Finished]:
+    def step(self) -> list[TicketResult]:
         """Send what is queued and return what has finished, possibly nothing; does not wait.
 
         Raises:
             Exception: what the engine raised while it had requests of this session, which are lost.
         """
-        done: list[Finished] = []
+        done: list[TicketResult] = []
         while self.arrived:
             arrived = self.arrived.popleft()
             if isinstance(arrived, BaseException):
@@ -192,7 +192,7 @@ class _Worker(threading.Thread):
             self._theirs[ours], self._owners[theirs] = theirs, (session, ours)
 
     def _step(self) -> None:
-        found: dict[Session, list[Finished]] = {}
+        found: dict[Session, list[TicketResult]] = {}
         for theirs, result in self._engine.step():
             if theirs in self._owners:
                 session, ours = self._owners[theirs]
@@ -212,7 +212,7 @@ class _Worker(threading.Thread):
             for session in hit:
                 self._deliver(session, [error])
 
-    def _deliver(self, session: Session, results: Iterable[Finished | BaseException]) -> None:
+    def _deliver(self, session: Session, results: Iterable[TicketResult | BaseException]) -> None:
         with self._changed:
             session.waiting = False
             session.arrived.extend(results)

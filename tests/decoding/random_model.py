@@ -17,7 +17,7 @@ from written import EOS, FIRST_CHARACTER, VOCABULARY
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import Reply
+from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.labels import CRITIQUES, ISREL, RETRIEVE
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
@@ -33,15 +33,17 @@ UNEXPECTED = 1e-5
 """Scale of the probabilities of reflection tokens where the model does not expect them."""
 
 
-def random_model(seed: int, *, failures: float = 0.0, noise: float = 0.0) -> Callable[[Generate], Reply | Failed]:
+def random_model(
+    seed: int, *, failures: float = 0.0, noise: float = 0.0
+) -> Callable[[Generate], ScriptedReply | Failed]:
     """A model; `failures` is the share of requests that fail, `noise` that of places where no critique is expected."""
 
-    def reply(request: Generate) -> Reply | Failed:
+    def reply(request: Generate) -> ScriptedReply | Failed:
         draw = random.Random(_seed(seed, request.prompt_ids))
         if request.max_tokens == 1:
             scale = UNEXPECTED if noise and draw.random() < noise else 1.0
             rows = {0: {i: scale * draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}}
-            return Reply((FIRST_CHARACTER,), rows)
+            return ScriptedReply((FIRST_CHARACTER,), rows)
         if draw.random() < failures:
             return Failed("no memory")
         ids: list[int] = []
@@ -52,7 +54,7 @@ def random_model(seed: int, *, failures: float = 0.0, noise: float = 0.0) -> Cal
                 break
         if not request.stop_ids and ids[-1] != EOS:
             ids.append(EOS)
-        return Reply(tuple(ids), rows, [draw.choice((-0.125, -0.5, -draw.random())) for _ in ids])
+        return ScriptedReply(tuple(ids), rows, [draw.choice((-0.125, -0.5, -draw.random())) for _ in ids])
 
     return reply
 

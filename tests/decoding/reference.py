@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.base import Limits
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.base import EngineLimits
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
 EOS, BOS, FIRST = 0, 40, 100
-LIMITS = Limits(max_model_len=4096, vocab_size=FIRST + 0x110000)
+LIMITS = EngineLimits(max_model_len=4096, vocab_size=FIRST + 0x110000)
 # The table of the published checkpoints, counted from 1.
 NO, YES, KEEP, IRRELEVANT, RELEVANT, OPEN, CLOSE, U1, U2, U3, U4, U5, FULLY, PARTIALLY, CONTRADICTED = range(1, 16)
 RETRIEVE = (YES, NO, KEEP)
@@ -38,7 +38,7 @@ NEAR = 1e-9
 LEAST = 0.01  # probability of a critique group below which what is read there is noise
 
 T = TypeVar("T")
-Model = Callable[[Generate], Reply | Failed]
+Model = Callable[[Generate], ScriptedReply | Failed]
 Search = Callable[[str], Sequence[Passage]]
 Distribution = tuple[float, ...]
 

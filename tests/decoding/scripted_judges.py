@@ -12,12 +12,12 @@ from written import PROMPTING
 from selfrag.judges.sentences import judged_turn
 from selfrag.reflection.inputs import JudgeInput, Message, SiteKind
 from selfrag.reflection.judge import Cost, Judge, Scope, usual_scope
-from selfrag.reflection.judgment import Finding, Judgment, Reflection, Source
+from selfrag.reflection.judgment import Finding, Judgment, JudgmentSource, Reflection
 from selfrag.reflection.labels import ISSUP, LabelSet
 from selfrag.reflection.requests import Generate, Steps
 
 
-def says(*distribution: float, labels: LabelSet = ISSUP, source: Source = Source.ADAPTER) -> Judgment:
+def says(*distribution: float, labels: LabelSet = ISSUP, source: JudgmentSource = JudgmentSource.ADAPTER) -> Judgment:
     """A judgment with this distribution."""
     return Judgment(labels, "somewhere", distribution, 1.0, source)
 

@@ -7,18 +7,18 @@ from written import EOS, LIMITS, Run, passages, run
 
 from retrieval.passage import Passage
 from selfrag.decoding.trace import Trace
-from selfrag.engines.base import Limits
-from selfrag.engines.scripted import Reply
+from selfrag.engines.base import EngineLimits
+from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.requests import Generate
 
-WIDE = Limits(max_model_len=10_000_000, vocab_size=LIMITS.vocab_size)
+WIDE = EngineLimits(max_model_len=10_000_000, vocab_size=LIMITS.vocab_size)
 
 
-def stopping(request: Generate) -> Reply:
+def stopping(request: Generate) -> ScriptedReply:
     """A model that ends at once; every id that is watched or allowed is as probable."""
     first = request.allowed_ids[0] if request.allowed_ids else EOS
     row = dict.fromkeys(request.watch_ids, 1 / max(1, len(request.watch_ids))) | {first: 0.5}
-    return Reply((first, EOS)[: 1 + (first != EOS)], {0: row})
+    return ScriptedReply((first, EOS)[: 1 + (first != EOS)], {0: row})
 
 
 def chosen(size: int) -> Run:
@@ -36,7 +36,9 @@ def asked(size: int) -> Run:
 
 def read(size: int) -> Run:
     long = (Passage("d1", "word " * size),)
-    return run(stopping, evidence=long, mode="always", passage_tokens=10**9, limits=Limits(10**9, WIDE.vocab_size))
+    return run(
+        stopping, evidence=long, mode="always", passage_tokens=10**9, limits=EngineLimits(10**9, WIDE.vocab_size)
+    )
 
 
 def written(size: int) -> Trace:

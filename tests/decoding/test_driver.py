@@ -25,7 +25,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import External, ExternalResult, Failed, Generate, Generated, Retrieved
-from selfrag.runtime import Answered, Broken, Event, drive, sessions
+from selfrag.runtime import DriverEvent, QuestionAnswered, QuestionFailed, drive, sessions
 from selfrag.runtime.batching import Batcher, SharedRetriever
 
 NEVER, ALWAYS = Decoding(mode="never"), Decoding(mode="always")
@@ -43,13 +43,13 @@ def asking(*questions: str, policy: Decoding = NEVER) -> list[Decoder]:
     return [decode(question, PROMPTING, policy) for question in questions]
 
 
-def ends(events: Iterator[Event] | Sequence[Event]) -> dict[int, str]:
+def ends(events: Iterator[DriverEvent] | Sequence[DriverEvent]) -> dict[int, str]:
     """Text or error of each question."""
     found = {}
     for event in events:
-        if isinstance(event, Answered):
+        if isinstance(event, QuestionAnswered):
             found[event.index] = event.answer.text
-        elif isinstance(event, Broken):
+        elif isinstance(event, QuestionFailed):
             found[event.index] = f"{type(event.error).__name__}: {event.error}"
     return found
 
@@ -72,7 +72,7 @@ def test_generation_goes_on_while_a_search_runs() -> None:
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
     seen = []
     for event in drive(decoders, scripted({"searching": CITING, "writing": LONG}), slow):
-        if isinstance(event, Answered):
+        if isinstance(event, QuestionAnswered):
             seen.append(event.index)
             release.set()
     assert seen == [1, 0]
@@ -164,7 +164,7 @@ class Dying(ScriptedEngine):
 def test_an_engine_that_dies_says_why_in_one_line_and_what_was_answered_before_is_not_lost(steps: int) -> None:
     engine = Dying(model({"a": SHORT, "b": LONG}), EOS, limits=LIMITS)
     engine.left = steps
-    events: list[Event] = []
+    events: list[DriverEvent] = []
     with pytest.raises(EngineError, match=r"^the engine died: out of memory; lower max_model_len$"):
         events.extend(drive(asking("a", "b"), engine, None))
     assert ends(events) == ({0: "Short."} if steps else {})

@@ -30,13 +30,13 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE, Status, Trace
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import USAGE, output_of
 from selfrag.experiments.studies import recording, rescored
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
-from selfrag.runtime import Answered, Committed, drive
+from selfrag.runtime import QuestionAnswered, SegmentFinal, drive
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -51,11 +51,11 @@ def chance(*parts: object) -> random.Random:
     return random.Random(zlib.crc32(repr(parts).encode()))
 
 
-def model(seed: int, failures: float = 0.0) -> Callable[[Generate], Reply | Failed]:
+def model(seed: int, failures: float = 0.0) -> Callable[[Generate], ScriptedReply | Failed]:
     """A random model of which every request may fail, and that gives any watched id a probability of its own."""
     write = random_model(seed, noise=0.3)
 
-    def reply(request: Generate) -> Reply | Failed:
+    def reply(request: Generate) -> ScriptedReply | Failed:
         if failures and chance(seed, "fails", request.prompt_ids).random() < failures:
             return Failed("no memory")
         written = write(request)
@@ -63,7 +63,7 @@ def model(seed: int, failures: float = 0.0) -> Callable[[Generate], Reply | Fail
             return written
         here = zlib.crc32(np.array([seed, *request.prompt_ids], dtype=np.int64).tobytes())
         row = {i: chance(here, i).choice((0.05, 0.1, 0.3, chance(here, i, "free").random())) for i in request.watch_ids}
-        return Reply(written.token_ids, {0: row}, written.logprobs)
+        return ScriptedReply(written.token_ids, {0: row}, written.logprobs)
 
     return reply
 
@@ -282,11 +282,11 @@ def test_batches(asked: list[Decoding], seed: int, failures: float, batch: int, 
     commits, ends = dict[int, list[Segment]](), dict[int, Answer | Exception]()
     for happened in drive(decoders, engine, Searches(find), max_live=max_live):
         index = happened.index
-        if isinstance(happened, Committed):
+        if isinstance(happened, SegmentFinal):
             assert index not in ends
             commits.setdefault(index, []).append(happened.segment)
         else:
-            assert ends.setdefault(index, happened.answer if isinstance(happened, Answered) else happened.error)
+            assert ends.setdefault(index, happened.answer if isinstance(happened, QuestionAnswered) else happened.error)
     assert sorted(ends) == list(range(len(asked)))
     for index, policy in enumerate(asked):
         said = outcome(lambda name=f"Q{index}", policy=policy: Reference(world, find, policy).decode(name))

@@ -19,7 +19,7 @@ from selfrag.decoding.options import normalised
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import critique_score, group_scores, read, segment_score
 from selfrag.decoding.trace import Trace
-from selfrag.engines.scripted import Reply
+from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role, group
 from selfrag.reflection.requests import Finish, Generate, Generated
@@ -193,7 +193,7 @@ class Published:
     Scores and cuts are as there. A finished answer stays in the running, which there it does not.
     """
 
-    def __init__(self, model: Callable[[Generate], Reply], evidence: Sequence[Passage], *, long: bool) -> None:
+    def __init__(self, model: Callable[[Generate], ScriptedReply], evidence: Sequence[Passage], *, long: bool) -> None:
         self.model, self.evidence, self.long = model, evidence, long
         self.scores: list[float] = []
 
@@ -242,10 +242,10 @@ class Published:
         return PROMPTING.codec.decode([i for i in best if i >= FIRST_CHARACTER])
 
 
-def several(seed: int) -> Callable[[Generate], Reply]:
+def several(seed: int) -> Callable[[Generate], ScriptedReply]:
     """Completions of one to four segments, with every kind of Retrieve token between them; distinct texts."""
 
-    def reply(request: Generate) -> Reply:
+    def reply(request: Generate) -> ScriptedReply:
         draw = random.Random(f"{seed} {request.prompt_ids}")
         ids: list[int] = []
         for _ in range(draw.randint(1, 4)):
@@ -256,7 +256,7 @@ def several(seed: int) -> Callable[[Generate], Reply]:
             ids.append(draw.choice(VOCABULARY.group(RETRIEVE)))
         ids[-1] = EOS
         rows = {at: {i: draw.uniform(0.01, 1.0) for i in VOCABULARY.watch} for at in range(len(ids))}
-        return Reply(tuple(ids), rows, [-draw.random() for _ in ids])
+        return ScriptedReply(tuple(ids), rows, [-draw.random() for _ in ids])
 
     return reply
 
@@ -306,14 +306,14 @@ def test_defect_14_every_mode_returns_a_value(
 Table = Mapping[str, Mapping[str, float]]
 
 
-def speller(table: Table) -> Callable[[Generate], Reply]:
+def speller(table: Table) -> Callable[[Generate], ScriptedReply]:
     """A model given by probabilities of the next symbol (a character or a reflection token) after each response."""
 
-    def reply(request: Generate) -> Reply:
+    def reply(request: Generate) -> ScriptedReply:
         response = seen(request.prompt_ids).partition(RESPONSE)[2]
         row = table[response]
         ids = {VOCABULARY.ids.get(s, 0 if s == "</s>" else FIRST_CHARACTER + ord(s[0])): p for s, p in row.items()}
-        return Reply((max(ids, key=lambda i: ids[i]),), {0: ids})
+        return ScriptedReply((max(ids, key=lambda i: ids[i]),), {0: ids})
 
     return reply
 

@@ -23,7 +23,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
 from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import Trace
-from selfrag.engines.base import Limits
+from selfrag.engines.base import EngineLimits
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY
 from selfrag.reflection.judgment import Judgment
@@ -244,7 +244,7 @@ def test_passages_are_cut_and_the_cut_is_noted() -> None:
 
 def test_what_does_not_fit_the_context_is_cut_or_fails_alone() -> None:
     small, huge = passages("d1")[0], Passage("d2", "x" * 200, "Title of d2")
-    limits = Limits(max_model_len=150, vocab_size=LIMITS.vocab_size)
+    limits = EngineLimits(max_model_len=150, vocab_size=LIMITS.vocab_size)
     found = run({"[Retrieval]<d1>": "[Relevant]A.</s>"}, evidence=[huge, small], mode="always", limits=limits)
     assert found.answer.text == "A."
     (failed,) = [n for n in found.answer.trace.nodes if n.status == "failed"]
@@ -253,7 +253,7 @@ def test_what_does_not_fit_the_context_is_cut_or_fails_alone() -> None:
         run({}, "d1", question="why " * 25_000, limits=limits)
     tree = {"[No Retrieval]": "12345{retrieve 0 1 0}"}
     room = len(run(tree, mode="never", max_segments=1).engine.requests[0].prompt_ids) + 4
-    found = run(tree, mode="never", limits=Limits(max_model_len=room, vocab_size=LIMITS.vocab_size))
+    found = run(tree, mode="never", limits=EngineLimits(max_model_len=room, vocab_size=LIMITS.vocab_size))
     assert (found.answer.text, found.node("1234").finish) == ("1234", "context")
 
 

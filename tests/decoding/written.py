@@ -28,16 +28,16 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.tree import Decoder
-from selfrag.engines.base import Limits
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.base import EngineLimits
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS, group
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.runtime import Answered, Broken, Committed, drive
+from selfrag.runtime import QuestionAnswered, QuestionFailed, SegmentFinal, drive
 
 EOS, BOS, FIRST_CHARACTER = 0, 40, 100
-LIMITS = Limits(max_model_len=4096, vocab_size=FIRST_CHARACTER + 0x110000)
+LIMITS = EngineLimits(max_model_len=4096, vocab_size=FIRST_CHARACTER + 0x110000)
 VOCABULARY = Vocabulary({token: i for i, token in enumerate(TOKENS, start=1)}, EOS)
 SURFACE = {i: token for token, i in VOCABULARY.ids.items()} | {EOS: "</s>", BOS: ""}
 MARKED = re.compile(
@@ -77,7 +77,7 @@ def seen(ids: Sequence[int]) -> str:
     return re.sub(r"<paragraph>Title of (\w+)\n.*?</paragraph>", r"<\1>", text, flags=re.DOTALL)
 
 
-def reply(written: Written) -> Reply | Failed:
+def reply(written: Written) -> ScriptedReply | Failed:
     """The scripted reply that a written text stands for."""
     if isinstance(written, Failed):
         return written
@@ -97,7 +97,9 @@ def reply(written: Written) -> Reply | Failed:
             ids.append(VOCABULARY.group(labels)[distribution.index(max(distribution))])
     for position, row in rows.items():
         row.setdefault(ids[position], 0.9)
-    return Reply(tuple(ids), rows, likely if isinstance(likely, tuple) else (*spread(likely, len(ids) - 1), END))
+    return ScriptedReply(
+        tuple(ids), rows, likely if isinstance(likely, tuple) else (*spread(likely, len(ids) - 1), END)
+    )
 
 
 def spread(probability: float, count: int) -> tuple[float, ...]:
@@ -120,10 +122,10 @@ TWO_WAYS: dict[str, Written] = {
 """A relevant passage that does not support what is written, a less relevant one that does, and no passage."""
 
 
-def model(trees: Mapping[str, Tree]) -> Callable[[Generate], Reply | Failed]:
+def model(trees: Mapping[str, Tree]) -> Callable[[Generate], ScriptedReply | Failed]:
     """A scripted model that knows a tree for each question."""
 
-    def answer(request: Generate) -> Reply | Failed:
+    def answer(request: Generate) -> ScriptedReply | Failed:
         asked, _, response = seen(request.prompt_ids).partition(RESPONSE)
         question = asked.removeprefix("### Instruction:\n").removesuffix("\n\n")
         if question not in trees or response not in trees[question]:
@@ -180,7 +182,7 @@ def scripted(trees: Mapping[str, Tree], **options: Any) -> ScriptedEngine:
 
 
 def run(
-    tree: Tree | Callable[[Generate], Reply | Failed],
+    tree: Tree | Callable[[Generate], ScriptedReply | Failed],
     *names: str,
     question: str = "Q",
     search: Mapping[str, Sequence[Passage]] | Callable[[str], Sequence[Passage]] | None = None,
@@ -188,7 +190,7 @@ def run(
     policy: Decoding | None = None,
     choices: Sequence[str] | None = None,
     length: Length = "none",
-    limits: Limits = LIMITS,
+    limits: EngineLimits = LIMITS,
     given: Mapping[str, Any] = MappingProxyType({}),
     serving: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
@@ -217,8 +219,8 @@ def run(
         how = {"length": length, "most_watched": limits.max_watch}
         decoder = decode_options(question, choices, PROMPTING, settings, passages=evidence, **how)
     *committed, end = drive([decoder], engine, searches)
-    if isinstance(end, Broken):
+    if isinstance(end, QuestionFailed):
         raise end.error
-    assert isinstance(end, Answered)
-    commits = [event.segment for event in committed if isinstance(event, Committed)]
+    assert isinstance(end, QuestionAnswered)
+    commits = [event.segment for event in committed if isinstance(event, SegmentFinal)]
     return Run(end.answer, commits, engine, searches)

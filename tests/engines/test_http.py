@@ -14,7 +14,7 @@ from loopback import Answering, Loopback
 from pump import serve
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.engines.base import Limits
+from selfrag.engines.base import EngineLimits
 from selfrag.engines.http import COMPLETIONS, TOKENS, BadReplyError, HTTPConfig, HTTPEngine, served
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
@@ -45,7 +45,7 @@ def test_models_of_a_server(tmp_path):
     def found(cards, **settings):
         return served({"data": cards}, HTTPConfig(URL, vocab_size=7, **settings))
 
-    assert found(every, model="m") == ("m", Limits(99, 7, 19, frozenset({"a"})))
+    assert found(every, model="m") == ("m", EngineLimits(99, 7, 19, frozenset({"a"})))
     assert found(every, model="n")[1].adapters == frozenset()
     assert found([m, {**m, "id": "alias"}])[0] == "m"
     for cards, said in ((every, "it serves: m, n"), (None, "serves: none"), ([{"id": "m"}], "max_model_len of m")):

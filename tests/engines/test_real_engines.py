@@ -26,7 +26,7 @@ from selfrag.engines.vllm import VLLMConfig, VLLMEngine, quiet_import
 from selfrag.intrinsics.questions import Answerability
 from selfrag.judges.engine import EngineExecutor
 from selfrag.loading import load_tokenizer
-from selfrag.reflection.requests import Constraint, Failed, Finish, Form, Generate, Generated
+from selfrag.reflection.requests import Constraint, ConstraintForm, Failed, Finish, Generate, Generated
 
 pytestmark = pytest.mark.engine
 
@@ -156,10 +156,10 @@ def test_after_ctrl_c_in_a_step_the_engine_goes_on(engine, monkeypatch, running)
 
 
 def holds(constraint, text):
-    if constraint.form is Form.JSON:
+    if constraint.form is ConstraintForm.JSON:
         value = json.loads(text)
         return value["r"] in range(10) and value["f"] in ("yes", "no") and len(value) == 2
-    if constraint.form is Form.REGEX:
+    if constraint.form is ConstraintForm.REGEX:
         return re.fullmatch(constraint.text, text) is not None
     return text in constraint.value
 
@@ -177,7 +177,7 @@ def test_random_models_write_what_the_constraint_says(engine, tokenizer):
         if result.finish is Finish.EOS:
             assert holds(request.constraint, text), text
         else:  # JSON allows any white space, which a random model may love
-            assert request.constraint.form is Form.JSON
+            assert request.constraint.form is ConstraintForm.JSON
             assert text.lstrip().startswith("{")
 
 
@@ -218,7 +218,7 @@ def test_the_beginning_comes_before_the_whole(engine):
         done = [result for served, result in engine.step() if served == ticket]
     [whole] = done
     length = len(begun.token_ids)
-    assert (begun.finish, begun.token_ids) == (Finish.BEGUN, whole.token_ids[:length])
+    assert (begun.finish, begun.token_ids) == (Finish.PARTIAL, whole.token_ids[:length])
     np.testing.assert_array_equal(begun.watched, whole.watched[:length])
     assert_same(whole, generated(engine, request))
     assert first_news(engine, replace(request, max_tokens=1, report=True))[1].finish is Finish.BUDGET

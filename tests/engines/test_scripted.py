@@ -12,7 +12,7 @@ from pump import FORMS, LABELS, SCHEMA, serve
 
 from selfrag.common.errors import UserError
 from selfrag.engines import choose_engine, load_engine
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
 
 
@@ -31,7 +31,7 @@ from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
     ],
 )
 def test_a_request_that_cannot_be_served_comes_back_failed(request_: Generate, reason: str) -> None:
-    bad, good = serve(ScriptedEngine(lambda _: Reply((5, 0)), eos_id=0), [request_, Generate((1,), 9)])
+    bad, good = serve(ScriptedEngine(lambda _: ScriptedReply((5, 0)), eos_id=0), [request_, Generate((1,), 9)])
     assert isinstance(bad, Failed)
     assert reason in bad.reason
     assert isinstance(good, Generated)

@@ -15,13 +15,13 @@ from lora_on_the_spot import save_adapter
 from selfrag.common.errors import EngineError, UserError
 from selfrag.common.pretrained import cpu_instructions
 from selfrag.engines import vllm
-from selfrag.engines.adapters import Adapter, read_adapter, unsupported
+from selfrag.engines.adapters import VLLMAdapter, read_adapter, unsupported
 from selfrag.engines.base import check_model
 from selfrag.engines.vllm import VLLMConfig, build_environment, engine_arguments, multiply_by_groups
 from selfrag.reflection.requests import Finish, Generate
 
 OWN = {"block_size": 128, "quantization": "x"}
-ADAPTERS = [Adapter(f"a{i}", Path("x"), rank) for i, rank in enumerate((4, 12, 16, *[2] * 9))]
+ADAPTERS = [VLLMAdapter(f"a{i}", Path("x"), rank) for i, rank in enumerate((4, 12, 16, *[2] * 9))]
 SMALL = {"block_size": 32, "kv_cache_memory_bytes": 2 << 30, "enforce_eager": True, "max_num_seqs": 64}
 LORA = {"enable_lora": True, "max_lora_rank": 16, "max_loras": 8, "max_cpu_loras": 12}
 
@@ -128,7 +128,7 @@ def test_configurations_that_vllm_cannot_serve(config, reason):
 
 def test_missing_and_broken_files(tiny_llama, tmp_path):
     path = save_adapter(tiny_llama, tmp_path / "a")
-    assert read_adapter("mine", path) == Adapter("mine", path, 4)
+    assert read_adapter("mine", path) == VLLMAdapter("mine", path, 4)
     # PEFT saves the whole embedding with an adapter on it; vLLM would drop that copy silently.
     whole = save_adapter(tiny_llama, tmp_path / "whole", target_modules=["q_proj", "embed_tokens"])
     with pytest.raises(EngineError, match=r"adapter 'mine' .*beside the LoRA pairs"):

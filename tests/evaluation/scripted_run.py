@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
 
 from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING
 
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.runner import Run, run
 from selfrag.evaluation.systems import Untuned
@@ -35,7 +35,7 @@ BROKEN = "Question 5"
 class Slow(ScriptedEngine):
     """Serves three requests a step, the newest first, and takes its time."""
 
-    def __init__(self, reply: Callable[[Generate], Reply | Failed], pause: float) -> None:
+    def __init__(self, reply: Callable[[Generate], ScriptedReply | Failed], pause: float) -> None:
         super().__init__(reply, EOS, limits=LIMITS, batch=3)
         self.pause = pause
 
@@ -45,13 +45,13 @@ class Slow(ScriptedEngine):
         return super().step()
 
 
-def reply(request: Generate) -> Reply | Failed:
+def reply(request: Generate) -> ScriptedReply | Failed:
     """Paris for every third question; one question cannot be answered."""
     text = PROMPTING.codec.decode([i for i in request.prompt_ids if i >= FIRST_CHARACTER])
     number = int(text.split("Question ")[1].split()[0])
     if f"Question {number}" == BROKEN:
         return Failed("no memory\nleft")
-    return Reply((*PROMPTING.codec.encode("Paris" if number % 3 == 0 else "Röm\u2028"), EOS))
+    return ScriptedReply((*PROMPTING.codec.encode("Paris" if number % 3 == 0 else "Röm\u2028"), EOS))
 
 
 def data_file(folder: Path, *rows: Mapping[str, Any], name: str = "set.jsonl") -> Path:

@@ -25,7 +25,7 @@ from selfrag.evaluation.metrics.citations import (
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.metrics.registry import get_metric, ratio
 from selfrag.judges.entailment import premise
-from selfrag.judges.wire import Completion, Request
+from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Failed
 
@@ -176,7 +176,7 @@ def test_e6_a_full_stop_behind_a_citation_does_not_join_two_sentences(said: str)
 def grader(labels: Mapping[tuple[str, str], str]) -> tuple[Grader, Answering]:
     """Gives the label for a piece of a question and a piece of what is judged; fails where there is none."""
 
-    def answer(request: Request) -> Completion | Failed:
+    def answer(request: ModelRequest) -> Completion | Failed:
         (turn,), (slot,) = request.prompt.messages, request.slots
         found = [label for pieces, label in labels.items() if all(piece in turn.content for piece in pieces)]
         if not found:

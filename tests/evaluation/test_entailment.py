@@ -22,7 +22,7 @@ from selfrag.intrinsics.named import open_judge
 from selfrag.intrinsics.responses import HallucinationDetection
 from selfrag.judges.entailment import CODEC, ENTAILMENT, LEAST, TASK, NLIJudge, TrueJudge
 from selfrag.judges.prompted import PromptedJudge
-from selfrag.judges.wire import Completion, Request
+from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.judge import Cost
 from selfrag.reflection.requests import Failed
 
@@ -125,7 +125,7 @@ def test_an_endpoint_judges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_hallucination_intrinsic_wants_every_sentence_faithful() -> None:
-    def answer(request: Request) -> Completion | Failed:
+    def answer(request: ModelRequest) -> Completion | Failed:
         words = [site.text for site in request.sites]
         assert request.state.query  # reflection tokens judge what answers a user
         if any("!" in word for word in words):

@@ -13,8 +13,8 @@ import tiny
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
-from selfrag.engines.base import Limits
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.base import EngineLimits
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.comparison import Draws, average, bootstrap
 from selfrag.evaluation.intervals import DIFFERENCE, SHARE, Estimate, bracketed, kappa, mean, pooled_auc
 from selfrag.evaluation.metrics.citations import pair_figures
@@ -226,9 +226,9 @@ def test_tokens_are_read_where_a_row_has_them() -> None:
     parts = (Token("[Retrieval]"), Evidence(passage), Token("[Irrelevant]"), Text("Yes."), Token("[Utility:4]"))
     watched = {vocabulary.ids["[Relevant]"]: 0.3, vocabulary.ids["[Irrelevant]"]: 0.1}
     engine = ScriptedEngine(
-        lambda request: Reply((vocabulary.eos_id,), {0: watched}),
+        lambda request: ScriptedReply((vocabulary.eos_id,), {0: watched}),
         vocabulary.eos_id,
-        limits=Limits(max_model_len=500, vocab_size=10_000),
+        limits=EngineLimits(max_model_len=500, vocab_size=10_000),
     )
     found = observe([Row("r", "set/kind", "Is it?", parts)], prompting, engine)
     assert [(one.judgment.role, one.right) for one in found] == [("retrieve", 0), ("isrel", 1), ("isuse", 3)]

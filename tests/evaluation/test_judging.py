@@ -21,7 +21,7 @@ from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.atomic import locked_directory
 from selfrag.common.errors import MissingExtraError, UserError
-from selfrag.engines.scripted import Reply
+from selfrag.engines.scripted import ScriptedReply
 from selfrag.evaluation.comparison import compare, read_runs
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.judging import (
@@ -56,7 +56,7 @@ from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task_files import TaskFile, read_task
-from selfrag.judges.wire import Completion, Request
+from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.requests import Failed, Generate
 
 PASSAGES = (Passage("good", "The answer is Paris.", "France"), Passage("bad", "It rained.", ""))
@@ -100,8 +100,8 @@ def test_what_is_left_out_and_what_counts_as_nothing() -> None:
     assert found.undecided == dict.fromkeys(found.parts, 1)
 
 
-def writes(text: str) -> Callable[[Generate], Reply]:
-    return lambda request: Reply((*PROMPTING.codec.encode(text), 0))
+def writes(text: str) -> Callable[[Generate], ScriptedReply]:
+    return lambda request: ScriptedReply((*PROMPTING.codec.encode(text), 0))
 
 
 def answered(folder: Path, data: TaskFile, text: str, **options: Any) -> Path:
@@ -326,7 +326,7 @@ def test_splitting() -> None:
     assert prompted.split(["Ann, who was kind, wrote.", "", "Ann sang. Bob died."]) == [two, (), two * 2]
     assert PromptedSplitter(writing("Ann wrote."), "facts by m", {}).split(["Ann wrote."]) == [None]
 
-    def fails(request: Request) -> Completion | Failed:
+    def fails(request: ModelRequest) -> Completion | Failed:
         return Failed("gone") if "rained" in request.prompt.messages[0].content else Completion("- fact")
 
     assert PromptedSplitter(Answering(fails), "facts by m", {}).split(["Ann. It rained.", "Ann."]) == [None, ("fact",)]

@@ -30,7 +30,7 @@ from selfrag.common import plugins
 from selfrag.common.atomic import locked_directory
 from selfrag.common.errors import EngineError, MissingExtraError, UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import Reply
+from selfrag.engines.scripted import ScriptedReply
 from selfrag.evaluation import runner
 from selfrag.evaluation.presets import PRESETS
 from selfrag.evaluation.records import RecordFile, Spent, failures, read_records
@@ -146,9 +146,9 @@ def test_failed_items_are_run_again_on_request(tmp_path: Path) -> None:
     start(tmp_path)
     asked: list[Generate] = []
 
-    def mended(request: Generate) -> Reply:
+    def mended(request: Generate) -> ScriptedReply:
         asked.append(request)
-        return Reply((*b"", 0))
+        return ScriptedReply((*b"", 0))
 
     for again, failed, count in ((False, 1, 0), (True, 0, 1)):
         results = run(job(tmp_path, retry_failed=again), [FILE], lambda: Slow(mended, 0.0))

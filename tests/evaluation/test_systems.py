@@ -17,7 +17,7 @@ from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import Item, output_of
 from selfrag.evaluation.presets import documents, preset
 from selfrag.evaluation.records import read_manifest, read_records
@@ -36,7 +36,7 @@ from selfrag.evaluation.systems import (
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
-from selfrag.runtime import Answered, Broken, drive
+from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 
 PASSAGES = tuple(Passage(f"d{i}", f"Text of d{i}.", f"Title of d{i}") for i in (1, 2, 3))
 ITEM = Item(
@@ -49,20 +49,22 @@ UNTUNED = Untuned(CODEC, Chat(tuple(CODEC.encode("<user>")), tuple(CODEC.encode(
 
 def answer(one: System, item: Item, task: Task, reply: Any) -> tuple[Answer, ScriptedEngine]:
     engine = ScriptedEngine(reply, EOS, limits=LIMITS)
-    (event,) = [e for e in drive([one.decoder(item, task)], engine, None) if isinstance(e, Answered | Broken)]
-    if isinstance(event, Broken):
+    (event,) = [
+        e for e in drive([one.decoder(item, task)], engine, None) if isinstance(e, QuestionAnswered | QuestionFailed)
+    ]
+    if isinstance(event, QuestionFailed):
         raise event.error
     return event.answer, engine
 
 
 def says(text: str) -> Any:
-    return lambda request: Reply((*CODEC.encode(text), EOS))
+    return lambda request: ScriptedReply((*CODEC.encode(text), EOS))
 
 
 def prefers(letter: str) -> Any:
-    def reply(request: Generate) -> Reply:
+    def reply(request: Generate) -> ScriptedReply:
         row = {i: 0.7 if i == FIRST_CHARACTER + ord(letter) else 0.1 for i in request.watch_ids}
-        return Reply((FIRST_CHARACTER,), {0: row | {FIRST_CHARACTER: 0.1}})
+        return ScriptedReply((FIRST_CHARACTER,), {0: row | {FIRST_CHARACTER: 0.1}})
 
     return reply
 
@@ -138,7 +140,7 @@ def test_the_published_code_votes_over_the_texts_that_passages_wrote() -> None:
     task = preset("arc-challenge").task("official")
     system = Reflective(PROMPTING, Decoding.official(max_segments=1, mode="always", passages=2))
     relevant, support = VOCABULARY.ids["[Relevant]"], VOCABULARY.ids["[No support / Contradictory]"]
-    found, engine = answer(system, item, task, lambda _: Reply((relevant, *CODEC.encode("A"), support, EOS)))
+    found, engine = answer(system, item, task, lambda _: ScriptedReply((relevant, *CODEC.encode("A"), support, EOS)))
     assert len(engine.requests) == 2
     assert [node.text for node in found.trace.nodes] == ["A", "A"]
     assert found.text == "A"
@@ -156,7 +158,7 @@ def test_ours_keeps_the_budget_of_the_task_and_reads_the_passages_of_the_item() 
     assert (output.text, output.cited, output.retrieved) == ("Paris", (), False)
     ours = Reflective(PROMPTING, Decoding(mode="always", passages=2))
     relevant = VOCABULARY.ids["[Relevant]"]
-    found, engine = answer(ours, ITEM, SHORT, lambda request: Reply((relevant, *CODEC.encode("Paris"), EOS)))
+    found, engine = answer(ours, ITEM, SHORT, lambda request: ScriptedReply((relevant, *CODEC.encode("Paris"), EOS)))
     assert [seen(r.prompt_ids).rpartition("\n")[2] for r in engine.requests] == ["[Retrieval]<d1>", "[Retrieval]<d2>"]
     output = output_of(found)
     assert (output.cited, output.read, output.retrieved) == (("d1",), ("d1", "d2"), True)

@@ -8,7 +8,7 @@ from typing import Any
 from written import EOS, FIRST_CHARACTER, LIMITS, Characters, passages
 
 from retrieval.passage import Passage
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.extensions.search_tags.decoder import PROFILES, Budget, Searcher
 from selfrag.extensions.search_tags.model import SearchTagModel
 from selfrag.reflection.requests import Failed, Generate
@@ -34,11 +34,11 @@ FOUND = passages("d1", "d2", "d3")
 def model(turns: Callable[[str], str], profile: str = "search-r1", retriever: Any = "own", **options: Any) -> Any:
     """A scripted model: from all the text so far to the present turn, which may be written in part."""
 
-    def reply(request: Generate) -> Reply | Failed:
+    def reply(request: Generate) -> ScriptedReply | Failed:
         text = CODEC.surface(request.prompt_ids)
         turn = turns(text)
         written = next(n for n in range(len(turn), -1, -1) if text.endswith(turn[:n]))
-        return Reply((*CODEC.encode(turn[written:]), EOS))
+        return ScriptedReply((*CODEC.encode(turn[written:]), EOS))
 
     searched: list[str] = []
 

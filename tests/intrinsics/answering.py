@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from selfrag.judges.wire import Completion, Executor, Request, Slot, Target
+from selfrag.judges.wire import Completion, Executor, ModelRequest, Slot, Target
 from selfrag.reflection.requests import Failed, Steps
 
 
@@ -15,21 +15,21 @@ from selfrag.reflection.requests import Failed, Steps
 class Answering(Executor):
     """Records every request; on an engine of its own."""
 
-    answer: Callable[[Request], Completion | Failed]
-    requests: list[Request] = field(default_factory=list)
+    answer: Callable[[ModelRequest], Completion | Failed]
+    requests: list[ModelRequest] = field(default_factory=list)
     engine: Any = None
     activated: Collection[str] = ()
 
-    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
         self.requests += requests
         return [self.answer(request) for request in requests]
         yield []
 
 
-def judging(weigh: Callable[[Request, Slot], Mapping[str, float]], rest: float = 0.0) -> Answering:
+def judging(weigh: Callable[[ModelRequest, Slot], Mapping[str, float]], rest: float = 0.0) -> Answering:
     """Every slot gets the probabilities that `weigh` has for its surfaces by name, `rest` for each other one."""
 
-    def answer(request: Request) -> Completion:
+    def answer(request: ModelRequest) -> Completion:
         rows = [[weigh(request, slot).get(s.strip(), rest) for s in slot.surfaces] for slot in request.slots]
         return Completion(scores=tuple(tuple(math.log(p) if p > 0 else -math.inf for p in row) for row in rows))
 
@@ -51,7 +51,7 @@ def failing(reason: str) -> Answering:
     return Answering(lambda request: Failed(reason))
 
 
-def taught(request: Request, targets: Sequence[Target], confidence: float = 0.9) -> Completion:
+def taught(request: ModelRequest, targets: Sequence[Target], confidence: float = 0.9) -> Completion:
     """What a model writes that has learned these targets perfectly, with some doubt."""
     scores = []
     for slot in request.slots:

@@ -31,7 +31,7 @@ from wire_help import (
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.judges.layout import numbers
-from selfrag.judges.lenient_json import Node, read
+from selfrag.judges.lenient_json import JsonNode, read
 from selfrag.judges.output import likelihood
 from selfrag.judges.wire import Completion, Gold, TokenLogprob
 from selfrag.reflection.inputs import ROLES, JudgeInput, Message
@@ -120,7 +120,7 @@ VALUES = st.recursive(
 )
 
 
-def nodes(node: Node):
+def nodes(node: JsonNode):
     yield node
     for child in [*(node.members or {}).values(), *(node.items or ())]:
         yield from nodes(child)

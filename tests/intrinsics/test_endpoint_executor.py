@@ -10,7 +10,7 @@ from chat_server import ChatServer, said
 from selfrag.common.errors import UserError
 from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
 from selfrag.judges.endpoint import ConstraintMode, EndpointConfig, EndpointExecutor, obeys, parse
-from selfrag.judges.wire import ChatPrompt, Completion, Piece, Request, Slot, TextPrompt
+from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, PromptPiece, Slot, TextPrompt
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judgment import Code
 from selfrag.reflection.requests import Constraint, Failed
@@ -19,8 +19,8 @@ STATE = JudgeInput((Message("user", "Who wrote Faust?"),))
 SITE = STATE.in_message("query", 0)
 CHAT = ChatPrompt((Message("user", "Can it be answered?"),))
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": False}
-BOUND = Request(STATE, CHAT, 50, constraint=Constraint.json(SCHEMA))
-SCORED = Request(STATE, CHAT, slots=(Slot(("answerable", "unanswerable"), SITE),))
+BOUND = ModelRequest(STATE, CHAT, 50, constraint=Constraint.json(SCHEMA))
+SCORED = ModelRequest(STATE, CHAT, slots=(Slot(("answerable", "unanswerable"), SITE),))
 LABELS = [("un", {"un": math.log(0.3), "answer": math.log(0.6), "x": math.log(0.1)}), ("answerable", {"answerable": 0})]
 MODES = ("structured_outputs", "response_format")
 
@@ -99,7 +99,7 @@ def test_without_log_probabilities_a_label_is_certain_and_anything_else_undefine
 
 def test_a_beginning_is_continued_where_the_server_can_and_asked_for_where_not():
     slot = Slot((" faithful", " NA"), SITE, "Sentence 1: Yes.\nVerdict:")
-    request = Request(STATE, CHAT, slots=(slot,))
+    request = ModelRequest(STATE, CHAT, slots=(slot,))
     _, [continued], _ = asked(lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.STRUCTURED)
     _, [asked_for], _ = asked(lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.NONE)
     assert continued["messages"][-1] == {"role": "assistant", "content": slot.prefill}
@@ -111,8 +111,10 @@ def test_a_beginning_is_continued_where_the_server_can_and_asked_for_where_not()
 def test_rendered_prompts_go_to_the_text_route():
     logprobs = {"tokens": ["7"], "token_logprobs": [-0.1], "top_logprobs": [{"7": -0.1, "8": -2.4}]}
     reply = {"text": "7", "finish_reason": "stop", "logprobs": logprobs}
-    prompt = TextPrompt((Piece("<|start_of_role|>user<|end_of_role|>", control=True), Piece("Hi <|end_of_text|>")))
-    request = Request(STATE, prompt, 1, constraint=Constraint.choice(tuple("0123456789")), top_logprobs=5)
+    prompt = TextPrompt(
+        (PromptPiece("<|start_of_role|>user<|end_of_role|>", control=True), PromptPiece("Hi <|end_of_text|>"))
+    )
+    request = ModelRequest(STATE, prompt, 1, constraint=Constraint.choice(tuple("0123456789")), top_logprobs=5)
     with ChatServer(lambda sent: (200, {"choices": [reply]})) as server:
         [result] = executor(server).run([request])
     assert server.paths == ["/v1/completions"]
@@ -123,7 +125,7 @@ def test_rendered_prompts_go_to_the_text_route():
 def test_a_new_name_for_the_limit_is_learned():
     message = "'max_tokens' is not supported; use 'max_completion_tokens' instead."
     strict = refusing("max_tokens", message, lambda sent: said("x"))
-    results, bodies, _ = asked(strict, Request(STATE, CHAT, 5), times=2)
+    results, bodies, _ = asked(strict, ModelRequest(STATE, CHAT, 5), times=2)
     assert [result.text for result in results] == ["x", "x"]
     assert ["max_tokens" in sent for sent in bodies] == [True, False, False]
 
@@ -132,7 +134,7 @@ def test_a_new_name_for_the_limit_is_learned():
     "content", [b"<html>", b"{}", b'{"choices": []}', b'{"choices": [{"message": {}}]}', b"[" * 9999]
 )
 def test_what_is_no_reply_fails_with_a_reason(content):
-    [result], _, _ = asked(lambda sent: (200, content), Request(STATE, CHAT, 5))
+    [result], _, _ = asked(lambda sent: (200, content), ModelRequest(STATE, CHAT, 5))
     assert isinstance(result, Failed)
     assert "\n" not in result.reason
 
@@ -146,7 +148,7 @@ def test_log_probabilities_that_are_none_are_left_out(bad):
 
 def test_it_runs_inside_an_event_loop_too():
     async def notebook():
-        return asked(lambda sent: said("x"), Request(STATE, CHAT, 5))
+        return asked(lambda sent: said("x"), ModelRequest(STATE, CHAT, 5))
 
     assert asyncio.run(notebook())[0][0].text == "x"
 

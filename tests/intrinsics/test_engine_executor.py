@@ -18,11 +18,11 @@ from intrinsic_rows import CHAT as TEMPLATE
 from lora_on_the_spot import save_adapter
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.engines.base import Limits
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.base import EngineLimits
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.judges.engine import EngineExecutor, label_ids, plan, tokens
 from selfrag.judges.rendering import Renderer
-from selfrag.judges.wire import ChatPrompt, Completion, Request, Slot
+from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, Slot
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Constraint, Failed, Finish, Generated, ask
@@ -81,9 +81,9 @@ def brute_force(codec, seed, texts):
 def score(codec, slot, *, seed=0, max_watch=128):
     def reply(request):
         row = probabilities(codec, tuple(request.prompt_ids), seed)
-        return Reply((int(row.argmax()),), {0: dict(enumerate(row.tolist()))})
+        return ScriptedReply((int(row.argmax()),), {0: dict(enumerate(row.tolist()))})
 
-    model = ScriptedEngine(reply, END, Limits(1000, codec.size, max_watch))
+    model = ScriptedEngine(reply, END, EngineLimits(1000, codec.size, max_watch))
     renderer = Renderer(None, codec, END)
     made = plan(renderer, slot, tuple(codec.encode(PROMPT)), adapter=None, most_watched=max_watch)
     return made, made.scores(finish(ask(list(made.requests)), model)), model
@@ -248,7 +248,7 @@ def by_peft(chat_llama, adapter, tokenizer, slot):
 @pytest.mark.engine
 @pytest.mark.parametrize("adapter", [None, "plain", "activated"])
 def test_scores_are_those_of_peft(reference, chat_llama, tokenizer, adapters, adapter):
-    [result] = reference.run([Request(STATE, CHAT, slots=SLOTS, adapter=adapter)])
+    [result] = reference.run([ModelRequest(STATE, CHAT, slots=SLOTS, adapter=adapter)])
     for slot, scores in zip(SLOTS, result.scores, strict=True):
         expected = by_peft(chat_llama, adapters.get(adapter), tokenizer, slot)
         np.testing.assert_allclose(scores, expected, atol=2e-3)
@@ -257,9 +257,9 @@ def test_scores_are_those_of_peft(reference, chat_llama, tokenizer, adapters, ad
 @pytest.mark.engine
 def test_several_adapters_share_a_batch_and_keep_their_numbers(reference):
     names = (None, "plain", "other", "activated")
-    wave = [Request(STATE, CHAT, slots=SLOTS, adapter=name) for name in names]
+    wave = [ModelRequest(STATE, CHAT, slots=SLOTS, adapter=name) for name in names]
     for name, found in zip(names, reference.run([*wave, *wave])[4:], strict=True):
-        [alone] = reference.run([Request(STATE, CHAT, slots=SLOTS, adapter=name)])
+        [alone] = reference.run([ModelRequest(STATE, CHAT, slots=SLOTS, adapter=name)])
         for left, right in zip(found.scores, alone.scores, strict=True):
             np.testing.assert_allclose(left, right, atol=1e-4)
     assert len({result.scores[0] for result in reference.run(wave)}) == 4
@@ -267,7 +267,9 @@ def test_several_adapters_share_a_batch_and_keep_their_numbers(reference):
 
 @pytest.mark.engine
 def test_constrained_text_and_scores_in_one_request(reference):
-    request = Request(STATE, CHAT, 60, constraint=Constraint.json(SCHEMA), slots=SLOTS, adapter="plain", top_logprobs=5)
+    request = ModelRequest(
+        STATE, CHAT, 60, constraint=Constraint.json(SCHEMA), slots=SLOTS, adapter="plain", top_logprobs=5
+    )
     [result] = reference.run([request])
     assert all(scores is not None for scores in result.scores)
     assert "".join(token.token for token in result.tokens) == result.text
@@ -281,7 +283,7 @@ def test_constrained_text_and_scores_in_one_request(reference):
 @pytest.mark.engine
 def test_a_choice_has_its_alternatives_and_half_a_character_no_token(reference):
     for choices in (("yes", "no"), ("é€𝄞",)):
-        request = Request(STATE, CHAT, 20, constraint=Constraint.choice(choices), top_logprobs=5)
+        request = ModelRequest(STATE, CHAT, 20, constraint=Constraint.choice(choices), top_logprobs=5)
         [result] = reference.run([request])
         assert result.text in choices
         assert "".join(token.token for token in result.tokens) == result.text
@@ -295,7 +297,7 @@ def test_a_choice_has_its_alternatives_and_half_a_character_no_token(reference):
 def test_activated_adapters_reuse_what_the_base_model_computed(reference):
     long = ChatPrompt((Message("user", "One passage of many. " * 40),))
     slot = (Slot(("yes", "no"), SITE),)
-    wave = [Request(STATE, long, slots=slot, adapter=name) for name in (None, "activated", "plain")]
+    wave = [ModelRequest(STATE, long, slots=slot, adapter=name) for name in (None, "activated", "plain")]
     base, activated, plain = (reference.run([one])[0] for one in wave)
     assert base.prompt_tokens == activated.prompt_tokens == plain.prompt_tokens
     assert activated.cached_tokens > 0.9 * activated.prompt_tokens
@@ -305,16 +307,21 @@ def test_activated_adapters_reuse_what_the_base_model_computed(reference):
 @pytest.mark.engine
 def test_what_an_executor_cannot_do_is_refused(reference):
     with pytest.raises(EngineError, match="adapter 'nobody' is not loaded; loaded: activated, other, plain"):
-        reference.run([Request(STATE, CHAT, slots=SLOTS, adapter="nobody")])
+        reference.run([ModelRequest(STATE, CHAT, slots=SLOTS, adapter="nobody")])
     with pytest.raises(UserError, match=r"temperature=0.7"):
-        reference.run([Request(STATE, CHAT, 5, temperature=0.7)])
+        reference.run([ModelRequest(STATE, CHAT, 5, temperature=0.7)])
 
 
 @pytest.mark.engine
 def test_one_request_that_fails_leaves_the_others(reference):
     endless = ChatPrompt((Message("user", "far too long " * 3000),))
-    bad = Request(STATE, CHAT, 5, constraint=Constraint.regex("(["))
-    wave = [Request(STATE, endless, slots=SLOTS), bad, Request(STATE, CHAT, slots=SLOTS), Request(STATE, CHAT)]
+    bad = ModelRequest(STATE, CHAT, 5, constraint=Constraint.regex("(["))
+    wave = [
+        ModelRequest(STATE, endless, slots=SLOTS),
+        bad,
+        ModelRequest(STATE, CHAT, slots=SLOTS),
+        ModelRequest(STATE, CHAT),
+    ]
     results = reference.run(wave)
     assert [type(result) for result in results] == [Failed, Failed, Completion, Completion]
     assert results[-1] == Completion()  # nothing asked is nothing done

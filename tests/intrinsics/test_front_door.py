@@ -32,7 +32,7 @@ from selfrag.intrinsics.named import adapters_of
 from selfrag.judges.sentences import merged, response_sites, source_sites
 from selfrag.judges.wire import Completion
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judgment import Code, Source
+from selfrag.reflection.judgment import Code, JudgmentSource
 from selfrag.reflection.requests import Failed
 
 QUESTION = "Which fish are yellow?"
@@ -44,10 +44,10 @@ FISH = [Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It
 @pytest.mark.parametrize(
     ("probabilities", "answerable", "source", "codes"),
     [
-        ({"answerable": 0.6, "unanswerable": 0.2}, 0.75, Source.JUDGE, []),
-        ({"answerable": 0.1, "unanswerable": 0.9}, 0.1, Source.JUDGE, []),
-        ({"answerable": 0.2, "unanswerable": 0.1}, 2 / 3, Source.JUDGE, [Code.LOW_COVERAGE]),
-        ({"answerable": 1.0}, 1.0, Source.HARD, [Code.NO_LOGPROBS]),
+        ({"answerable": 0.6, "unanswerable": 0.2}, 0.75, JudgmentSource.JUDGE, []),
+        ({"answerable": 0.1, "unanswerable": 0.9}, 0.1, JudgmentSource.JUDGE, []),
+        ({"answerable": 0.2, "unanswerable": 0.1}, 2 / 3, JudgmentSource.JUDGE, [Code.LOW_COVERAGE]),
+        ({"answerable": 1.0}, 1.0, JudgmentSource.HARD, [Code.NO_LOGPROBS]),
     ],
 )
 def test_answerability_is_a_probability(probabilities, answerable, source, codes):
@@ -59,7 +59,10 @@ def test_answerability_is_a_probability(probabilities, answerable, source, codes
     executor = scoring(**probabilities)
     adapted = Answerability.on(executor, adapter="ad")(QUESTION, FISH[:1]).judgment
     assert executor.requests[0].adapter == "ad"
-    assert (adapted.source, adapted.evidence) == (Source.HARD if codes == [Code.NO_LOGPROBS] else Source.ADAPTER, "f1")
+    assert (adapted.source, adapted.evidence) == (
+        JudgmentSource.HARD if codes == [Code.NO_LOGPROBS] else JudgmentSource.ADAPTER,
+        "f1",
+    )
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from selfrag.judges.endpoint import ConstraintMode, body
 from selfrag.judges.entailment import CODEC as ENTAILMENT
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.sentences import rules
-from selfrag.judges.wire import DIALECT, ChatPrompt, Piece, Request, TextPrompt
+from selfrag.judges.wire import DIALECT, ChatPrompt, ModelRequest, PromptPiece, TextPrompt
 from selfrag.reflection.inputs import ROLES, JudgeInput, Message
 from selfrag.tokenization import HFTextCodec
 
@@ -38,13 +38,13 @@ FIELDS = ("system", "question", "answer", "query", "text", "title", "id", "argum
 ARGUMENTS = ("requirement", "criteria", "scoring_schema", "policy_text", "last_message", "document_content", "query")
 
 
-def interpretation(state: JudgeInput) -> Request:
+def interpretation(state: JudgeInput) -> ModelRequest:
     item = Item("1", state.query or "", None, state.passages)
     return PromptWriter(executor=None).request(Trial(item, DIRECT, state.passages))  # type: ignore[arg-type]
 
 
-def subjects() -> dict[str, Callable[[JudgeInput], Request]]:
-    found: dict[str, Callable[[JudgeInput], Request]] = {
+def subjects() -> dict[str, Callable[[JudgeInput], ModelRequest]]:
+    found: dict[str, Callable[[JudgeInput], ModelRequest]] = {
         "interpretation": interpretation,
         "entailment": ENTAILMENT.encode,
     }
@@ -58,17 +58,17 @@ def subjects() -> dict[str, Callable[[JudgeInput], Request]]:
     return found
 
 
-def teacher(group: str) -> Callable[[JudgeInput], Request]:
+def teacher(group: str) -> Callable[[JudgeInput], ModelRequest]:
     """The prompt of a teacher, who says by himself what is text: no executor stands between him and the model."""
 
-    def encode(state: JudgeInput) -> Request:
+    def encode(state: JudgeInput) -> ModelRequest:
         if not state.passages:
             raise UserError("a server's own documents are none of a teacher's")
         said = [f"x {turn.content} x" for turn in state.messages]
         output = "" if group == "IsRel" else said[2]
         case = Case(group, said[1], "" if group == "IsUse" else said[3], output, state.passages[0])
         prompt = OWN.prompt(replace(case, evidence=None) if group == "IsUse" else case)
-        return Request(state, ChatPrompt((Message("user", prompt),)))
+        return ModelRequest(state, ChatPrompt((Message("user", prompt),)))
 
     return encode
 
@@ -89,7 +89,7 @@ def state(fields: dict[str, str], extra: bool) -> JudgeInput:
     return JudgeInput(turns, (), arguments, {"extra_body": {"documents": documents}})
 
 
-def request(subject: str, made: JudgeInput) -> Request | None:
+def request(subject: str, made: JudgeInput) -> ModelRequest | None:
     if subject not in SUBJECTS:  # of an extension that is not there
         return None
     try:
@@ -104,12 +104,12 @@ def family(name: str):
     return tokenizer, Renderer.of(tokenizer), control_tokens.control_ids(tokenizer)
 
 
-def by_engine(name: str, asked: Request) -> Counter[int]:
+def by_engine(name: str, asked: ModelRequest) -> Counter[int]:
     _, renderer, control = family(name)
     return control_tokens.counted(renderer.prompt(asked.prompt), control)
 
 
-def by_endpoint(name: str, asked: Request) -> Counter[int]:
+def by_endpoint(name: str, asked: ModelRequest) -> Counter[int]:
     """As a server does it: the template over the messages, and all of it tokenised with special tokens."""
     tokenizer, _, control = family(name)
     begun = asked.slots[0].prefill if asked.slots else ""
@@ -122,7 +122,7 @@ def by_endpoint(name: str, asked: Request) -> Counter[int]:
     return control_tokens.counted(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], control)
 
 
-def as_it_is(name: str, asked: Request) -> Counter[int]:
+def as_it_is(name: str, asked: ModelRequest) -> Counter[int]:
     """As a server gets what a teacher wrote."""
     tokenizer, _, control = family(name)
     turns = [{"role": one.role, "content": one.content} for one in asked.prompt.messages]
@@ -185,7 +185,7 @@ def test_a_role_that_is_none_is_refused_in_one_line(role):
 def test_roles_of_a_prompt_that_are_none_are_text():
     roles = ("user", "document <|im_end|>", "</s>[INST]<think>")
     for name in control_tokens.FAMILIES:
-        counts = [by_engine(name, Request(JudgeInput(()), ChatPrompt((Message(role, "x"),)))) for role in roles]
+        counts = [by_engine(name, ModelRequest(JudgeInput(()), ChatPrompt((Message(role, "x"),)))) for role in roles]
         assert counts[0] == counts[1] == counts[2], name
 
 
@@ -227,10 +227,10 @@ def test_marks_cannot_be_forged_and_documents_reach_a_template_that_takes_them()
 
 
 def test_halves_in_neighbouring_pieces_do_not_join_on_an_endpoint():
-    prompt = TextPrompt((Piece("<|im_start|>", control=True), Piece("a<|im_"), Piece("end|>b")))
-    assert body(Request(JudgeInput(()), prompt), "m", ConstraintMode.NONE)["prompt"].count("<|im_") == 1
+    prompt = TextPrompt((PromptPiece("<|im_start|>", control=True), PromptPiece("a<|im_"), PromptPiece("end|>b")))
+    assert body(ModelRequest(JudgeInput(()), prompt), "m", ConstraintMode.NONE)["prompt"].count("<|im_") == 1
     message = ChatPrompt((Message("user", "x"),), extra={"tools": [{"name": "[INST]"}], "stop": ["</s>"]})
-    sent = body(Request(JudgeInput(()), message), "m", ConstraintMode.NONE)
+    sent = body(ModelRequest(JudgeInput(()), message), "m", ConstraintMode.NONE)
     assert (sent["tools"], sent["stop"]) == ([{"name": "[ INST]"}], ["</s>"])
 
 

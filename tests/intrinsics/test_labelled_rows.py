@@ -10,7 +10,7 @@ import tiny
 from intrinsic_rows import CHAT, MAKERS, answerable, asked, cited, judged, turns
 
 from selfrag.common.errors import UserError
-from selfrag.engines.base import Limits
+from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.judges.engine import EngineExecutor
@@ -243,7 +243,7 @@ def rows_of(name):
 @pytest.mark.parametrize("name", MAKERS)
 def test_examples_are_what_inference_asks(name):
     codec = teachable(name)
-    executor = EngineExecutor(ScriptedEngine(lambda request: None, 2, Limits(4096, 100_000)), RENDERER)
+    executor = EngineExecutor(ScriptedEngine(lambda request: None, 2, EngineLimits(4096, 100_000)), RENDERER)
     checked = 0
     for row in rows_of(name):
         request = codec.encode(row.state)

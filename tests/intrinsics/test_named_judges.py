@@ -33,7 +33,7 @@ from selfrag.intrinsics.model_library import prompting_of, split_name
 from selfrag.intrinsics.named import adapters_of, on_engine
 from selfrag.judges.asking import JudgeScorer
 from selfrag.judges.conversation import read_input
-from selfrag.judges.critiques import BM25
+from selfrag.judges.critiques import BM25Judge
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.external import FunctionJudge
 from selfrag.judges.learned import ScoreCalibrator, Weighing, deciles
@@ -41,7 +41,7 @@ from selfrag.judges.tokens import TokenJudge
 from selfrag.reflection.inputs import Message
 from selfrag.reflection.intrinsic_labels import FAITHFULNESS
 from selfrag.reflection.judge import Cost, Scope
-from selfrag.reflection.judgment import Source
+from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, Role
 from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
@@ -73,7 +73,7 @@ def test_reflection_tokens_judge_questions_passages_and_sentences() -> None:
     result = library().get(Answerability)(ASKED, [D1, D2])  # as its most relevant passage is relevant
     assert (result.answerable, result.judge) == (pytest.approx(0.9), "tokens")
     assert result.judgment is not None
-    assert (result.judgment.source, result.judgment.evidence) == (Source.TOKEN, "d2")
+    assert (result.judgment.source, result.judgment.evidence) == (JudgmentSource.TOKEN, "d2")
     assert result.as_dict()["judge"] == "tokens"
     found = library()["context_relevance"](ASKED, [D1, Passage("e", " "), D2]).passages
     assert [one.relevance for one in found] == [pytest.approx(0.2), None, pytest.approx(0.9)]
@@ -111,7 +111,7 @@ def test_words_judge_without_a_model() -> None:
     for name, share in (("overlap", 0.75), ("bm25", None)):
         result = Library(bare)[f"answerability.{name}"](turns, [passage, D1])
         assert result.judge == name
-        assert (result.judgment.source, result.judgment.evidence) == (Source.WORDS, "tea")
+        assert (result.judgment.source, result.judgment.evidence) == (JudgmentSource.WORDS, "tea")
         assert share is None or result.answerable == pytest.approx(share)
     turns.append({"role": "assistant", "content": "At 80 degrees. At noon."})
     faithful = Library(bare)["hallucination_detection.overlap"](turns, [passage])
@@ -124,7 +124,7 @@ def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Path) -> Non
     result = library(weights={"answerability": file})["answerability.combined"](
         ASKED, [Passage("d1", "x", "Title of d1")]
     )
-    assert (result.judge, result.judgment.source) == ("combined", Source.COMBINED)
+    assert (result.judge, result.judgment.source) == ("combined", JudgmentSource.COMBINED)
     assert result.answerable == pytest.approx(1 / (1 + 2.718281828))  # no word in common
     for text in ("[]", "{}", json.dumps({"format": 1, "intrinsic": "a", "model": "m", "bias": 0, "weights": {}})):
         file.write_text(text)
@@ -273,7 +273,7 @@ def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
     assert answer.text == "Close."
     (judgment,) = [s.judgments[Role.SUPPORT] for s in answer.segments]
     assert judgment is not None
-    assert (judgment.label, judgment.source, judgment.evidence) == ("faithful", Source.JUDGE, "d1")
+    assert (judgment.label, judgment.source, judgment.evidence) == ("faithful", JudgmentSource.JUDGE, "d1")
     assert judgment.site == "segment 1, passage d1"
     turns = [request.state.messages for request in executor.requests]
     assert turns == [(Message("user", "Q"), Message("assistant", text)) for text in ("Close.", "Sure. It is.")]
@@ -329,7 +329,7 @@ def test_a_function_is_a_reflector_and_what_fails_or_makes_no_sense_is_undefined
 
     answer = judged(lambda states: [[0, 0, 3.0] if "Sure" in s.response else [2.0, 0, 0] for s in states], "nli=issup")
     assert answer.text == "Close."
-    assert answer.segments[0].judgments[Role.SUPPORT].source is Source.JUDGE
+    assert answer.segments[0].judgments[Role.SUPPORT].source is JudgmentSource.JUDGE
     rows = [[1.0, 0, 0], [0.1, 0.2]]
     found = judged(lambda states: rows[: len(states)]).trace.nodes
     assert [node.judges["nli"] is not None for node in found] == [False, True]  # the better one was asked about first
@@ -366,7 +366,7 @@ def test_the_names_serve_guardrails_score_terms_and_flows() -> None:
         "Q", guardrails="answerability.tokens<0.5:abstain", judges="hallucination_detection.overlap"
     )
     assert answer.text == "Two."
-    assert answer.segments[0].judges["hallucination_detection.overlap"].source is Source.WORDS
+    assert answer.segments[0].judges["hallucination_detection.overlap"].source is JudgmentSource.WORDS
     assert model.generate("Q", guardrails="answerability.tokens<0.99:abstain").abstained
     flow = named("ad", SelfRAGWriter(PROMPTING, model.defaults), answerability=judges[0], k=2)
     assert model.generate("Q", flow=flow).text == "Two."
@@ -407,7 +407,7 @@ def test_relevance_tokens_rerank_what_a_retriever_finds() -> None:
 
 def test_bm25_counts_the_words_of_all_passages_where_it_judges_each() -> None:
     """A word of one sentence in three is rarer than one of one sentence: two passages are not judged as each alone."""
-    judge = ContextRelevance(BM25("context_relevance"))
+    judge = ContextRelevance(BM25Judge("context_relevance"))
     both, alone = ["Faust is a play.", "Tea is hot. Water is hot."], ["Faust is a play."]
     (first, _), (only,) = (judge("Who wrote Faust?", passages).passages for passages in (both, alone))
     assert first.relevance != only.relevance

@@ -47,7 +47,7 @@ from selfrag.judges.learned import ScoreCalibrator, TraceCertainty
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.judge import Judge, Scope
-from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import ISSUP, Role
 from selfrag.runtime import finish
 from selfrag.serving.app import create_app
@@ -225,7 +225,7 @@ def expected_score(node: Any, extra: dict[str, tuple[float, Judgment]]) -> float
 
 def seen(judgment: Judgment) -> bool:
     """Whether the model expected a reflection token there at all."""
-    return judgment.source is not Source.TOKEN or judgment.coverage >= LEAST_COVERAGE
+    return judgment.source is not JudgmentSource.TOKEN or judgment.coverage >= LEAST_COVERAGE
 
 
 def in_place_of_a_critique(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:

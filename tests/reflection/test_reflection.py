@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import AddedToken, AutoTokenizer, LlamaTokenizerFast
 
 from selfrag.common.errors import UserError, VocabularyError
-from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import CRITIQUES, GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, TOKENS, LabelSet, Role, group
 from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record, read_scalings
 from selfrag.reflection.weights import Weights
@@ -135,7 +135,7 @@ def test_only_ratios_matter(labels, logprobs, shift) -> None:
 
 def test_what_a_judgment_says_of_itself() -> None:
     logs = list(map(math.log, (0.1, 0.25, 0.15)))
-    judgment = Judgment.from_logprobs(ISSUP, logs, site="segment 1", source=Source.ADAPTER, evidence="wm1")
+    judgment = Judgment.from_logprobs(ISSUP, logs, site="segment 1", source=JudgmentSource.ADAPTER, evidence="wm1")
     assert (judgment.label, judgment.mode, judgment.role) == ("Partially supported", 0.5, Role.SUPPORT)
     assert judgment.probability("fully supported") == pytest.approx(0.2)  # renormalised
     assert (judgment.coverage, judgment.score) == pytest.approx((0.5, 0.45))

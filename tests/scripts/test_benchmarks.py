@@ -23,7 +23,7 @@ from scripts.benchmarks.speed.workload import Item, read_items
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Generate
@@ -69,11 +69,11 @@ def test_items_are_the_first_rows_with_their_first_passages(tmp_path):
             read_items(file, 2, 2)
 
 
-def reply(request: Generate) -> Reply:
+def reply(request: Generate) -> ScriptedReply:
     """`Hi.` and retrieval, with a hallucinated passage behind; after the second passage `Ho.` and the end."""
     first = request.prompt_ids.count(VOCABULARY.paragraph_open) == 1
     tail = (ID["[Retrieval]"], ord("x"), ord("y"), EOS) if first else (ID["[Utility:5]"], EOS)
-    return Reply((ID["[Relevant]"], *map(ord, "Hi." if first else "Ho."), ID["[Fully supported]"], *tail))
+    return ScriptedReply((ID["[Relevant]"], *map(ord, "Hi." if first else "Ho."), ID["[Fully supported]"], *tail))
 
 
 def test_a_recording_changes_nothing_and_holds_every_request():

@@ -19,7 +19,7 @@ from scripts.benchmarks.report import StepResult, as_markdown
 from scripts.benchmarks.speed.generate import TransformersLLM
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.requests import Finish, Generate, ask
@@ -207,7 +207,7 @@ def test_the_rival_on_transformers_writes_what_the_engine_writes(tiny_llama):
 
 
 def test_a_fixed_length_ends_nowhere_but_at_its_budget():
-    engine = FixedLength(ScriptedEngine(lambda request: Reply((7, 9, 8, 7, 6)), 2), ending=99)
+    engine = FixedLength(ScriptedEngine(lambda request: ScriptedReply((7, 9, 8, 7, 6)), 2), ending=99)
     ticket = engine.submit(Generate((1, 2), 3, stop_ids=(9,)))
     [(done, result)] = engine.step()
     assert (done, result.token_ids, result.finish) == (ticket, (7, 9, 99), Finish.STOP)

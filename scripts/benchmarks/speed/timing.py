@@ -29,7 +29,7 @@ from selfrag.engines.vllm import (
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.runtime import Answered, Broken, drive
+from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 from selfrag.runtime.sessions import Serving
 from selfrag.tokenization import HFTextCodec
 
@@ -80,9 +80,9 @@ def answer_all(
     answers: dict[int, Answer] = {}
     decoders = (decode(item.question, prompting, policy, passages=item.passages) for item in items)
     for event in drive(decoders, engine, None, max_live=max_live):
-        if isinstance(event, Broken):
+        if isinstance(event, QuestionFailed):
             raise DecodingError(f"{items[event.index].question!r} failed: {event.error}")
-        if isinstance(event, Answered):
+        if isinstance(event, QuestionAnswered):
             answers[event.index] = event.answer
     seconds = time.perf_counter() - start
     ordered = tuple(answers[i] for i in range(len(items)))

@@ -29,7 +29,7 @@ from selfrag.intrinsics.named import chat_model
 from selfrag.judges.entailment import premise
 from selfrag.judges.layout import one_line
 from selfrag.judges.sentences import rules
-from selfrag.judges.wire import ChatPrompt, Completion, Executor, Request
+from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message
 
 GAMMA = 10
@@ -160,9 +160,9 @@ def read_facts(text: str) -> tuple[str, ...]:
     return tuple(match[1] for match in matches if match)
 
 
-def _request(sentence: str) -> Request:
+def _request(sentence: str) -> ModelRequest:
     message = Message("user", f"{TASK}\n\nSentence: {one_line(sentence)}")
-    return Request(JudgeInput((Message("assistant", sentence),)), ChatPrompt((message,)), max_tokens=LONGEST)
+    return ModelRequest(JudgeInput((Message("assistant", sentence),)), ChatPrompt((message,)), max_tokens=LONGEST)
 
 
 def _sentences(text: str) -> list[str]:

@@ -34,7 +34,7 @@ from selfrag.experiments.intrinsics.measures import published_table
 from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
 from selfrag.experiments.report_tables import Section, Table, percent, share
 from selfrag.intrinsics.flows.flow import NAMES, named, run
-from selfrag.intrinsics.flows.progress import Writer
+from selfrag.intrinsics.flows.progress import AnswerWriter
 from selfrag.intrinsics.questions import Answerability, QueryRewrite
 from selfrag.judges.conversation import same_question, search_query
 from selfrag.judges.entailment import premise
@@ -196,7 +196,7 @@ FLOWS_HEAD = (
 def evaluate_flows(
     followups: Sequence[Turn],
     retriever: Retriever,
-    writer: Writer,
+    writer: AnswerWriter,
     subject: Subject,
     engine: Any,
     seed: int,
@@ -366,7 +366,7 @@ ANSWER_PASSAGES = 20
 class Writing:
     """Who writes the answers after rewrites."""
 
-    writer: Writer  # the model that is measured
+    writer: AnswerWriter  # the model that is measured
     engine: Any  # its engine
     subject: Subject  # judges how faithful they are, where no judge of entailment does
     count: int  # questions at most

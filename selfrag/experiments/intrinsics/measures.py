@@ -44,7 +44,7 @@ from selfrag.experiments.report_tables import Section, Table, given, percent, sh
 from selfrag.intrinsics.catalog import find
 from selfrag.judges.entailment import premise
 from selfrag.judges.sentences import last_query, merged
-from selfrag.judges.wire import ChatPrompt, Codec, Completion, Request, Slot
+from selfrag.judges.wire import ChatPrompt, Codec, Completion, ModelRequest, Slot
 from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.intrinsic_labels import FAITHFULNESS, in_set
 from selfrag.reflection.judgment import Reflection
@@ -204,7 +204,7 @@ def evaluate_citations(
     return Section(CITATIONS_PART, (own, *judged, alce, long), figures, items)
 
 
-Judge: TypeAlias = Callable[[Sequence[Labelled], Sequence[Request], Sequence[Sequence[Cited]]], list[Cites | None]]
+Judge: TypeAlias = Callable[[Sequence[Labelled], Sequence[ModelRequest], Sequence[Sequence[Cited]]], list[Cites | None]]
 """Figures of each row, of what was asked and cited for it."""
 JUDGED = {
     "entailment": "F1 of the two means, as Table 12; a citation of a sentence counts as one of its passage",
@@ -235,7 +235,7 @@ def _snippets_by(grader: Grader | None) -> Judge | None:
     )
 
 
-def _cited_sentences(request: Request, cited: Sequence[Cited], text: Callable[[Site], str]) -> list[CitedSentence]:
+def _cited_sentences(request: ModelRequest, cited: Sequence[Cited], text: Callable[[Site], str]) -> list[CitedSentence]:
     found = []
     for number, site in enumerate(request.sites):
         spans = merged(request.state, [request.sources[one.evidence] for one in cited if one.sentence == number])
@@ -266,7 +266,7 @@ def _by_judge(
     return tables, figures
 
 
-def _citations_gold(rows: Sequence[Labelled], requests: Sequence[Request]) -> list[list[Cited]]:
+def _citations_gold(rows: Sequence[Labelled], requests: Sequence[ModelRequest]) -> list[list[Cited]]:
     return [
         [
             _pair(request, site, number)
@@ -277,7 +277,7 @@ def _citations_gold(rows: Sequence[Labelled], requests: Sequence[Request]) -> li
     ]
 
 
-def _cited(reflection: Reflection, request: Request) -> list[Cited]:
+def _cited(reflection: Reflection, request: ModelRequest) -> list[Cited]:
     """Cited spans as the sentences that lie in them."""
     found = []
     for site, finding in enumerate(reflection.findings):
@@ -292,7 +292,7 @@ def _cited(reflection: Reflection, request: Request) -> list[Cited]:
     return found
 
 
-def _cites(cited: Sequence[Cited], request: Request, reflection: Reflection | None = None) -> list[bool | None]:
+def _cites(cited: Sequence[Cited], request: ModelRequest, reflection: Reflection | None = None) -> list[bool | None]:
     """Whether anything is cited for each sentence; None where that is undefined."""
     found: list[bool | None] = [any(one.sentence == site for one in cited) for site in range(len(request.sites))]
     if reflection is None:
@@ -301,11 +301,11 @@ def _cites(cited: Sequence[Cited], request: Request, reflection: Reflection | No
     return [one if site < len(known) and known[site] else None for site, one in enumerate(found)]
 
 
-def _first(request: Request) -> list[Cited]:
+def _first(request: ModelRequest) -> list[Cited]:
     return [_pair(request, site, 0) for site in range(len(request.sites))] if request.sources else []
 
 
-def _lexical(request: Request) -> list[Cited]:
+def _lexical(request: ModelRequest) -> list[Cited]:
     """For each sentence the source with the largest share of its words; none where nothing is shared."""
     words = [set(normalise(source.text).split()) for source in request.sources]
     found = []
@@ -317,10 +317,13 @@ def _lexical(request: Request) -> list[Cited]:
     return found
 
 
-BASELINES: Mapping[str, Callable[[Request], list[Cited]]] = {"first sentence": _first, "most words in common": _lexical}
+BASELINES: Mapping[str, Callable[[ModelRequest], list[Cited]]] = {
+    "first sentence": _first,
+    "most words in common": _lexical,
+}
 
 
-def _pair(request: Request, site: int, number: int) -> Cited:
+def _pair(request: ModelRequest, site: int, number: int) -> Cited:
     source = request.sources[number]
     return Cited(site, str(source.passage), number)
 
@@ -548,6 +551,6 @@ def _hit(question: Question, found: Completion | Failed) -> float | None:
     return None if scores is None else float(max(range(len(scores)), key=scores.__getitem__) == question.right)
 
 
-def _lettered(question: Question) -> Request:
+def _lettered(question: Question) -> ModelRequest:
     state = JudgeInput((Message("user", question.asked),))
-    return Request(state, ChatPrompt(state.messages), slots=(Slot(tuple(question.letters), last_query(state)),))
+    return ModelRequest(state, ChatPrompt(state.messages), slots=(Slot(tuple(question.letters), last_query(state)),))

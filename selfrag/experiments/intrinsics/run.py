@@ -55,7 +55,7 @@ from selfrag.experiments.intrinsics.subjects import (
 )
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.catalog import dialects, find
-from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
+from selfrag.intrinsics.flows.progress import AnswerWriter, ChatWriter, SelfRAGWriter
 from selfrag.intrinsics.model_library import JUDGES, Library, checked
 from selfrag.intrinsics.named import open_judge
 from selfrag.intrinsics.questions import Answerability
@@ -200,7 +200,7 @@ def _part(
     return evaluate_flows(asked, search, writer, subjects[0], engine, seed, beside)
 
 
-def _writer(settings: Settings, library: Library) -> Writer:
+def _writer(settings: Settings, library: Library) -> AnswerWriter:
     """A model with reflection tokens writes by its beam, from what the flow found; any other one as a chat model."""
     from selfrag.decoding.policy import Decoding
     from selfrag.loading import load_tokenizer, resolve_model

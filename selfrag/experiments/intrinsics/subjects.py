@@ -15,7 +15,7 @@ from selfrag.evaluation.metrics.grading import Grader
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.named import chat_model
-from selfrag.judges.wire import DIALECT, ChatPrompt, Codec, Completion, Executor, Request, Teachable
+from selfrag.judges.wire import DIALECT, ChatPrompt, Codec, Completion, Executor, ModelRequest, Teachable
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Reflection
@@ -102,11 +102,11 @@ class FewShot(Executor):
         """Engine of the executor."""
         return self.executor.engine
 
-    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
+    def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
         """Ask the executor; a prompt that is rendered by its dialect stays as it is."""
         return (yield from self.executor.steps([self._shown(request) for request in requests]))
 
-    def _shown(self, request: Request) -> Request:
+    def _shown(self, request: ModelRequest) -> ModelRequest:
         prompt = request.prompt
         if not isinstance(prompt, ChatPrompt):
             return request

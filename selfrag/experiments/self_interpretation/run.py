@@ -37,13 +37,13 @@ from selfrag.experiments.self_interpretation.grid import (
     read_questions,
     relevant,
 )
-from selfrag.judges.wire import ChatPrompt, Executor, Piece, Request, TextPrompt
+from selfrag.judges.wire import ChatPrompt, Executor, ModelRequest, PromptPiece, TextPrompt
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Failed, Generate, Generated, ask, failure_of
-from selfrag.runtime import Answered, Broken, drive, finish
+from selfrag.runtime import QuestionAnswered, QuestionFailed, drive, finish
 
 BATCH = 64
 """Replies that are asked for together: a kill loses at most the work on these."""
@@ -79,13 +79,13 @@ class PromptWriter:
             for one in results
         ]
 
-    def request(self, trial: Trial) -> Request:
+    def request(self, trial: Trial) -> ModelRequest:
         """The prompt as the executor takes it."""
         text = _prompt(self.template, trial)
         own = text.partition("\n\n")[0]
         chat = self.layout == "chat"
-        prompt = ChatPrompt((Message("user", text),), own=own) if chat else TextPrompt((Piece(text),), own)
-        return Request(JudgeInput((Message("user", trial.question),), trial.passages), prompt, self.max_tokens)
+        prompt = ChatPrompt((Message("user", text),), own=own) if chat else TextPrompt((PromptPiece(text),), own)
+        return ModelRequest(JudgeInput((Message("user", trial.question),), trial.passages), prompt, self.max_tokens)
 
     def close(self) -> None:
         """Free the executor's engine, if it has one."""
@@ -158,9 +158,9 @@ class ReflectiveWriter(_EngineWriter):
         found: dict[int, Written | Failed] = {}
         decoders = [decode(trial.question, self.prompting, self.decoding, passages=trial.passages) for trial in trials]
         for event in drive(decoders, self.engine, None):
-            if isinstance(event, Answered):
+            if isinstance(event, QuestionAnswered):
                 found[event.index] = self._written(event.answer, trials[event.index])
-            elif isinstance(event, Broken):
+            elif isinstance(event, QuestionFailed):
                 found[event.index] = Failed(str(event.error))
         return [found[index] for index in range(len(trials))]
 

@@ -20,7 +20,7 @@ from selfrag.common.checks import whole
 from selfrag.common.errors import UserError, require
 from selfrag.extensions.granite.numbering import DOCUMENTS, EARLIER, LAST, Document, NumberedState, number_sentences
 from selfrag.extensions.granite.replies import TOP_LOGPROBS, Binding, BoundCodec, with_scores
-from selfrag.judges.wire import ChatPrompt, Request
+from selfrag.judges.wire import ChatPrompt, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Constraint
 
@@ -200,7 +200,7 @@ _DEFAULT_TOKENS = 1024
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _OWN = frozenset(_LIMITS) | {"messages", "documents", "structured_outputs", "extra_body"}
 _OWN |= {"model", "temperature", "logprobs", "top_logprobs"}
-"""Fields of the body that a `Request` has a place for."""
+"""Fields of the body that a `ModelRequest` has a place for."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class ChatCodec(BoundCodec):
         """Return the published request of an OpenAI client: the server's own fields are under `extra_body`."""
         return self._seen(state)[0]
 
-    def encode(self, state: JudgeInput) -> Request:
+    def encode(self, state: JudgeInput) -> ModelRequest:
         """Return the request; see `exact`. Empty conversations, missing arguments and odd limits are refused."""
         made, seen = self._seen(state)
         extra_body = made.get("extra_body", {})
@@ -232,7 +232,7 @@ class ChatCodec(BoundCodec):
             {key: value for key, value in {**made, **extra_body}.items() if key not in _OWN},
             self.spec.instruction or "",
         )
-        request = Request(
+        request = ModelRequest(
             state,
             prompt,
             max_tokens=_limit(made),

@@ -16,7 +16,7 @@ from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.numbering import Document, NumberedState, number_sentences
 from selfrag.extensions.granite.replies import Binding, BoundCodec, with_scores
-from selfrag.judges.wire import Piece, Request, TextPrompt
+from selfrag.judges.wire import ModelRequest, PromptPiece, TextPrompt
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.requests import Constraint
 
@@ -87,24 +87,24 @@ class System(StrEnum):
     NONE = "none"  # no system turn
 
 
-def closed_turn(role: str, text: str, newline: bool = True) -> Iterator[Piece]:
+def closed_turn(role: str, text: str, newline: bool = True) -> Iterator[PromptPiece]:
     """Yield a closed turn."""
     yield from opened(role)
     if text:
-        yield Piece(text)
-    yield Piece(END, control=True)
+        yield PromptPiece(text)
+    yield PromptPiece(END, control=True)
     if newline:
-        yield Piece("\n")
+        yield PromptPiece("\n")
 
 
-def opened(role: str) -> Iterator[Piece]:
+def opened(role: str) -> Iterator[PromptPiece]:
     """Yield a role that the model completes."""
-    yield Piece(OPEN, control=True)
-    yield Piece(role)
-    yield Piece(CLOSE, control=True)
+    yield PromptPiece(OPEN, control=True)
+    yield PromptPiece(role)
+    yield PromptPiece(CLOSE, control=True)
 
 
-def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[Piece]:
+def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[PromptPiece]:
     """Yield the system turn, whose date is given. Granite 3.2 (`joined`) has no space before the text on documents."""
     if system is System.NONE:
         return
@@ -113,7 +113,7 @@ def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[Pi
     yield from closed_turn("system", text if system is System.DEFAULT else "")
 
 
-def documents(shown: Sequence[Document], joined: bool) -> Iterator[Piece]:
+def documents(shown: Sequence[Document], joined: bool) -> Iterator[PromptPiece]:
     """Yield the documents, blank ones too: all in one turn, numbered, or a turn for each with its id in the role."""
     if joined and shown:
         yield from closed_turn("documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown))
@@ -122,7 +122,7 @@ def documents(shown: Sequence[Document], joined: bool) -> Iterator[Piece]:
         yield from closed_turn(f"document {name}", f"\n{document.text}")
 
 
-def conversation(messages: Iterable[Message]) -> Iterator[Piece]:
+def conversation(messages: Iterable[Message]) -> Iterator[PromptPiece]:
     """Yield the turns of the caller."""
     for message in messages:
         yield from closed_turn(message.role, message.content)
@@ -148,12 +148,12 @@ class CompletionCodec(BoundCodec):
     date: str = DATE  # what the system turn calls today
     system: System = System.DEFAULT  # what stands in the system turn where the conversation does not begin with one
 
-    def encode(self, state: JudgeInput) -> Request:
+    def encode(self, state: JudgeInput) -> ModelRequest:
         """Return the request; see `exact`. Several documents where one is asked about are refused."""
         if not state.messages:
             raise UserError(f"{self.intrinsic}: the conversation is empty; give at least one turn")
         seen = number_sentences(self.spec.tags, state, self.find)
-        request = Request(
+        request = ModelRequest(
             state,
             TextPrompt(
                 tuple(self._pieces(state, seen)), "\n".join(f"{one.role} {one.text}" for one in self.spec.turns)
@@ -167,7 +167,7 @@ class CompletionCodec(BoundCodec):
         )
         return with_scores(self.binding, None, request) if self.exact else request
 
-    def _pieces(self, state: JudgeInput, seen: NumberedState) -> Iterator[Piece]:
+    def _pieces(self, state: JudgeInput, seen: NumberedState) -> Iterator[PromptPiece]:
         messages, shown = list(seen.messages), seen.documents if self.spec.documents else ()
         if messages[0].role == "system":
             yield from conversation(messages[:1])
@@ -179,7 +179,7 @@ class CompletionCodec(BoundCodec):
         for behind in self.spec.turns:
             yield from self._turn(behind, state, seen)
 
-    def _turn(self, behind: Turn, state: JudgeInput, seen: NumberedState) -> Iterator[Piece]:
+    def _turn(self, behind: Turn, state: JudgeInput, seen: NumberedState) -> Iterator[PromptPiece]:
         if behind.role == "{document}":
             yield from documents((seen.only(self.intrinsic),), joined=False)
         elif behind.end == "open":

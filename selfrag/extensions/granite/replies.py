@@ -11,10 +11,10 @@ from typing import Any
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.numbering import number_of
 from selfrag.extensions.granite.written_labels import bare, distribution, word_distribution
-from selfrag.judges.lenient_json import Node, Path
+from selfrag.judges.lenient_json import JsonNode, JsonPath
 from selfrag.judges.output import (
-    Likelihood,
-    Output,
+    LabelLikelihood,
+    ModelOutput,
     certain,
     judgment,
     read_text,
@@ -26,7 +26,7 @@ from selfrag.judges.output import (
     understand,
 )
 from selfrag.judges.sentences import judged_site, merged
-from selfrag.judges.wire import Completion, Gold, Request, Slot, Target, Teachable
+from selfrag.judges.wire import Completion, Gold, ModelRequest, Slot, Target, Teachable
 from selfrag.reflection.inputs import Site, SiteKind
 from selfrag.reflection.intrinsic_labels import CITED, in_set
 from selfrag.reflection.judgment import Citation, Code, Finding, Reflection
@@ -53,7 +53,7 @@ class Binding:
     # the labels; for texts, whether something was written (see `quiet`); None where nothing is judged
     labels: LabelSet | None = None
     written: tuple[Any, ...] = ()  # each label as a JSON value, in label order; its token by default
-    path: Path = ()  # to the label or the text
+    path: JsonPath = ()  # to the label or the text
     scope: SiteKind = SiteKind.QUERY  # what is judged
     number: str | None = None  # field of the sentence's number; None if records are `{"<r0>": ...}`
     value: str = ""  # field of the label or the sources in a record
@@ -83,7 +83,7 @@ class BoundCodec(Teachable):
     def __post_init__(self) -> None:
         object.__setattr__(self, "intrinsic", self.binding.intrinsic)
 
-    def decode(self, request: Request, completion: Completion) -> Reflection:
+    def decode(self, request: ModelRequest, completion: Completion) -> Reflection:
         """Return the scores of the request's slot where it has one, else what was written."""
         binding = self.binding
         output = (bare if binding.shape in (Shape.WORD, Shape.FREE) else understand)(request, completion)
@@ -94,26 +94,26 @@ class BoundCodec(Teachable):
         findings, text = _READ[binding.shape](binding, output)
         return Reflection(request.state, findings, text, completion.text, tuple(output.diagnostics))
 
-    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+    def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return what a perfect model replies; gold that does not fit is refused."""
         return targets(self.binding, request, gold)
 
 
-def _word(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+def _word(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
     site = judged_site(binding.scope, output.request.state)
     found = word_distribution(output, binding.written)
     return (_finding(binding, output, found, site),), None
 
 
 def _finding(
-    binding: Binding, output: Output, found: Likelihood | None, site: Site, note: str | None = None
+    binding: Binding, output: ModelOutput, found: LabelLikelihood | None, site: Site, note: str | None = None
 ) -> Finding:
     if found is None or binding.labels is None:
         return Finding(site, None, explanation=note)
     return Finding(site, judgment(output, binding.labels, found, site), explanation=note)
 
 
-def _label(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+def _label(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
     site = judged_site(binding.scope, output.request.state)
     root = output.json.root
     for path, node in root.at(binding.path) if root is not None else ():
@@ -124,7 +124,7 @@ def _label(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str |
     return (Finding(site, None),), None
 
 
-def _records(binding: Binding, output: Output) -> Iterator[tuple[int, Node | None, str | None]]:
+def _records(binding: Binding, output: ModelOutput) -> Iterator[tuple[int, JsonNode | None, str | None]]:
     """Yield number, value and note of each known sentence; of several records the first."""
     seen: set[int] = set()
     for raw, value, note in _raw_records(binding, output):
@@ -138,7 +138,7 @@ def _records(binding: Binding, output: Output) -> Iterator[tuple[int, Node | Non
             yield number, value, note
 
 
-def _raw_records(binding: Binding, output: Output) -> Iterator[tuple[Any, Node | None, str | None]]:
+def _raw_records(binding: Binding, output: ModelOutput) -> Iterator[tuple[Any, JsonNode | None, str | None]]:
     root = output.json.root
     if root is None:
         return
@@ -158,13 +158,13 @@ def _raw_records(binding: Binding, output: Output) -> Iterator[tuple[Any, Node |
             output.say(Code.INVALID, f"{shown(item.value)} has no field {binding.number!r}")
 
 
-def _text_of(node: Node | None, path: tuple[Any, ...]) -> str | None:
+def _text_of(node: JsonNode | None, path: tuple[Any, ...]) -> str | None:
     for _, found in node.at(path) if node is not None else ():
         return found.value if isinstance(found.value, str) else None
     return None
 
 
-def _sentences(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+def _sentences(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
     findings: dict[int, Finding] = {}
     for number, value, note in _records(binding, output):
         found = None
@@ -176,14 +176,14 @@ def _sentences(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], s
     return _in_order(output, findings), None
 
 
-def _in_order(output: Output, findings: dict[int, Finding]) -> tuple[Finding, ...]:
+def _in_order(output: ModelOutput, findings: dict[int, Finding]) -> tuple[Finding, ...]:
     for number in range(len(output.request.sites)):
         if number not in findings:
             output.say(Code.MISSING, f"sentence {number} was left out", number)
     return tuple(findings.get(i) or Finding(site, None) for i, site in enumerate(output.request.sites))
 
 
-def _citations(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+def _citations(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
     findings: dict[int, Finding] = {}
     for number, value, _ in _records(binding, output):
         site = output.request.sites[number]
@@ -201,7 +201,7 @@ def _citations(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], s
     return _in_order(output, findings), None
 
 
-def _sources(output: Output, numbers: Sequence[Any], sentence: int) -> list[Site]:
+def _sources(output: ModelOutput, numbers: Sequence[Any], sentence: int) -> list[Site]:
     """Return the sources that exist, each once, in the order they came."""
     places = output.request.sources
     found: dict[int, Site] = {}
@@ -217,7 +217,7 @@ def _sources(output: Output, numbers: Sequence[Any], sentence: int) -> list[Site
     return list(found.values())
 
 
-def _text(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+def _text(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
     text = read_text(output, binding.path)
     if binding.labels is None:
         return (), text
@@ -225,7 +225,7 @@ def _text(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | 
     return (text_finding(output, text, binding.labels, site, binding.quiet),), text
 
 
-def _free(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+def _free(binding: Binding, output: ModelOutput) -> tuple[tuple[Finding, ...], str | None]:
     return (), output.completion.text
 
 
@@ -243,7 +243,7 @@ TOP_LOGPROBS = 10
 """Alternatives asked for where a label stands in the middle of generated text."""
 
 
-def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: Request) -> Request:
+def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: ModelRequest) -> ModelRequest:
     """Return the request with its label as a slot, or else with log-probabilities of what is generated."""
     if binding.labels is None or not binding.written:
         return request
@@ -279,7 +279,7 @@ def reply(binding: Binding, index: int) -> str:
     return str(form) if binding.shape is Shape.WORD else json.dumps(_nested(binding, form), ensure_ascii=False)
 
 
-def targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
+def targets(binding: Binding, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
     """Return the training targets of a request; decoding them gives the gold back. Gold that does not fit is refused.
 
     Explanations are left empty: nobody wrote them down. A reply speaks of all sentences, so one unknown sentence leaves
@@ -310,7 +310,7 @@ def _json(binding: Binding, value: Any) -> str:
     return json.dumps(text, ensure_ascii=False) if binding.doubled else text
 
 
-def _label_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
+def _label_targets(binding: Binding, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
     if len(gold.labels) != 1 or binding.labels is None:
         raise UserError(f"{binding.intrinsic}: {len(gold.labels)} gold labels where one is needed")
     if gold.labels[0] is None:
@@ -324,7 +324,7 @@ def _label_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Targ
     return (Target("", reply(binding, index)),)
 
 
-def _sentence_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
+def _sentence_targets(binding: Binding, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
     """Return one reply about all numbered sentences: the label of each, or the numbers of its sources."""
     citing = binding.shape is Shape.CITATIONS
     known: Sequence[Any] = gold.sources if citing else gold.labels

@@ -6,15 +6,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from selfrag.judges.lenient_json import Node, Reading
-from selfrag.judges.output import LITTLE, Likelihood, Output, certain, likelihood, shown
-from selfrag.judges.wire import Completion, Request
+from selfrag.judges.lenient_json import JsonNode, JsonReading
+from selfrag.judges.output import LITTLE, LabelLikelihood, ModelOutput, certain, likelihood, shown
+from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.judgment import Code
 
 
-def bare(request: Request, completion: Completion) -> Output:
+def bare(request: ModelRequest, completion: Completion) -> ModelOutput:
     """Return the output of a dialect that asks for no JSON."""
-    output = Output(request, completion, Reading(None, completion.text))
+    output = ModelOutput(request, completion, JsonReading(None, completion.text))
     if not completion.text.strip():
         output.say(Code.EMPTY, "the model wrote nothing")
     return output
@@ -38,7 +38,9 @@ def _folded(value: Any) -> str:
     return (value if isinstance(value, str) else json.dumps(value, default=str)).strip().casefold()
 
 
-def distribution(output: Output, node: Node, labels: Sequence[Any], site: int | None) -> Likelihood | None:
+def distribution(
+    output: ModelOutput, node: JsonNode, labels: Sequence[Any], site: int | None
+) -> LabelLikelihood | None:
     """Return the distribution over JSON values at a node; certain without log-probabilities, None if it is no label."""
     surfaces = [json.dumps(label, ensure_ascii=False) for label in labels]
     span = None if output.json.inner else (node.begin, node.end)
@@ -46,7 +48,7 @@ def distribution(output: Output, node: Node, labels: Sequence[Any], site: int | 
     return _distribution(output, written, labels, surfaces, span, site)
 
 
-def word_distribution(output: Output, labels: Sequence[str]) -> Likelihood | None:
+def word_distribution(output: ModelOutput, labels: Sequence[str]) -> LabelLikelihood | None:
     """Return the same for a completion that is a label without JSON; what a model writes after it is ignored."""
     text = output.completion.text
     begin = len(text) - len(text.lstrip())
@@ -59,13 +61,13 @@ def word_distribution(output: Output, labels: Sequence[str]) -> Likelihood | Non
 
 
 def _distribution(
-    output: Output,
+    output: ModelOutput,
     written: Any,
     labels: Sequence[Any],
     surfaces: Sequence[str],
     span: tuple[int, int] | None,
     site: int | None,
-) -> Likelihood | None:
+) -> LabelLikelihood | None:
     index, exact = position(written, labels)
     if index is None:
         code = Code.EMPTY if written == "" else Code.UNKNOWN_LABEL

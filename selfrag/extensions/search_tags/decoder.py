@@ -22,10 +22,10 @@ from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
-from selfrag.decoding.tree import Batch, Commit, Decoder, ask
+from selfrag.decoding.tree import Commit, Decoder, RequestBatch, ask
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.prompting import Chat
-from selfrag.reflection.requests import Failed, Finish, Generate, Result, Retrieve, Retrieved
+from selfrag.reflection.requests import Failed, Finish, Generate, RequestResult, Retrieve, Retrieved
 from selfrag.tokenization import HFTextCodec
 
 NO_MORE = "The maximum search limit is exceeded. You are not allowed to search."
@@ -332,7 +332,7 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
         state.ids += searcher.documents(found)
 
 
-def _turn(searcher: Searcher, state: _State) -> Generator[Batch | Commit, list[Result], _Turn]:
+def _turn(searcher: Searcher, state: _State) -> Generator[RequestBatch | Commit, list[RequestResult], _Turn]:
     """The next turn, read in pieces: a token that may end one ends a piece."""
     ids: list[int] = []
     logprobs: list[float] = []
@@ -358,7 +358,9 @@ def _turn(searcher: Searcher, state: _State) -> Generator[Batch | Commit, list[R
     return _Turn(searcher.codec.surface(ids), tuple(ids), geometric_mean(tuple(logprobs)), finish)
 
 
-def _searched(state: _State, queries: Sequence[str], k: int) -> Generator[Batch | Commit, list[Result], list[Passage]]:
+def _searched(
+    state: _State, queries: Sequence[str], k: int
+) -> Generator[RequestBatch | Commit, list[RequestResult], list[Passage]]:
     """What all queries find, each passage once. A failed search ends only an answer that has nothing yet."""
     results = yield [Retrieve(query, k) for query in queries]
     state.usage = replace(state.usage, searches=state.usage.searches + len(queries))

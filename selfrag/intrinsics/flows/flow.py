@@ -16,13 +16,13 @@ from selfrag.decoding.trace import FinishReason
 from selfrag.decoding.tree import Decoder, distinct
 from selfrag.intrinsics.flows.progress import (
     ABSTENTION,
+    AnswerWriter,
+    FlowProgress,
+    FlowRun,
     JudgeStage,
-    Progress,
-    Run,
     SelfRAGWriter,
     Stage,
     Staging,
-    Writer,
     abstention,
     begin,
     first_score,
@@ -36,7 +36,7 @@ from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Finding, Judgment, Reflection
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import Failed, Retrieve, Retrieved
-from selfrag.runtime import Answered, Broken, drive
+from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 from selfrag.runtime.sessions import Serving
 
 Sees = Literal["retrieval", "conversation", "alone"]
@@ -59,7 +59,7 @@ class Rewrite(JudgeStage):
         choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
         choice("query", self.query, ("rewrite", "both"))
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the query; where the model wrote no rewrite, the question stays."""
         (reflection,) = yield from run.ask(self.judge, [JudgeInput(progress.seen.messages)])
         text = reflection.text
@@ -94,7 +94,7 @@ class Search(Stage):
         whole("k", self.k)
         choice("by", self.by, ("question", "answer"))
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the passages; those that came with the conversation make a search needless.
 
         A search that fails after an answer was written finds nothing, and the answer stays.
@@ -112,7 +112,7 @@ class Search(Stage):
         outcome = "; ".join([f"{len(passages)} for {'; '.join(queries)}", *failures])
         return progress.noted("search", outcome, passages=passages)
 
-    def _queries(self, progress: Progress) -> list[str]:
+    def _queries(self, progress: FlowProgress) -> list[str]:
         if self.by == "question" or not progress.answers:
             return [progress.query]
         state = JudgeInput((Message("assistant", progress.answers[0].text),))
@@ -126,7 +126,7 @@ class RelevanceFilter(JudgeStage):
     role = Role.RELEVANCE
     threshold: float = 0.5  # passages with a score below it are left out; an undefined judgment leaves nothing out
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Shorten the passages."""
         passages = progress.evidence or ()
         states = [JudgeInput(progress.seen.messages, (passage,)) for passage in passages]
@@ -145,7 +145,7 @@ class AnswerabilityGate(JudgeStage):
     threshold: float = 0.5  # least probability of answerable to continue; an undefined judgment continues
     text: str = ABSTENTION  # the fixed text
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Go on, or end; without any passage there is nothing to answer from."""
         if not progress.evidence:
             why = "no passages"
@@ -179,7 +179,7 @@ class SearchAgain(JudgeStage):
         if self.rewrite is not None and self.rewrite.role != Role.REWRITE:
             raise UserError(f"SearchAgain rewrites with a task that writes a rewrite, not {self.rewrite.name}")
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Keep the passages, or replace them."""
         best, judgments = yield from self._answerable(progress, run)
         if best >= self.threshold or progress.evidence_given:
@@ -202,7 +202,7 @@ class SearchAgain(JudgeStage):
         said = f"answerable {best:.2f} after {len(asked)} more for {'; '.join(asked) or 'nothing'}"
         return kept.noted("search again", said, judgments)
 
-    def _answerable(self, progress: Progress, run: Run) -> Staging[tuple[float, list[Judgment]]]:
+    def _answerable(self, progress: FlowProgress, run: FlowRun) -> Staging[tuple[float, list[Judgment]]]:
         """Probability that the passages answer the question; without any there is nothing to answer from."""
         if not progress.evidence:
             return 0.0, []
@@ -210,7 +210,7 @@ class SearchAgain(JudgeStage):
         judgment = first_score(reflection)
         return (1.0, []) if judgment is None else (judgment.score, [judgment])
 
-    def _other_words(self, progress: Progress, run: Run) -> Staging[list[str]]:
+    def _other_words(self, progress: FlowProgress, run: FlowRun) -> Staging[list[str]]:
         turns = progress.seen.messages
         texts = [" ".join(turn.content for turn in turns if turn.role == "user")]
         if self.rewrite is not None:
@@ -223,13 +223,13 @@ class SearchAgain(JudgeStage):
 class Write(Stage):
     """Writes the answer."""
 
-    writer: Writer  # who writes
+    writer: AnswerWriter  # who writes
     samples: int = 1  # answers to write
 
     def __post_init__(self) -> None:
         whole("samples", self.samples)
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the answers; refuses a conversation that does not end with a question."""
         if progress.seen.messages[-1].role != "user":
             raise UserError("the conversation must end with the user's turn; the last one is of another role")
@@ -243,7 +243,7 @@ class Write(Stage):
 class Take(Stage):
     """Takes the answer that the conversation ends with, whoever wrote it, in place of writing one."""
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the answer; refuses a conversation that does not end with one."""
         last = progress.given.messages[-1]
         if last.role != "assistant" or not last.content.strip():
@@ -292,7 +292,7 @@ class Flow:
         Raises:
             UserError: the conversation has no question, or no stage wrote an answer.
         """
-        run, progress = Run(engine), begin(state, evidence)
+        run, progress = FlowRun(engine), begin(state, evidence)
         for stage in self.stages:
             progress = yield from stage.run(progress, run)
             if progress.over is not None:
@@ -305,7 +305,7 @@ class Flow:
 
 def named(
     name: str,
-    writer: Writer,
+    writer: AnswerWriter,
     *,
     rewrite: Judge | None = None,
     answerability: Judge | None = None,
@@ -369,8 +369,8 @@ def run(
     decoders = (flow.decoder(state, engine) for state in states)
     results: dict[int, Answer | UserError] = {}
     for event in drive(decoders, engine, retriever):
-        if isinstance(event, Answered | Broken):
-            results[event.index] = event.answer if isinstance(event, Answered) else event.error
+        if isinstance(event, QuestionAnswered | QuestionFailed):
+            results[event.index] = event.answer if isinstance(event, QuestionAnswered) else event.error
     return [results[index] for index in range(len(states))]
 
 
@@ -388,7 +388,7 @@ class CertaintyFilter(JudgeStage):
         super().__post_init__()
         choice("by", self.by, ("decile", "expectation"))
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Keep, order, or end; an undefined judgment keeps nothing."""
         states = [progress.state(answer) for answer in progress.answers]
         found = [first_score(one) for one in (yield from run.ask(self.judge, states))]
@@ -412,7 +412,7 @@ class HallucinationFilter(JudgeStage):
     threshold: float = 0.1  # an answer goes if its worst sentence is below this; undefined sentences do not count
     text: str = ABSTENTION  # the fixed text
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Keep or end."""
         if not progress.evidence:
             return progress.noted("faithfulness", "no passages to compare with")
@@ -434,7 +434,7 @@ class Cite(JudgeStage):
 
     role = Role.CITATION
 
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Give each answer its citations; where nothing is defined it keeps those it has."""
         if not progress.evidence:
             return progress.noted("cite", "no passages to cite")

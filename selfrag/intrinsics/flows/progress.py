@@ -1,4 +1,4 @@
-"""What flows through a flow (`Progress`), the base of its stages, and the writers of answers. Sans-IO."""
+"""What flows through a flow (`FlowProgress`), the base of its stages, and the writers of answers. Sans-IO."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.common.untrusted import printable
-from selfrag.decoding.answer import Answer, Step, Usage, segments_of
+from selfrag.decoding.answer import Answer, FlowStep, Usage, segments_of
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Yielded, counted
 from selfrag.judges import layout
 from selfrag.judges.external import beside
-from selfrag.judges.wire import ChatPrompt, Completion, Executor, Request
+from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Judgment, Reflection
 from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import External, ExternalResult, Failed, Result, Steps, failure_of, gather
+from selfrag.reflection.requests import External, ExternalResult, Failed, RequestResult, Steps, failure_of, gather
 
 T = TypeVar("T")
-Staging: TypeAlias = Generator[Yielded, list[Result], T]
+Staging: TypeAlias = Generator[Yielded, list[RequestResult], T]
 
 ABSTENTION = "I don't know the answer"
 """The paper's fixed text (section 7.1)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FlowProgress:
     """One conversation on its way."""
 
     given: JudgeInput  # the conversation as it came; never changed
@@ -44,12 +44,12 @@ class Progress:
     passages: tuple[Passage, ...] | None = None
     evidence_given: bool = False  # whether the caller gave the evidence, perhaps none, in place of searching
     answers: tuple[Answer, ...] = ()  # written so far, best first
-    steps: tuple[Step, ...] = ()  # what was done
+    steps: tuple[FlowStep, ...] = ()  # what was done
     over: Answer | None = None  # the answer that ends the flow before its last stage
 
-    def noted(self, name: str, outcome: str, judgments: Sequence[Judgment | None] = (), **changes: Any) -> Progress:
+    def noted(self, name: str, outcome: str, judgments: Sequence[Judgment | None] = (), **changes: Any) -> FlowProgress:
         """The progress after a stage: what changed, a line about it, and the judgments that are defined."""
-        step = Step(name, outcome, tuple(one for one in judgments if one is not None), after=bool(self.answers))
+        step = FlowStep(name, outcome, tuple(one for one in judgments if one is not None), after=bool(self.answers))
         return replace(self, steps=(*self.steps, step), **changes)
 
     @property
@@ -70,7 +70,7 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Run:
+class FlowRun:
     """What the stages of one conversation share."""
 
     engine: Any  # the driver's; a judge on another one is asked beside it
@@ -87,7 +87,7 @@ class Stage(ABC):
     """One step of a flow: a frozen value."""
 
     @abstractmethod
-    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+    def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Return the progress after it."""
 
 
@@ -105,14 +105,14 @@ class JudgeStage(Stage):
             )
 
 
-def begin(state: JudgeInput, evidence: Sequence[Passage] | None = None) -> Progress:
+def begin(state: JudgeInput, evidence: Sequence[Passage] | None = None) -> FlowProgress:
     """Return the start of a flow, `evidence` in place of searches. Refuse a conversation without a question."""
     index = state.last("user")
     if index is None or not state.messages[index].content.strip():
         raise UserError("the conversation has no question; its last user turn must have text")
     given = None if evidence is None else tuple(evidence)
     question = state.messages[index].content
-    return Progress(state, state, question, given, evidence_given=given is not None)
+    return FlowProgress(state, state, question, given, evidence_given=given is not None)
 
 
 def first_score(reflection: Reflection) -> Judgment | None:
@@ -124,10 +124,10 @@ TASK = "Answer the last message of the user."
 GROUNDED = f"{TASK} Use only what the documents say. If they do not hold the answer, say that you do not know it."
 
 
-class Writer(Protocol):
+class AnswerWriter(Protocol):
     """Writes answers to the conversation as seen, with the passages of the progress where it has some."""
 
-    def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
+    def write(self, progress: FlowProgress, run: FlowRun, samples: int) -> Staging[list[Answer]]:
         """Return at least one answer, best first; at most `samples`."""
 
 
@@ -139,7 +139,7 @@ class SelfRAGWriter:
     decoding: Decoding = field(default_factory=Decoding)  # the policy
     judges: tuple[Judge, ...] = ()  # that the policy names
 
-    def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
+    def write(self, progress: FlowProgress, run: FlowRun, samples: int) -> Staging[list[Answer]]:
         """The best finished hypotheses; several samples cost no more than one."""
         *history, question = _turns(progress)
         answer = yield from decode(
@@ -166,7 +166,7 @@ class ChatWriter:
     name: str = "writer"  # for messages, where it runs beside the engine
     without_evidence: WithoutEvidence = "abstain"  # as in `Decoding`, where the flow searched and found nothing
 
-    def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
+    def write(self, progress: FlowProgress, run: FlowRun, samples: int) -> Staging[list[Answer]]:
         """Distinct answers, in the order written."""
         if progress.passages == () and self.without_evidence == "abstain":
             cause = AnswerReason.NOTHING_FOUND
@@ -188,7 +188,7 @@ class ChatWriter:
             raise DecodingError(f"no answer could be written: {printable(reason) or 'the model wrote nothing'}")
         return [taken(progress.question, text, state.passages) for text in dict.fromkeys(texts)]
 
-    def request(self, progress: Progress) -> Request:
+    def request(self, progress: FlowProgress) -> ModelRequest:
         """Documents, conversation and task in one user turn."""
         state = progress.state()
         filled = [index for index, passage in enumerate(state.passages) if passage.text.strip()]
@@ -198,9 +198,9 @@ class ChatWriter:
             f"Task: {GROUNDED if filled else TASK}",
         )
         turns = (Message("user", prompt),)
-        return Request(state, ChatPrompt(turns), self.max_tokens, self.temperature, adapter=self.adapter)
+        return ModelRequest(state, ChatPrompt(turns), self.max_tokens, self.temperature, adapter=self.adapter)
 
-    def _asked(self, requests: Sequence[Request], engine: Any) -> Steps[list[Completion | Failed]]:
+    def _asked(self, requests: Sequence[ModelRequest], engine: Any) -> Steps[list[Completion | Failed]]:
         if self.executor.engine is None or self.executor.engine is engine:
             return (yield from self.executor.steps(requests))
         results = yield [External(self.executor.run, request, self.name) for request in requests]
@@ -231,7 +231,7 @@ def taken(question: str, text: str, passages: Sequence[Passage]) -> Answer:
     return Answer(question, plain, segments, Usage(), trace)
 
 
-def abstention(progress: Progress, text: str, reason: str, cause: AnswerReason = AnswerReason.GUARDRAIL) -> Answer:
+def abstention(progress: FlowProgress, text: str, reason: str, cause: AnswerReason = AnswerReason.GUARDRAIL) -> Answer:
     """Return a fixed text in place of an answer."""
     passages = progress.evidence or ()
     decision = Decision(ROOT, "abstain", reason, query=progress.query, passages=passages, cause=cause)
@@ -239,7 +239,7 @@ def abstention(progress: Progress, text: str, reason: str, cause: AnswerReason =
     return Answer(progress.question, text, (), Usage(), trace)
 
 
-def _turns(progress: Progress) -> list[Turn]:
+def _turns(progress: FlowProgress) -> list[Turn]:
     """The turns as seen, up to the last user turn."""
     last = progress.seen.last("user")
     return [Turn(turn.role, turn.content) for turn in progress.seen.messages[: 0 if last is None else last + 1]]

@@ -22,7 +22,7 @@ from selfrag.chat_templates import render_chat
 from selfrag.common.errors import UserError, require
 from selfrag.intrinsics.catalog import AdapterCard, codec_of, find
 from selfrag.judges.rendering import Renderer
-from selfrag.judges.wire import DIALECT, Request, Target, Teachable
+from selfrag.judges.wire import DIALECT, ModelRequest, Target, Teachable
 from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
 from selfrag.training.intrinsics.rows import (
     Labelled,
@@ -77,7 +77,7 @@ def make_examples(
     return made, skipped
 
 
-def example(request: Request, target: Target, renderer: Renderer) -> Example:
+def example(request: ModelRequest, target: Target, renderer: Renderer) -> Example:
     """One target of a request: the prompt and the prefill are read, the rest and the end of turn are learned."""
     prompt = renderer.prompt(request.prompt)
     before, learned = renderer.reply(target.prefill, target.text)

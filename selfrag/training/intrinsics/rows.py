@@ -20,7 +20,7 @@ from selfrag.common.jsonl import read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.validation import validate
 from selfrag.judges.conversation import read_input, same_question
-from selfrag.judges.wire import Gold, Request
+from selfrag.judges.wire import Gold, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.intrinsic_labels import FAITHFULNESS, FAITHFULNESS_BINS, in_set, range_of
 
@@ -260,7 +260,7 @@ def _span(begin: int, end: int, length: int) -> Span:
     return begin, end
 
 
-def gold_of(row: Labelled, request: Request) -> Gold:
+def gold_of(row: Labelled, request: ModelRequest) -> Gold:
     """What is right for a request that was made from the row's state.
 
     A sentence that no annotated stretch touches has no label (None), which is not a label that says nothing.

@@ -17,7 +17,7 @@ from critic.student.training import example
 from retrieval.passage import Passage
 from selfrag.common.errors import EngineError, UserError, VocabularyError
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
-from selfrag.reflection.judgment import Source
+from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import TOKENS
 from selfrag.training.rows import MASKED
 
@@ -138,7 +138,7 @@ def test_distribution_and_coverage_are_those_of_the_model(engine, codecs, tiny_l
         expected = [math.exp(reference(model, prompt, option)) for option in prompt.options]
         assert judgment.distribution == pytest.approx([p / sum(expected) for p in expected], rel=1e-3)
         assert judgment.coverage == pytest.approx(sum(expected), rel=1e-3)
-        assert judgment.source is Source.JUDGE
+        assert judgment.source is JudgmentSource.JUDGE
         assert judgment.labels is one.labels
 
 

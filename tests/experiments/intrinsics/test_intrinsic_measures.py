@@ -38,7 +38,7 @@ from selfrag.experiments.intrinsics.measures import (
 )
 from selfrag.experiments.intrinsics.subjects import ALONE, Beside, FewShot, Subject, worked
 from selfrag.intrinsics.flows.progress import taken
-from selfrag.judges.wire import Completion, Executor, Request
+from selfrag.judges.wire import Completion, Executor, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.training.intrinsics.certainty import Answered, parse_question
 from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, run, teachable
@@ -53,14 +53,14 @@ TOKENS = [("answerable", {"answerable": -0.1, "unanswerable": -2.5})]
 class Says(Executor):
     """An executor whose replies are computed."""
 
-    reply: Callable[[Request], Completion]
+    reply: Callable[[ModelRequest], Completion]
 
     def steps(self, requests):
         return [self.reply(request) for request in requests]
         yield  # nothing of an engine
 
 
-def first(request: Request) -> Completion:
+def first(request: ModelRequest) -> Completion:
     """Always the first surface; nothing that can be read."""
     scores = ([math.log(0.9 if at == 0 else 0.01) for at in range(len(slot.surfaces))] for slot in request.slots)
     return Completion("no JSON at all", "stop", scores=tuple(map(tuple, scores)))
@@ -73,7 +73,7 @@ def oracle(intrinsic, rows) -> Says:
         request = codec.encode(row.state)
         known[row.state.messages, row.state.passages] = codec.teach(request, gold_of(row, request))
 
-    def reply(request: Request) -> Completion:
+    def reply(request: ModelRequest) -> Completion:
         targets, scores = known[request.state.messages, request.state.passages], []
         for slot in request.slots:
             wanted = {target.text for target in targets if target.prefill == slot.prefill}
@@ -247,7 +247,7 @@ def test_rewrites_against_people_and_by_what_they_find():
     name, followups = "query_rewrite", turns(COLLECTION)
     known, gold = oracle(name, rows(name)), {one.state.messages: one.gold for one in followups}
 
-    def reply(request: Request) -> Completion:
+    def reply(request: ModelRequest) -> Completion:
         if request.state.messages not in gold:
             return known.reply(request)
         return Completion(json.dumps({"rewritten_question": gold[request.state.messages]}), "stop")

@@ -11,7 +11,7 @@ from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
 from selfrag.experiments.self_interpretation.grid import Questions, choose
 from selfrag.experiments.self_interpretation.run import Generator, PromptWriter, run_grid
-from selfrag.judges.wire import Completion, Request
+from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.requests import Failed
 
 RIVERS = ("Aare", "Brenta", "Cher", "Drau", "Elbe", "Fulda", "Garonne", "Havel", "Inn", "Jizera")
@@ -36,7 +36,7 @@ def questions(count: int = 6, passages: int = 5, **showing: Any) -> Questions:
     return Questions(Path("rivers.jsonl"), {"top": 3}, *choose(items, limit=None), kinds, **showing)
 
 
-def prompt_of(request: Request) -> str:
+def prompt_of(request: ModelRequest) -> str:
     """The prompt as text."""
     return request.prompt.messages[0].content if hasattr(request.prompt, "messages") else request.prompt.text
 
@@ -67,7 +67,7 @@ class Hand:
     say: Callable[[str], str | Failed] = first_context
     prompts: list[str] = field(default_factory=list)
 
-    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
+    def run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
         found: list[Completion | Failed] = []
         for request in requests:
             self.prompts.append(prompt_of(request))

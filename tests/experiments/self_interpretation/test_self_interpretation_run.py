@@ -16,7 +16,7 @@ from written import EOS, LIMITS, PROMPTING, seen
 from written import reply as written_reply
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.engines.base import Limits
+from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
@@ -274,7 +274,7 @@ def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retriev
     assert prompt == prompt_of(PromptWriter(Hand(), "plain").request(one))
     assert seen(engine.requests[0].prompt_ids) == f"### Instruction:\n{prompt}\n\n### Response:\n[No Retrieval]"
     assert (found.text, found.finish) == ("Aare [p1a]. Brenta.", "stop")
-    engine.limits = Limits(max_model_len=10, vocab_size=LIMITS.vocab_size)
+    engine.limits = EngineLimits(max_model_len=10, vocab_size=LIMITS.vocab_size)
     (failed,) = writer.write([one])
     assert isinstance(failed, Failed)
     with pytest.raises(UserError, match="unknown layout"):

@@ -23,7 +23,7 @@ from selfrag.extensions.granite.registry import DIALECTS, codec_of_spec, intrins
 from selfrag.intrinsics import CitationGeneration
 from selfrag.judges.wire import ChatPrompt, Completion
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judgment import Code, Reflection, Source
+from selfrag.reflection.judgment import Code, JudgmentSource, Reflection
 
 TWO = "First one. Second one."
 OUT = Code.OUT_OF_RANGE
@@ -148,7 +148,7 @@ def test_11_digits_in_a_key_and_a_null_are_json(key: str, literal: str, labels: 
 
 def test_12_without_log_probabilities_a_label_is_hard():
     found = judged('"unanswerable"')
-    assert (found.judgments[0].source, found.judgments[0].score) == (Source.HARD, 0.0)
+    assert (found.judgments[0].source, found.judgments[0].score) == (JudgmentSource.HARD, 0.0)
     assert Code.NO_LOGPROBS in codes(found)
 
 

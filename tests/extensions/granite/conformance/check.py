@@ -34,7 +34,7 @@ from selfrag.extensions.granite.chat import ChatCodec
 from selfrag.extensions.granite.completion import CompletionCodec
 from selfrag.extensions.granite.replies import Shape
 from selfrag.judges.lenient_json import read
-from selfrag.judges.wire import Completion, Request, TextPrompt
+from selfrag.judges.wire import Completion, ModelRequest, TextPrompt
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judgment import Reflection
 
@@ -64,7 +64,9 @@ def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: lis
         checked.append("request builds")
 
 
-def _result(codec: ChatCodec, request: Request, completion: Completion, expected: tuple[Any] | None) -> set[Deviation]:
+def _result(
+    codec: ChatCodec, request: ModelRequest, completion: Completion, expected: tuple[Any] | None
+) -> set[Deviation]:
     reflection = codec.decode(request, completion)
     sound(reflection)
     if expected is None:
@@ -83,7 +85,7 @@ def _result(codec: ChatCodec, request: Request, completion: Completion, expected
         return reasons
 
 
-def _replay(codec: ChatCodec, request: Request, results: Any) -> set[Deviation]:
+def _replay(codec: ChatCodec, request: ModelRequest, results: Any) -> set[Deviation]:
     """Recorded results without the model's words: shape, fields and offsets."""
     completion = replayed(codec, request, results)
     sound(codec.decode(request, completion))
@@ -138,14 +140,14 @@ def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], 
         checked.append(f"{len(case.completions())} completions")
 
 
-def _blank(codec: CompletionCodec) -> Request:
+def _blank(codec: CompletionCodec) -> ModelRequest:
     """A request for completions that were recorded without their prompt."""
     return codec.encode(JudgeInput((Message("user", "?"),)))
 
 
 def _prompt_as_recorded(
     codec: CompletionCodec, state: JudgeInput, prompt: str, texts: list[str], found: set[Deviation]
-) -> tuple[CompletionCodec, Request]:
+) -> tuple[CompletionCodec, ModelRequest]:
     """The request if its prompt is the recorded one, with our splitter or with the recorded sentences."""
     request = codec.encode(state)
     if _text(request) == prompt:
@@ -162,11 +164,11 @@ def _prompt_as_recorded(
     raise MismatchError(difference("prompt", _text(request), prompt))
 
 
-def _text(request: Request) -> str:
+def _text(request: ModelRequest) -> str:
     return request.prompt.text if isinstance(request.prompt, TextPrompt) else ""
 
 
-def _parameters(codec: CompletionCodec, request: Request, recorded: Any, caller: Any) -> None:
+def _parameters(codec: CompletionCodec, request: ModelRequest, recorded: Any, caller: Any) -> None:
     """Limits, constraint and adapter; a limit that was left to the server, or to the caller, is ours to set."""
     params = dict(recorded["params"])
     if "max_tokens" in caller and caller["max_tokens"] == params.get("max_tokens"):
@@ -183,7 +185,7 @@ def _parameters(codec: CompletionCodec, request: Request, recorded: Any, caller:
 
 
 def _plain(
-    case: Case, codec: CompletionCodec, request: Request, reflection: Reflection, expected: Any
+    case: Case, codec: CompletionCodec, request: ModelRequest, reflection: Reflection, expected: Any
 ) -> set[Deviation]:
     """A decoded completion against what upstream returned for it."""
     ours = plain_result(codec, request, Completion(reflection.raw))

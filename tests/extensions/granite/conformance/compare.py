@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from retrieval.sentences import Span
-from selfrag.judges.wire import Request
+from selfrag.judges.wire import ModelRequest
 from selfrag.reflection.judgment import Reflection
 
 
@@ -60,7 +60,7 @@ class Rejoined:
     texts: tuple[tuple[str, tuple[Span, ...]], ...]  # each original with the spans of its numbered sentences
 
     @classmethod
-    def of(cls, request: Request) -> Rejoined:
+    def of(cls, request: ModelRequest) -> Rejoined:
         """The numbered sentences of a request."""
         spans: dict[tuple[int | None, int | None], list[Span]] = {}
         for site in (*request.sites, *request.sources):

@@ -20,7 +20,7 @@ from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import ChatCodec, Spec
 from selfrag.extensions.granite.completion import CompletionCodec, System
 from selfrag.extensions.granite.replies import Shape, reply
-from selfrag.judges.wire import Completion, Gold, Request, TokenLogprob
+from selfrag.judges.wire import Completion, Gold, ModelRequest, TokenLogprob
 from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.judgment import Code, Reflection
 
@@ -124,7 +124,7 @@ def all_texts(value: Any) -> list[str]:
     return [text for child in children for text in all_texts(child)]
 
 
-def replayed(codec: ChatCodec, request: Request, results: Any) -> Completion:
+def replayed(codec: ChatCodec, request: ModelRequest, results: Any) -> Completion:
     """A completion that amounts to recorded results, for cases that kept no completion.
 
     Raises:
@@ -222,11 +222,11 @@ def _differ_in_number(ours: Any, theirs: Any, right: float) -> bool:
     return isinstance(ours, float) and theirs in (0.0, 1.0) and abs(ours - right) <= 0.01
 
 
-Fault = Callable[[ChatCodec, Request, Completion], Completion | None]
+Fault = Callable[[ChatCodec, ModelRequest, Completion], Completion | None]
 
 
 def explained(
-    codec: ChatCodec, request: Request, completion: Completion, ours: Reflection, theirs: Any
+    codec: ChatCodec, request: ModelRequest, completion: Completion, ours: Reflection, theirs: Any
 ) -> set[Deviation]:
     """Reasons for which a recorded result differs from ours; empty if no known fault gives it."""
     joined = Rejoined.of(request)
@@ -260,7 +260,7 @@ def _undefined_too(ours: Any, theirs: Any) -> Any:
     return None if ours is None else theirs
 
 
-def _from_the_end(codec: ChatCodec, request: Request, completion: Completion) -> Completion | None:
+def _from_the_end(codec: ChatCodec, request: ModelRequest, completion: Completion) -> Completion | None:
     """Negative numbers of sentences counted from the end, as a Python list does."""
     number, value = codec.binding.number, codec.binding.value
     try:
@@ -278,7 +278,7 @@ def _counted(number: Any, size: int) -> Any:
     return number + size if isinstance(number, int) and -size <= number < 0 else number
 
 
-def _first_label(codec: ChatCodec, request: Request, completion: Completion) -> Completion | None:
+def _first_label(codec: ChatCodec, request: ModelRequest, completion: Completion) -> Completion | None:
     """An alternative that begins several labels (the empty one begins all) taken for the first of them."""
     labels = [str(label) for label in _labels(codec)]
 
@@ -292,7 +292,7 @@ def _first_label(codec: ChatCodec, request: Request, completion: Completion) -> 
     return replace(completion, tokens=tuple(tokens))
 
 
-def _certain(codec: ChatCodec, request: Request, completion: Completion) -> Completion | None:
+def _certain(codec: ChatCodec, request: ModelRequest, completion: Completion) -> Completion | None:
     """A label that one token writes with its quotes taken as certain."""
     written = tuple(json.dumps(label) for label in _labels(codec) if isinstance(label, str))
     tokens = completion.tokens or ()

@@ -15,15 +15,15 @@ from selfrag.extensions.granite.numbering import LAST
 from selfrag.extensions.granite.registry import DialectCodec
 from selfrag.extensions.granite.replies import Binding, Shape
 from selfrag.extensions.granite.written_labels import distribution, same
-from selfrag.judges.lenient_json import Path
-from selfrag.judges.output import Output, shown, understand
-from selfrag.judges.wire import Completion, Request
+from selfrag.judges.lenient_json import JsonPath
+from selfrag.judges.output import ModelOutput, shown, understand
+from selfrag.judges.wire import Completion, ModelRequest
 from selfrag.reflection.inputs import Site
 from selfrag.reflection.judgment import Code, Finding, Reflection
 from selfrag.reflection.labels import Role
 
 
-def plain_result(codec: DialectCodec, request: Request, completion: Completion) -> Any:
+def plain_result(codec: DialectCodec, request: ModelRequest, completion: Completion) -> Any:
     """The result in the fields of the public library; None where undefined."""
     if isinstance(codec, ChatCodec):
         return records(codec.spec.rules, understand(request, completion))
@@ -36,16 +36,16 @@ def categories(rule: Mapping[str, Any]) -> list[tuple[Any, float]]:
     return [(label, float(number)) for label, number in (given.items() if isinstance(given, Mapping) else given)]
 
 
-def _path(rule: Mapping[str, Any]) -> Path:
+def _path(rule: Mapping[str, Any]) -> JsonPath:
     return tuple(rule.get("input_path") or ())
 
 
 _NOWHERE = object()
 Rule: TypeAlias = Mapping[str, Any]
-Apply: TypeAlias = Callable[[Output, Rule, Any], Any]
+Apply: TypeAlias = Callable[[ModelOutput, Rule, Any], Any]
 
 
-def records(rules: Sequence[Rule], output: Output) -> Any:
+def records(rules: Sequence[Rule], output: ModelOutput) -> Any:
     """The reply after all rules; None if there is no JSON at all."""
     root = output.json.root
     if root is None:
@@ -56,7 +56,7 @@ def records(rules: Sequence[Rule], output: Output) -> Any:
     return value
 
 
-def _likelihood(output: Output, rule: Rule, value: Any) -> Any:
+def _likelihood(output: ModelOutput, rule: Rule, value: Any) -> Any:
     labels, values = zip(*categories(rule), strict=True)
     root = output.json.root
     for path, node in root.at(_path(rule)) if root is not None else ():
@@ -69,7 +69,7 @@ def _likelihood(output: Output, rule: Rule, value: Any) -> Any:
     return value
 
 
-def _row(path: Path) -> int | None:
+def _row(path: JsonPath) -> int | None:
     return path[0] if path and isinstance(path[0], int) else None
 
 
@@ -90,11 +90,11 @@ def _replaced(value: Any, path: Sequence[str | int | None], new: Any) -> Any:
     return value
 
 
-def _nest(output: Output, rule: Rule, value: Any) -> Any:
+def _nest(output: ModelOutput, rule: Rule, value: Any) -> Any:
     return _at(_path(rule), value, lambda found: {rule["field_name"]: found})
 
 
-def _project(output: Output, rule: Rule, value: Any) -> Any:
+def _project(output: ModelOutput, rule: Rule, value: Any) -> Any:
     kept = rule["retained_fields"]
     names = dict(kept) if isinstance(kept, Mapping) else {name: name for name in kept}
 
@@ -108,7 +108,7 @@ def _project(output: Output, rule: Rule, value: Any) -> Any:
     return _at(_path(rule), value, project)
 
 
-def _explode(output: Output, rule: Rule, value: Any) -> Any:
+def _explode(output: ModelOutput, rule: Rule, value: Any) -> Any:
     name = rule["target_field"]
 
     def rows(record: Any) -> Iterator[Any]:
@@ -121,7 +121,7 @@ def _explode(output: Output, rule: Rule, value: Any) -> Any:
     return _at(_path(rule), value, lambda found: [row for record in _listed(found) for row in rows(record)])
 
 
-def _drop_duplicates(output: Output, rule: Rule, value: Any) -> Any:
+def _drop_duplicates(output: ModelOutput, rule: Rule, value: Any) -> Any:
     names = rule["target_fields"]
 
     def distinct(found: Any) -> Any:
@@ -136,7 +136,7 @@ def _drop_duplicates(output: Output, rule: Rule, value: Any) -> Any:
     return _at(_path(rule), value, distinct)
 
 
-def _decode_sentences(output: Output, rule: Rule, value: Any) -> Any:
+def _decode_sentences(output: ModelOutput, rule: Rule, value: Any) -> Any:
     request = output.request
     places = request.sites if rule["source"] == LAST else request.sources
     field = _path(rule)[-1]
@@ -154,7 +154,7 @@ def _decode_sentences(output: Output, rule: Rule, value: Any) -> Any:
     return _at(_path(rule)[:-2], value, lambda found: [r for one in _listed(found) if (r := decode(one)) is not None])
 
 
-def lookup(output: Output, number: Any, places: Sequence[Site], name: str) -> Site | None:
+def lookup(output: ModelOutput, number: Any, places: Sequence[Site], name: str) -> Site | None:
     """The place that a model called by number; None, with a diagnostic, if there is no such place."""
     if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(places):
         return places[number]
@@ -163,14 +163,14 @@ def lookup(output: Output, number: Any, places: Sequence[Site], name: str) -> Si
     return None
 
 
-def _described(output: Output, site: Site, names: Mapping[str, str]) -> dict[str, Any]:
+def _described(output: ModelOutput, site: Site, names: Mapping[str, str]) -> dict[str, Any]:
     passage = None if site.passage is None else output.request.state.passages[site.passage].id or None
     facts = {"begin": site.begin, "end": site.end, "text": site.text}
     facts |= {"document_id": passage, "message_index": site.message}
     return {names[fact]: value for fact, value in facts.items() if fact in names}
 
 
-def _merge_spans(output: Output, rule: Rule, value: Any) -> Any:
+def _merge_spans(output: ModelOutput, rule: Rule, value: Any) -> Any:
     group = rule["group_fields"]
     begin, end, text = names = (rule["begin_field"], rule["end_field"], rule.get("text_field"))
 
@@ -201,7 +201,7 @@ def _merge_spans(output: Output, rule: Rule, value: Any) -> Any:
     return _at(_path(rule), value, merge)
 
 
-def _between(output: Output, left: Any, right: Any, names: tuple[str, str, str | None]) -> str | None:
+def _between(output: ModelOutput, left: Any, right: Any, names: tuple[str, str, str | None]) -> str | None:
     """What stands between two spans of one original if it is white space only; None if they are not neighbours."""
     begin, end, text = names
     for site in output.request.sources:
@@ -220,7 +220,7 @@ def _listed(found: Any) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def _at(path: Path, value: Any, change: Callable[[Any], Any]) -> Any:
+def _at(path: JsonPath, value: Any, change: Callable[[Any], Any]) -> Any:
     """The value with `change` applied where the path leads."""
     if not path:
         return change(value)
@@ -243,7 +243,7 @@ _APPLY: dict[str, Apply] = {
 }
 
 
-def fields(binding: Binding, request: Request, reflection: Reflection) -> Any:
+def fields(binding: Binding, request: ModelRequest, reflection: Reflection) -> Any:
     """The result in the fields of the public library, corrected where it errs; None where undefined.
 
     Certainty is 0.05 + 0.1 d, not 0.1 d; faithfulness stands beside the risk that upstream makes of it.
@@ -281,7 +281,7 @@ def _risk(label: str) -> str:
     return f"{low:g}-{high:g}"
 
 
-def _citation_rows(binding: Binding, request: Request, finding: Finding) -> list[dict[str, Any]]:
+def _citation_rows(binding: Binding, request: ModelRequest, finding: Finding) -> list[dict[str, Any]]:
     """One row a cited span; the older dialect does not merge neighbours."""
     spans = [citation.site for citation in finding.citations]
     if binding.number is None:
