@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from critic.cases import GROUPS, Case, Labelled, judgment
+from critic.cases import GROUPS, Case, LabelledCase, judgment
 from critic.demo import ADAPTER
 from critic.judging import CaseJudge, Critic, group_of
 from critic.student.judge import DEMO, load_critic, resolve_critic
-from critic.student.prompt import CHARACTERS_A_TOKEN, Limits, Prompt, cut
+from critic.student.prompt import CHARACTERS_A_TOKEN, CriticPrompt, PartLimits, cut
 from critic.teacher.forms import OWN, answers
 from selfrag.common.errors import UserError, VocabularyError, require
 from selfrag.common.provenance import sha256
@@ -39,8 +39,8 @@ PARTS: Mapping[str, Callable[[Case], str]] = {
 }
 
 
-def _by_group(rows: Sequence[Labelled]) -> dict[str, list[Labelled]]:
-    found: dict[str, list[Labelled]] = defaultdict(list)
+def _by_group(rows: Sequence[LabelledCase]) -> dict[str, list[LabelledCase]]:
+    found: dict[str, list[LabelledCase]] = defaultdict(list)
     for row in rows:
         found[row.case.group].append(row)
     return found
@@ -62,7 +62,7 @@ class MajorityJudge(CaseJudge):
         yield []  # a generator, as every judge
 
 
-def majority_critic(rows: Sequence[Labelled]) -> Critic:
+def majority_critic(rows: Sequence[LabelledCase]) -> Critic:
     """Return a critic that counted the labels of rows."""
     judges = {}
     for group, members in _by_group(rows).items():
@@ -92,7 +92,7 @@ class TfidfJudge(CaseJudge):
         yield []  # a generator, as every judge
 
 
-def tfidf_critic(rows: Sequence[Labelled]) -> Critic:
+def tfidf_critic(rows: Sequence[LabelledCase]) -> Critic:
     """Return a critic with one model a group; a `UserError` names a group with rows of one label only."""
     require("sklearn", extra="eval")
     from sklearn.linear_model import LogisticRegression
@@ -144,7 +144,7 @@ class PromptedCodec:
             raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), max_length)
 
-    def prompt(self, case: Case) -> Prompt:
+    def prompt(self, case: Case) -> CriticPrompt:
         """The teacher's prompt; labels that its form does not offer have no ids.
 
         One that is too long loses the end of its passage, then its own beginning (`task`), both told in `dropped`.
@@ -162,7 +162,7 @@ class PromptedCodec:
             dropped["evidence"] = len(self.text.bos_ids) + len(asked) - len(made.ids) - dropped["task"]
             return replace(made, dropped=+dropped)  # without zeros: not every form shows the passage
         excess = max(0, len(asked) - room)
-        return Prompt((*self.text.bos_ids, *asked[excess:]), options, {"task": excess} if excess else {})
+        return CriticPrompt((*self.text.bos_ids, *asked[excess:]), options, {"task": excess} if excess else {})
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class GeneratorCodec:
     """
 
     prompting: Prompting
-    limits: Limits = Limits(evidence=256, preceding=256, output=512, instruction=512)  # noqa: RUF009 - frozen value
+    limits: PartLimits = PartLimits(evidence=256, preceding=256, output=512, instruction=512)  # noqa: RUF009 - frozen value
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> GeneratorCodec:
@@ -191,7 +191,7 @@ class GeneratorCodec:
         """Tokens of the longest prompt with its label; 16 for the tokens around the parts."""
         return len(self.prompting.prompt("x")) + self.limits.most + 16
 
-    def prompt(self, case: Case) -> Prompt:
+    def prompt(self, case: Case) -> CriticPrompt:
         """The training layout up to where the group's token is due."""
         vocabulary, dropped = self.prompting.vocabulary, Counter[str]()
         parts = {part: self._part(case, part, dropped) for part in ("instruction", "preceding", "output")}
@@ -213,7 +213,7 @@ class GeneratorCodec:
             ids += [*before, *lead, *parts["output"]]
             ids += [supported] if case.group == "IsUse" and shown else []
         options = tuple((token,) for token in vocabulary.group(case.labels))
-        return Prompt(tuple(ids), options, +dropped)
+        return CriticPrompt(tuple(ids), options, +dropped)
 
     def _part(self, case: Case, part: str, dropped: Counter[str]) -> list[int]:
         limit: int = getattr(self.limits, part)

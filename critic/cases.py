@@ -55,7 +55,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledCase:
     """A case with its label."""
 
     id: str  # unique in its file
@@ -84,7 +84,7 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class UnlabelledCase:
     """A case that waits for a label."""
 
     id: str  # unique in its file
@@ -92,9 +92,9 @@ class Question:
     dataset: str = ""
     rule: str = ""  # how the case was made
 
-    def answered(self, label: str, source: str) -> Labelled:
+    def answered(self, label: str, source: str) -> LabelledCase:
         """The row of the critic's data."""
-        return Labelled(self.id, self.case, label, self.dataset, source, self.rule)
+        return LabelledCase(self.id, self.case, label, self.dataset, source, self.rule)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values in the order of the file format: that of labelled cases, without the label."""
@@ -160,13 +160,13 @@ class LabelledRecord(CaseRecord):
     label_source: NotRequired[str]
 
 
-def read_labelled(path: str | Path, *, judgeable: bool = False) -> Iterator[Labelled]:
+def read_labelled(path: str | Path, *, judgeable: bool = False) -> Iterator[LabelledCase]:
     """Read a JSONL file of labelled cases (`.gz` allowed), strictly: a `UserError` names `file:line` of a bad row.
 
     `judgeable` refuses rows that lack what their group judges, too.
     """
 
-    def parse(record: dict[str, Any]) -> Labelled:
+    def parse(record: dict[str, Any]) -> LabelledCase:
         row = parse_labelled(record)
         if judgeable:
             check(row.case)
@@ -175,12 +175,12 @@ def read_labelled(path: str | Path, *, judgeable: bool = False) -> Iterator[Labe
     return read_identified(path, parse)
 
 
-def read_questions(path: str | Path) -> Iterator[Question]:
+def read_questions(path: str | Path) -> Iterator[UnlabelledCase]:
     """Read a JSONL file of cases (`.gz` allowed), as strictly. Labels in it are ignored, to label rows again."""
 
-    def parse(record: dict[str, Any]) -> Question:
+    def parse(record: dict[str, Any]) -> UnlabelledCase:
         row = validate(CaseRecord, record, others="ignore")
-        question = Question(row["id"], parse_case(record), row.get("dataset", ""), row.get("rule", ""))
+        question = UnlabelledCase(row["id"], parse_case(record), row.get("dataset", ""), row.get("rule", ""))
         check(question.case)
         return question
 
@@ -198,13 +198,15 @@ def rows_file(path: Path) -> Path:
     return found
 
 
-def parse_labelled(record: dict[str, Any]) -> Labelled:
+def parse_labelled(record: dict[str, Any]) -> LabelledCase:
     """Check one decoded JSON object and make it a labelled case."""
     row = validate(LabelledRecord, record, others="ignore")
     case, label = parse_case(record), row["label"]
     if label not in case.labels.names:
         raise UserError(f"{label!r} is no label of {case.group}; known: {', '.join(case.labels.names)}")
-    return Labelled(row["id"], case, label, row.get("dataset", ""), row.get("label_source", ""), row.get("rule", ""))
+    return LabelledCase(
+        row["id"], case, label, row.get("dataset", ""), row.get("label_source", ""), row.get("rule", "")
+    )
 
 
 def parse_case(record: dict[str, Any]) -> Case:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from critic.baselines import GeneratorCodec, PromptedCodec, majority_critic, tfidf_critic
-from critic.cases import GROUPS, Labelled, judgment, read_labelled, rows_file
+from critic.cases import GROUPS, LabelledCase, judgment, read_labelled, rows_file
 from critic.judging import Critic
 from critic.student.judge import StudentCritic, load_critic
 from critic.tables import markdown
@@ -82,7 +82,7 @@ class Evaluation:
         }
 
 
-def evaluate(critic: Critic, rows: Sequence[Labelled], *, seed: int = 0) -> Evaluation:
+def evaluate(critic: Critic, rows: Sequence[LabelledCase], *, seed: int = 0) -> Evaluation:
     """Let a critic judge all rows, of any groups, and compare with their labels; `seed` is of the intervals."""
     started = time.perf_counter()
     judgments = critic.judge([row.case for row in rows])
@@ -90,7 +90,7 @@ def evaluate(critic: Critic, rows: Sequence[Labelled], *, seed: int = 0) -> Eval
 
 
 def compare(
-    rows: Sequence[Labelled], judgments: Sequence[Judgment | None], *, seed: int = 0, seconds: float = 0.0
+    rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], *, seed: int = 0, seconds: float = 0.0
 ) -> Evaluation:
     """Figures of judgments that were made already."""
     members: dict[str, dict[str, list[int]]] = {group: defaultdict(list) for group in GROUPS}
@@ -110,7 +110,7 @@ def compare(
     return Evaluation(groups, found, seconds, tuple(judgments))
 
 
-def figures(rows: Sequence[Labelled], judgments: Sequence[Judgment | None], *, seed: int = 0) -> CriticFigures:
+def figures(rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], *, seed: int = 0) -> CriticFigures:
     """Figures of rows of one group, at least one; `seed` is of the intervals."""
     groups = {row.case.group for row in rows}
     if len(groups) != 1 or len(rows) != len(judgments):
@@ -161,10 +161,10 @@ PAPER: Mapping[str, Mapping[str, float]] = {
 Another measure, and other data, than accuracy against people: read them beside ours, not against ours.
 """
 
-Named = Mapping[str, Evaluation]
+NamedEvaluations = Mapping[str, Evaluation]
 
 
-def report(evaluations: Named, main: str) -> str:
+def report(evaluations: NamedEvaluations, main: str) -> str:
     """The whole report: name of a critic -> its evaluation, all on the same rows; `main` is shown in full."""
     shown = evaluations[main]
     groups = [group for group in GROUPS if group in shown.groups]
@@ -192,7 +192,7 @@ def report(evaluations: Named, main: str) -> str:
     return "\n".join(sections)
 
 
-def _across(evaluations: Named, groups: list[str], part: str | None, figure: str) -> list[tuple[str, ...]]:
+def _across(evaluations: NamedEvaluations, groups: list[str], part: str | None, figure: str) -> list[tuple[str, ...]]:
     """One figure of every critic in every group, or in a part of it."""
     rows = []
     for name, one in evaluations.items():
@@ -210,7 +210,7 @@ def _full(evaluation: Evaluation, groups: list[str]) -> str:
     return markdown(("group", "rows", "accuracy", "macro-F1", "ECE", "Brier", "coverage", "no judgment"), rows)
 
 
-def _parts(evaluations: Named, main: str, group: str) -> str:
+def _parts(evaluations: NamedEvaluations, main: str, group: str) -> str:
     others = {name: one.parts.get(group, {}) for name, one in evaluations.items() if name != main}
     rows = []
     for part, found in evaluations[main].parts[group].items():
@@ -239,7 +239,7 @@ TFIDF = "tf-idf + logistic regression"
 
 
 @dataclass(frozen=True, slots=True)
-class Subjects:
+class EvaluationSubjects:
     """What is evaluated; at least one."""
 
     critic: str | Path | None = None  # directory or hub name of a trained critic
@@ -275,7 +275,7 @@ def _take(chunks: Chunks, record: Mapping[str, Any]) -> None:
 
 def run_evaluation(
     rows_path: Path,
-    subjects: Subjects,
+    subjects: EvaluationSubjects,
     *,
     out: Path | None = None,
     seed: int = 0,
@@ -321,7 +321,7 @@ def run_evaluation(
     return found
 
 
-def _models(subjects: Subjects) -> Iterator[tuple[str, Callable[[], StudentCritic]]]:
+def _models(subjects: EvaluationSubjects) -> Iterator[tuple[str, Callable[[], StudentCritic]]]:
     if subjects.critic is not None:
         yield Path(subjects.critic).name, partial(load_critic, subjects.critic, subjects.engine)
     if subjects.base is not None:
@@ -343,7 +343,7 @@ def _otherwise(model: str | Path, engine: str | None, kind: type[PromptedCodec |
 def _asked(
     name: str,
     opened: Callable[[], StudentCritic],
-    rows: list[Labelled],
+    rows: list[LabelledCase],
     chunks: Chunks,
     journal: RunLog | None,
     seed: int,
@@ -398,7 +398,7 @@ def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iter
     path.unlink(missing_ok=True)
 
 
-def _manifest(rows_path: Path, subjects: Subjects, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
+def _manifest(rows_path: Path, subjects: EvaluationSubjects, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
     from selfrag.common.provenance import commit, machine, model_files, sha256
 
     return {
@@ -413,6 +413,6 @@ def _manifest(rows_path: Path, subjects: Subjects, folders: Mapping[str, Path], 
     }
 
 
-def _by_id(rows: list[Labelled], judgments: Sequence[Judgment | None]) -> dict[str, Any]:
+def _by_id(rows: list[LabelledCase], judgments: Sequence[Judgment | None]) -> dict[str, Any]:
     pairs = zip(rows, judgments, strict=True)
     return {row.id: None if judgment is None else judgment.as_dict()["distribution"] for row, judgment in pairs}

@@ -28,11 +28,11 @@ CHAT_HISTORY = (
 )
 FACT_CHECK = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
 
-Loader: TypeAlias = Callable[[Iterable[RawRow], str, str | None], Iterator[PairOutcome]]
+PairLoader: TypeAlias = Callable[[Iterable[RawRow], str, str | None], Iterator[PairOutcome]]
 """Rows, the name to give the data set, and the wanted language (for sources that know it; None is any)."""
 
 
-def rowwise(parse: Callable[[RawRow, str], Pair]) -> Loader:
+def rowwise(parse: Callable[[RawRow, str], Pair]) -> PairLoader:
     """A loader for sources in which every row stands for itself; an `UnusableError` of `parse` drops the row."""
 
     def read(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
@@ -323,34 +323,34 @@ def choice_instruction(letters: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class PairFormat:
     """One kind of source."""
 
     name: str  # what a command line calls it
     dataset: str  # name of the data set in the pairs, unless told otherwise or said by the row
-    read: Loader  # the loader
+    read: PairLoader  # the loader
     paper_rows: int = 0  # instances of it in the paper's mix (Table 3); 0 for a format the paper's counts do not name
     says_language: bool = False  # whether its rows say which language they are in
 
 
-FORMATS: tuple[Format, ...] = (
-    Format("gpt4_alpaca", "gpt4_alpaca", _alpaca, 26_168),
-    Format("stanford_alpaca", "stanford_alpaca", _alpaca, 25_153),
-    Format("flan_v2", "flan_v2", _flan, 17_817),
-    Format("sharegpt", "sharegpt", _sharegpt, 13_406),
-    Format("oasst1", "oasst1", _oasst_trees, 9_464, says_language=True),
-    Format("oasst1_messages", "oasst1", _oasst_messages, 9_464, says_language=True),
-    Format("open_instruct", "open_instruct", _open_instruct),
-    Format("kilt_wow", "wow", _wizard, 17_367),
-    Format("kilt_nq", "nq", _natural_questions, 15_535),
-    Format("kilt_fever", "fever", _fever, 9_966),
-    Format("openbookqa", "openbookqa", _multiple_choice, 4_699),
-    Format("asqa", "asqa", _asqa, 3_897),
-    Format("arc_easy", "arc_easy", _multiple_choice, 2_147),
+FORMATS: tuple[PairFormat, ...] = (
+    PairFormat("gpt4_alpaca", "gpt4_alpaca", _alpaca, 26_168),
+    PairFormat("stanford_alpaca", "stanford_alpaca", _alpaca, 25_153),
+    PairFormat("flan_v2", "flan_v2", _flan, 17_817),
+    PairFormat("sharegpt", "sharegpt", _sharegpt, 13_406),
+    PairFormat("oasst1", "oasst1", _oasst_trees, 9_464, says_language=True),
+    PairFormat("oasst1_messages", "oasst1", _oasst_messages, 9_464, says_language=True),
+    PairFormat("open_instruct", "open_instruct", _open_instruct),
+    PairFormat("kilt_wow", "wow", _wizard, 17_367),
+    PairFormat("kilt_nq", "nq", _natural_questions, 15_535),
+    PairFormat("kilt_fever", "fever", _fever, 9_966),
+    PairFormat("openbookqa", "openbookqa", _multiple_choice, 4_699),
+    PairFormat("asqa", "asqa", _asqa, 3_897),
+    PairFormat("arc_easy", "arc_easy", _multiple_choice, 2_147),
 )
 
 
-def named(name: str) -> Format:
+def named(name: str) -> PairFormat:
     """The format of this name."""
     for form in FORMATS:
         if form.name == name.strip():

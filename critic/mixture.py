@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from critic.formats import Format
+from critic.formats import PairFormat
 from critic.pairs import Dropped, Pair, PairOutcome
 from selfrag.common.atomic import write_json, writing
 from selfrag.common.checks import whole
@@ -37,7 +37,7 @@ class MixtureReading:
         whole("most_words", self.most_words)
 
 
-def load(source: RowSource, form: Format, reading: MixtureReading | None = None) -> Iterator[PairOutcome]:
+def load(source: RowSource, form: PairFormat, reading: MixtureReading | None = None) -> Iterator[PairOutcome]:
     """Pairs of a source in its order, each with an id of its own, and the rows that give none.
 
     A `UserError` names the place of a row that is not in this format, or says that no row is a pair.
@@ -111,7 +111,7 @@ class SeededSample(Generic[T]):
 class MixturePart:
     """One source of a mixture."""
 
-    form: Format  # what its rows look like
+    form: PairFormat  # what its rows look like
     source: RowSource  # a file, or rows
     count: int | None = None  # pairs to draw; None takes all
 

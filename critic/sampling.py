@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from critic.augment.algorithm import segments
-from critic.cases import Case, Question, digest
+from critic.cases import Case, UnlabelledCase, digest
 from critic.pairs import Pair
 from critic.tables import counted, markdown
 from retrieval.passage import Retriever
@@ -68,7 +68,7 @@ RULES: tuple[SamplingRule, ...] = (
 
 def _draft(
     rule: SamplingRule, pair: Pair, other: Pair, find: SentenceFinder, rng: random.Random
-) -> tuple[Question, str] | None:
+) -> tuple[UnlabelledCase, str] | None:
     """A case by a rule, and what to search for its passage (nothing where it has one); None where the pair offers none.
 
     `other` is a pair for rules that want something foreign.
@@ -98,7 +98,7 @@ def _draft(
         if not usable:
             return None
         case = replace(case, evidence=rng.choice(usable))
-    question = Question(f"{pair.id}/{rule.name}", case, pair.dataset, rule.name)
+    question = UnlabelledCase(f"{pair.id}/{rule.name}", case, pair.dataset, rule.name)
     return question, f"{pair.instruction} {query}" if rule.searches else ""
 
 
@@ -107,10 +107,10 @@ WAVE = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CaseSample:
     """What was drawn."""
 
-    questions: list[Question]  # in a seeded random order, so that a run that ends early has seen something of all
+    questions: list[UnlabelledCase]  # in a seeded random order, so that a run that ends early has seen something of all
     wanted: Mapping[str, int]  # group -> cases asked for
     left_out: Mapping[str, int]  # rule -> pairs that offered no case, or one that had been drawn already
 
@@ -133,7 +133,7 @@ def draw(
     retriever: Retriever | None = None,
     passages: int = 5,
     rules: Sequence[SamplingRule] = RULES,
-) -> Sample:
+) -> CaseSample:
     """Draw `wanted` cases of each group; `find` gives sentence spans, `passages` is how many a search brings.
 
     Without a retriever, rules that search are left out.
@@ -141,7 +141,7 @@ def draw(
     if not pairs:
         raise UserError("there are no pairs to draw from; give a file with at least one")
     left_out: Counter[str] = Counter()
-    drawn: list[Question] = []
+    drawn: list[UnlabelledCase] = []
     for group, count in wanted.items():
         usable = [rule for rule in rules if rule.group == group and (retriever is not None or not rule.searches)]
         if not usable:
@@ -149,12 +149,12 @@ def draw(
         streams = {rule.name: _stream(rule, pairs, find, seed, retriever, passages, left_out) for rule in usable}
         drawn += _share(streams, count, left_out)
     random.Random(f"{seed}/order").shuffle(drawn)  # noqa: S311 - no secret
-    return Sample(drawn, dict(wanted), dict(left_out))
+    return CaseSample(drawn, dict(wanted), dict(left_out))
 
 
-def _share(streams: dict[str, Iterator[Question]], count: int, left_out: Counter[str]) -> list[Question]:
+def _share(streams: dict[str, Iterator[UnlabelledCase]], count: int, left_out: Counter[str]) -> list[UnlabelledCase]:
     """Take from each stream in turn, until there are enough or none has any left; the same case is taken once."""
-    taken: dict[str, Question] = {}
+    taken: dict[str, UnlabelledCase] = {}
     while streams and len(taken) < count:
         for name in list(streams):
             if len(taken) == count:
@@ -177,7 +177,7 @@ def _stream(
     retriever: Retriever | None,
     passages: int,
     left_out: Counter[str],
-) -> Iterator[Question]:
+) -> Iterator[UnlabelledCase]:
     """Cases by one rule, one a pair, pairs in a random order; searches go out in batches."""
     order = list(pairs)
     donors = [pair for pair in pairs if pair.passages] if rule.evidence == "other" else pairs
@@ -201,7 +201,7 @@ def _stream(
                 yield question
 
 
-def report(sample: Sample, examples: int = 2) -> str:
+def report(sample: CaseSample, examples: int = 2) -> str:
     """A sample as Markdown: counts by group, rule and data set, what was short, and examples of each rule."""
     short = sample.short()
     groups = [(group, count, count - short.get(group, 0)) for group, count in sample.wanted.items()]

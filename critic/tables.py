@@ -12,7 +12,7 @@ from selfrag.render.tables import compact, escape, terminal_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-TableRow = Sequence[object]
+ReportRow = Sequence[object]
 
 
 def counted(keys: Iterable[tuple[str, ...]]) -> list[tuple[object, ...]]:
@@ -20,12 +20,12 @@ def counted(keys: Iterable[tuple[str, ...]]) -> list[tuple[object, ...]]:
     return [(*key, count) for key, count in sorted(Counter(keys).items())]
 
 
-def markdown(header: Sequence[str], rows: Iterable[TableRow]) -> str:
+def markdown(header: Sequence[str], rows: Iterable[ReportRow]) -> str:
     """Return a Markdown table of texts and numbers."""
     return compact(header, [[escape(_text(value)) for value in row] for row in rows])
 
 
-def terminal(title: str, header: Sequence[str], rows: Iterable[TableRow]) -> Table:
+def terminal(title: str, header: Sequence[str], rows: Iterable[ReportRow]) -> Table:
     """Return the same for a terminal."""
     table = terminal_table(title, header)
     for row in rows:

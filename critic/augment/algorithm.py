@@ -140,7 +140,7 @@ Steps: TypeAlias = Generator[list[Request], Sequence[Result], T]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PassageCandidate:
     """A passage that a segment could be written from."""
 
     passage: Passage  # with its retrieval score; None for a gold passage that no search found
@@ -165,7 +165,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class AugmentedSegment:
     """A piece of the output and the decision made for it."""
 
     start: int  # first character in the pair's output
@@ -175,14 +175,14 @@ class Segment:
     retrieve: Judgment | None = None  # the judgment behind it; None for an output that the initial decision settles
     evidence: str | None = None  # id of the passage shown for that judgment
     query: str | None = None  # what was searched for
-    candidates: tuple[Candidate, ...] = ()  # best first
+    candidates: tuple[PassageCandidate, ...] = ()  # best first
     chosen: int | None = None  # position of the chosen candidate; None without retrieval
     rule: str = ""  # why that candidate
     used: str | None = None  # id of the passage that a continued segment continues with
     support: Judgment | None = None  # IsSup of a continued segment against `used`
 
     @property
-    def candidate(self) -> Candidate | None:
+    def candidate(self) -> PassageCandidate | None:
         """The chosen candidate."""
         return None if self.chosen is None else self.candidates[self.chosen]
 
@@ -196,7 +196,7 @@ class Augmented:
     ratio: float  # p(Retrieval) / (p(Retrieval) + p(No Retrieval)) of it
     query: str | None  # the initial search, None if there was none
     found: tuple[Passage, ...]  # what it found, with scores
-    segments: tuple[Segment, ...]  # in order; together they are the output, character by character
+    segments: tuple[AugmentedSegment, ...]  # in order; together they are the output, character by character
     use: Judgment  # utility of the whole output
 
 
@@ -244,7 +244,7 @@ class _Augmentation:
         ratio = yes / (yes + no)
         if ratio <= options.threshold:
             why = f"initial decision: {ratio:.3f} is not above {options.threshold:g}"
-            written = [Segment(0, len(pair.output), NO_RETRIEVAL, why)]
+            written = [AugmentedSegment(0, len(pair.output), NO_RETRIEVAL, why)]
         else:
             if self.searching:
                 self.first_query = self.query(pair.output)
@@ -255,19 +255,19 @@ class _Augmentation:
                 written.append((yield from self.segment(span, len(spans), ratio)))
         return Augmented(pair, retrieve, ratio, self.first_query, self.found, tuple(written), use)
 
-    def segment(self, span: Span, count: int, ratio: float) -> Steps[Segment]:
+    def segment(self, span: Span, count: int, ratio: float) -> Steps[AugmentedSegment]:
         """Decide one segment of `count`."""
         start, end = span
         if start == 0 and (count == 1 or self.options.first == "initial"):
             why = f"initial decision: {ratio:.3f} is above {self.options.threshold:g}"
-            return (yield from self.retrieved(Segment(start, end, RETRIEVAL, why)))
+            return (yield from self.retrieved(AugmentedSegment(start, end, RETRIEVAL, why)))
         candidates = self.candidates(self.found)
         initial = candidates[0].passage if candidates else None
         shown = initial if self.options.shown == "initial" else self.used or initial
         (retrieve,) = yield from _judgments([self.case("Retrieve", start, end, shown)])
         if retrieve is None:
             raise _DropError("undecided", f"the critic gave no Retrieve label for characters {start} to {end}")
-        segment = Segment(start, end, retrieve.label, "judged", retrieve, None if shown is None else shown.id)
+        segment = AugmentedSegment(start, end, retrieve.label, "judged", retrieve, None if shown is None else shown.id)
         if segment.token == NO_RETRIEVAL:
             return segment
         if segment.token == RETRIEVAL:
@@ -280,7 +280,7 @@ class _Augmentation:
             raise _DropError("undecided", f"the critic gave no IsSup label for characters {start} to {end}")
         return replace(segment, token=CONTINUE, used=self.used.id, support=support)
 
-    def retrieved(self, segment: Segment) -> Steps[Segment]:
+    def retrieved(self, segment: AugmentedSegment) -> Steps[AugmentedSegment]:
         """Find and judge the candidates of a segment, and choose."""
         start, end = segment.start, segment.end
         query: str | None = None
@@ -298,7 +298,9 @@ class _Augmentation:
         self.used = candidates[chosen].passage if candidates[chosen].relevant else None
         return replace(segment, query=query, candidates=candidates, chosen=chosen, rule=rule)
 
-    def judged(self, start: int, end: int, candidates: tuple[Candidate, ...]) -> Steps[tuple[Candidate, ...]]:
+    def judged(
+        self, start: int, end: int, candidates: tuple[PassageCandidate, ...]
+    ) -> Steps[tuple[PassageCandidate, ...]]:
         """Candidates with IsRel, and IsSup for the relevant ones."""
         judged = list(candidates)
         answers = yield from _judgments([self.case("IsRel", start, start, one.passage) for one in candidates])
@@ -320,10 +322,12 @@ class _Augmentation:
     def searching(self) -> bool:
         return not (self.pair.passages and self.options.gold == "only")
 
-    def candidates(self, found: Sequence[Passage]) -> tuple[Candidate, ...]:
+    def candidates(self, found: Sequence[Passage]) -> tuple[PassageCandidate, ...]:
         """Gold passages, if they may join, and what a search found."""
         gold = self.pair.passages if self.options.gold != "off" else ()
-        return ranked([Candidate(passage, gold=True) for passage in gold], [Candidate(passage) for passage in found])
+        return ranked(
+            [PassageCandidate(passage, gold=True) for passage in gold], [PassageCandidate(passage) for passage in found]
+        )
 
     def case(self, group: str, start: int, end: int, evidence: Passage | None) -> Case:
         """A span of the output, after what comes before it, as the critic sees it."""
@@ -370,7 +374,7 @@ def segments(text: str, sentences: Iterable[Span], shortest: int = 0) -> list[Sp
     return spans
 
 
-def ranked(gold: Sequence[Candidate], retrieved: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def ranked(gold: Sequence[PassageCandidate], retrieved: Sequence[PassageCandidate]) -> tuple[PassageCandidate, ...]:
     """Candidates best first: gold passages, then the retrieved ones by falling score, equal ones in their order.
 
     A gold passage that was also retrieved counts once, with the id and the score of the retrieved one. Left out are
@@ -380,11 +384,11 @@ def ranked(gold: Sequence[Candidate], retrieved: Sequence[Candidate]) -> tuple[C
     if all(candidate.passage.score is not None for candidate in ordered):
         ordered.sort(key=lambda candidate: -(candidate.passage.score or 0.0))
     found = {_words(candidate): candidate for candidate in reversed(ordered)}
-    kept: dict[str, Candidate] = {}
+    kept: dict[str, PassageCandidate] = {}
     ids: set[str] = set()
     for candidate in (*gold, *ordered):
         key = _words(candidate)
-        best = Candidate(found[key].passage, gold=True) if candidate.gold and key in found else candidate
+        best = PassageCandidate(found[key].passage, gold=True) if candidate.gold and key in found else candidate
         passage = best.passage
         usable = key and passage.id.strip() and _writable(passage.id, passage.title, passage.text)
         if usable and key not in kept and passage.id not in ids:
@@ -393,12 +397,12 @@ def ranked(gold: Sequence[Candidate], retrieved: Sequence[Candidate]) -> tuple[C
     return tuple(kept.values())
 
 
-def _words(candidate: Candidate) -> str:
+def _words(candidate: PassageCandidate) -> str:
     return " ".join(candidate.passage.text.split())
 
 
 def choose(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[PassageCandidate],
     choice: Literal["paper", "graded"],
     unsupported: Literal["random", "best", "drop"],
     rng: random.Random,

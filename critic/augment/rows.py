@@ -15,15 +15,15 @@ from critic.augment.algorithm import (
     NO_RETRIEVAL,
     RETRIEVAL,
     Augmented,
+    AugmentedSegment,
     AugmentOptions,
     Balance,
-    Candidate,
-    Segment,
+    PassageCandidate,
 )
 from critic.pairs import Dropped
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import RETRIEVE
-from selfrag.training.rows import Evidence, Part, Row, Text, Token, parse_row
+from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow, parse_row
 
 _TOKEN = {label.name: label.token for label in RETRIEVE}
 
@@ -96,35 +96,35 @@ def _with_irrelevant(augmented: Augmented, rng: random.Random) -> Augmented | No
     return replace(augmented, segments=(*segments[:number], swapped, *segments[number + 1 :]))
 
 
-def row(variant: Variant) -> Row:
+def row(variant: Variant) -> TrainingRow:
     """The training row of a variant."""
     pair = variant.augmented.pair
     source = f"{pair.dataset or 'unnamed'}/{pair.kind or 'unnamed'}"
-    return Row(variant.id, source, pair.instruction, target(variant.augmented))
+    return TrainingRow(variant.id, source, pair.instruction, target(variant.augmented))
 
 
-def target(augmented: Augmented) -> tuple[Part, ...]:
+def target(augmented: Augmented) -> tuple[TargetPart, ...]:
     """The output with its reflection tokens and passages; its texts joined are the output, character by character."""
     output = augmented.pair.output
     parts = [part for segment in augmented.segments for part in _parts(segment, output[segment.start : segment.end])]
     return (*parts, _token(augmented.use))
 
 
-def _parts(segment: Segment, text: str) -> tuple[Part, ...]:
-    first = Token(_TOKEN[segment.token])
+def _parts(segment: AugmentedSegment, text: str) -> tuple[TargetPart, ...]:
+    first = TargetToken(_TOKEN[segment.token])
     candidate = segment.candidate
     if segment.token == NO_RETRIEVAL:
-        return (first, Text(text))
+        return (first, TargetText(text))
     if candidate is None:
-        return (first, Text(text), _token(segment.support))
-    shown = (first, Evidence(candidate.passage.with_score(None)), _token(candidate.isrel), Text(text))
+        return (first, TargetText(text), _token(segment.support))
+    shown = (first, TargetEvidence(candidate.passage.with_score(None)), _token(candidate.isrel), TargetText(text))
     return shown if candidate.irrelevant else (*shown, _token(candidate.issup))
 
 
-def _token(judgment: Judgment | None) -> Token:
+def _token(judgment: Judgment | None) -> TargetToken:
     if judgment is None:
         raise ValueError("a token nobody decided")
-    return Token(judgment.labels.labels[judgment.labels.index(judgment.label)].token)
+    return TargetToken(judgment.labels.labels[judgment.labels.index(judgment.label)].token)
 
 
 def provenance(variant: Variant) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def provenance(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _segment(segment: Segment) -> dict[str, Any]:
+def _segment(segment: AugmentedSegment) -> dict[str, Any]:
     record: dict[str, Any] = {"start": segment.start, "end": segment.end}
     record |= {"token": _TOKEN[segment.token], "why": segment.why}
     if segment.retrieve is not None:
@@ -162,7 +162,7 @@ def _segment(segment: Segment) -> dict[str, Any]:
     return record
 
 
-def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:
+def _candidate(rank: int, candidate: PassageCandidate) -> dict[str, Any]:
     return {
         "rank": rank,
         "id": candidate.passage.id,

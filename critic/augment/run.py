@@ -52,7 +52,7 @@ _FILES = ("rows", "provenance", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class PairShard:
     """Some items in the order of the source: pairs, and rows that are none."""
 
     number: int
@@ -65,25 +65,25 @@ class Shard:
         return hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-ExecuteShards: TypeAlias = Callable[[Iterator[Shard]], Iterable[tuple[Shard, str]]]
+ExecuteShards: TypeAlias = Callable[[Iterator[PairShard]], Iterable[tuple[PairShard, str]]]
 """Works on shards as they come and gives each back with its text, in any order."""
 
 
-def sharded(items: Iterable[Pair | Dropped], size: int) -> Iterator[Shard]:
+def sharded(items: Iterable[Pair | Dropped], size: int) -> Iterator[PairShard]:
     """Shards of `size` items; the last one may be smaller."""
     rest = iter(items)
     for number in count():
         chunk = tuple(islice(rest, size))
         if not chunk:
             return
-        yield Shard(number, chunk)
+        yield PairShard(number, chunk)
 
 
 def augment_locally(critic: Critic, retriever: Retriever | None, options: AugmentOptions) -> ExecuteShards:
     """Work on one shard after the other in this process."""
     find = sentence_finder(options.sentences)
 
-    def execute(shards: Iterator[Shard]) -> Iterator[tuple[Shard, str]]:
+    def execute(shards: Iterator[PairShard]) -> Iterator[tuple[PairShard, str]]:
         for shard in shards:
             yield shard, augment_shard(shard, critic, retriever, options, find)
 
@@ -91,7 +91,7 @@ def augment_locally(critic: Critic, retriever: Retriever | None, options: Augmen
 
 
 def augment_shard(
-    shard: Shard, critic: Critic, retriever: Retriever | None, options: AugmentOptions, find: SentenceFinder
+    shard: PairShard, critic: Critic, retriever: Retriever | None, options: AugmentOptions, find: SentenceFinder
 ) -> str:
     """The file of a shard: a line on the shard, then one for each of its items with its rows or why there is none."""
     pairs = [item for item in shard.items if isinstance(item, Pair)]
@@ -198,7 +198,7 @@ def _work(source: PairSource, shards: Path, execute: ExecuteShards, size: int, t
     done = done if total is None else min(done, total)
     with Progress("augmenting", "pair", total, done) as bar:
 
-        def missing() -> Iterator[Shard]:
+        def missing() -> Iterator[PairShard]:
             nonlocal number
             for shard in sharded(source, size):
                 number = shard.number + 1
@@ -211,7 +211,7 @@ def _work(source: PairSource, shards: Path, execute: ExecuteShards, size: int, t
     return number
 
 
-def _finished(file: Path, shard: Shard) -> bool:
+def _finished(file: Path, shard: PairShard) -> bool:
     if not file.exists():
         return False
     with file.open(encoding="utf-8") as stream:
@@ -328,15 +328,15 @@ def augment_on_ray(
     """
     require_ray()
 
-    def execute(shards: Iterator[Shard]) -> Iterator[tuple[Shard, str]]:
-        sent: dict[int, Shard] = {}
+    def execute(shards: Iterator[PairShard]) -> Iterator[tuple[PairShard, str]]:
+        sent: dict[int, PairShard] = {}
 
         def packed() -> Iterator[dict[str, Any]]:
             for shard in shards:
                 sent[shard.number] = shard
                 yield {"shard": shard.number, "items": pickle.dumps(shard.items)}
 
-        for done in on_actors(packed(), Worker, (open_critic, open_retriever, options), actors):
+        for done in on_actors(packed(), ShardWorker, (open_critic, open_retriever, options), actors):
             shard = sent.pop(done["shard"])
             if not done[ERROR]:
                 yield shard, done["text"]
@@ -344,7 +344,7 @@ def augment_on_ray(
     return execute
 
 
-class Worker:
+class ShardWorker:
     """Lives in an actor. What it cannot open is reported with a shard, so that it reaches the user as a line."""
 
     def __init__(
@@ -363,7 +363,7 @@ class Worker:
     def __call__(self, packed: dict[str, Any]) -> dict[str, Any]:
         """A packed shard to its text, or to an error."""
         text, error = "", self._error
-        shard = Shard(packed["shard"], pickle.loads(packed["items"]))  # noqa: S301 - from the process that asks
+        shard = PairShard(packed["shard"], pickle.loads(packed["items"]))  # noqa: S301 - from the process that asks
         try:
             if not error:
                 text = augment_shard(shard, self._critic, self._retriever, self._options, self._find)

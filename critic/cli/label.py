@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from critic.agreement import Agreement, Labels
-    from critic.cases import Labelled, Question
+    from critic.cases import LabelledCase, UnlabelledCase
     from critic.pairs import Pair
-    from critic.teacher.forms import Forms
+    from critic.teacher.forms import TeacherForms
     from critic.teacher.run import Outcomes, Prices
     from selfrag.evaluation.intervals import Estimate
 
@@ -118,11 +118,11 @@ def _prices(price_in: float | None, price_out: float | None, max_cost: float | N
     return Prices(price_in, price_out)
 
 
-def _forms(prompts: Path | None, asked: Sequence[Question]) -> Forms:
+def _forms(prompts: Path | None, asked: Sequence[UnlabelledCase]) -> TeacherForms:
     """What is asked; a form that is missing is said before anything is paid."""
-    from critic.teacher.forms import OWN, Forms, form_name
+    from critic.teacher.forms import OWN, TeacherForms, form_name
 
-    forms = OWN if prompts is None else Forms.read(prompts)
+    forms = OWN if prompts is None else TeacherForms.read(prompts)
     if lacking := sorted({form_name(question.case) for question in asked} - forms.forms.keys()):
         raise UserError(f"{prompts} has no form {lacking[0]!r}, which some cases need; add it, or leave such cases out")
     return forms
@@ -223,7 +223,7 @@ def label(
         )
         teacher = EndpointTeacher(config, name)
 
-    def before(pending: list[Question]) -> None:
+    def before(pending: list[UnlabelledCase]) -> None:
         """Print the estimate for the questions still to be asked, and end what must not continue."""
         if isinstance(teacher, EndpointTeacher):
             expected = forecast(pending, teacher.config, limits.prices)
@@ -356,7 +356,7 @@ def split(
     if dev + test >= 1:
         raise UserError(f"dev={dev:g} and test={test:g} leave no rows to train on; lower them")
     rows = list(read_labelled(labelled / "labelled.jsonl" if labelled.is_dir() else labelled))
-    parts: dict[str, list[Labelled]] = {"train": rows, "dev": [], "test": []}
+    parts: dict[str, list[LabelledCase]] = {"train": rows, "dev": [], "test": []}
     for name, share in (("test", test), ("dev", dev / (1 - test))):
         chosen = held_out([row.case.instruction for row in parts["train"]], share, seed)
         parts[name] = [row for i, row in enumerate(parts["train"]) if i in chosen]

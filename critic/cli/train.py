@@ -134,8 +134,8 @@ def evaluate(
 ) -> None:
     """Accuracy, macro-F1, calibration and confusion for every group, beside baselines and the paper's figures."""
     quiet()
-    from critic.evaluation import Subjects, report, run_evaluation
+    from critic.evaluation import EvaluationSubjects, report, run_evaluation
 
-    subjects = Subjects(critic, base, train, engine, generator)
+    subjects = EvaluationSubjects(critic, base, train, engine, generator)
     found = run_evaluation(rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True))
     show_markdown(report(found, next(iter(found))) + "\n")

@@ -24,7 +24,7 @@ from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, Lab
 from selfrag.render.colours import COLOURS, NAMES, slug
 from selfrag.render.documents import document, picked_out, templates
 from selfrag.render.documents import style_sheet as style
-from selfrag.training.rows import Evidence, Part, Row, Text, Token, read_rows
+from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow, read_rows
 
 WORDS = (0, 1, 6, 11, 21, 51, 101, 201, 501)
 """Lower edges of the classes of lengths, in words of written text."""
@@ -45,15 +45,15 @@ class RowTally:
     # rows by class of length, named by the lower edge; passages do not count
     words: Counter[int] = field(default_factory=Counter)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TrainingRow) -> None:
         """Count one row."""
-        tokens = [part.token for part in row.target if isinstance(part, Token)]
-        words = sum(len(part.text.split()) for part in row.target if isinstance(part, Text))
+        tokens = [part.token for part in row.target if isinstance(part, TargetToken)]
+        words = sum(len(part.text.split()) for part in row.target if isinstance(part, TargetText))
         self.rows += 1
         self.retrieving += RETRIEVE.tokens[0] in tokens
         self.tokens.update(tokens)
         self.segments[sum(token in RETRIEVE.tokens for token in tokens)] += 1
-        self.passages[sum(isinstance(part, Evidence) for part in row.target)] += 1
+        self.passages[sum(isinstance(part, TargetEvidence) for part in row.target)] += 1
         self.words[max(edge for edge in WORDS if edge <= words)] += 1
 
     def labels(self, group: LabelSet) -> list[int]:
@@ -79,7 +79,7 @@ class Statistics:
     departures: Counter[str] = field(default_factory=Counter)  # rows by `departure` from the form of the paper
     examples: dict[str, list[str]] = field(default_factory=dict)  # ids of the first rows with it
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TrainingRow) -> None:
         """Count one row."""
         self.sources.setdefault(row.source, RowTally()).add(row)
         if found := departure(row.target):
@@ -109,7 +109,7 @@ _FORM = re.compile(r"(?:Nt*)*(?:RE(?:rt*s?|i)t*(?:Nt*|Ct*s?t*|RE(?:rt*s?|i)t*)*)
 """Segments of a target, a letter a part: E a passage, t text, otherwise the letters of `_KINDS`."""
 
 
-def departure(target: Sequence[Part]) -> str:
+def departure(target: Sequence[TargetPart]) -> str:
     """The parts from where a target departs from the form of the paper (Table 4); empty where it does not.
 
     A segment is text after `[No Retrieval]`; after `[Retrieval]`, a passage and its IsRel token, with an IsSup token
@@ -117,7 +117,8 @@ def departure(target: Sequence[Part]) -> str:
     IsSup token. The Utility token ends the last one.
     """
     parts = [
-        part.token if isinstance(part, Token) else "text" if isinstance(part, Text) else "passage" for part in target
+        part.token if isinstance(part, TargetToken) else "text" if isinstance(part, TargetText) else "passage"
+        for part in target
     ]
     letters = "".join(_LETTER.get(part, "t" if part == "text" else "E") for part in parts)
     segments = _FORM.match(letters)
@@ -143,7 +144,7 @@ class Inspection:
     seed: int  # of the sample
     statistics: Statistics  # of all rows
     # rows of every source as evenly as there are enough, by source and then in the order of the files
-    sample: tuple[Row, ...]
+    sample: tuple[TrainingRow, ...]
     # record of each sampled row that has one, by id
     provenance: dict[str, dict[str, Any]] = field(default_factory=dict)
     # how often each rule chose a passage, over all provenance records
@@ -164,7 +165,7 @@ def inspect_rows(
     if count < 0:
         raise UserError(f"count={count}; 0 rows or more can be shown")
     statistics, seen = Statistics(), set[str]()
-    samples: dict[str, SeededSample[Row]] = {}
+    samples: dict[str, SeededSample[TrainingRow]] = {}
     rows = chain.from_iterable(read_rows(file) for file in files)
     for row in tqdm(rows, unit=" rows", delay=1, disable=None):
         if len(files) > 1:
@@ -187,12 +188,12 @@ def inspect_rows(
     return Inspection(named, seed, statistics, chosen, records, rules, recorded)
 
 
-def _shared_out(samples: Sequence[Sequence[Row]], count: int, seed: int) -> Iterator[Row]:
+def _shared_out(samples: Sequence[Sequence[TrainingRow]], count: int, seed: int) -> Iterator[TrainingRow]:
     """At most `count` rows, a round at a time over the samples; within each the ones that its draw prefers."""
     rounds = ((place, number) for place in range(count) for number, one in enumerate(samples) if place < len(one))
     sizes = Counter(number for (_, number), _ in zip(rounds, range(count), strict=False))
     for number, sample in enumerate(samples):
-        smaller: SeededSample[Row] = SeededSample(sizes[number], seed)
+        smaller: SeededSample[TrainingRow] = SeededSample(sizes[number], seed)
         for row in sample:
             smaller.add(row.id, row)
         yield from smaller.items()
@@ -219,7 +220,7 @@ def render(inspection: Inspection) -> str:
         "pretty": partial(json.dumps, ensure_ascii=False, indent=1),
     }
     total = inspection.statistics.total
-    used = {part.token for row in inspection.sample for part in row.target if isinstance(part, Token)}
+    used = {part.token for row in inspection.sample for part in row.target if isinstance(part, TargetToken)}
     tokens = [token for token in COLOURS if token in used]
     sources = [*inspection.statistics.largest(MOST_SOURCES), ("all", total)]
     body = environment.get_template("page.html.j2").render(
@@ -228,7 +229,7 @@ def render(inspection: Inspection) -> str:
         sources=[(name, tally, _figures(tally)) for name, tally in sources],
         groups=[(NAMES[group.role], group, _spoken(group, sources)) for group in GROUPS],
         plots=_lengths(total),
-        filters=[(token, sum(Token(token) in row.target for row in inspection.sample)) for token in tokens],
+        filters=[(token, sum(TargetToken(token) in row.target for row in inspection.sample)) for token in tokens],
         departure=departure,
         most_parts=MOST_PARTS,
     )

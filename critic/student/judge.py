@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from critic.cases import GROUPS, Case
 from critic.judging import CaseJudge, Critic
-from critic.student.prompt import Prompt
+from critic.student.prompt import CriticPrompt
 from selfrag.common.errors import UserError
 from selfrag.common.provenance import model_files
 from selfrag.decoding.options import option_logprobs, option_requests
@@ -45,7 +45,7 @@ class CaseCodec(Protocol):
     def max_length(self) -> int:
         """Tokens of the longest prompt with its longest label."""
 
-    def prompt(self, case: Case) -> Prompt:
+    def prompt(self, case: Case) -> CriticPrompt:
         """Lay out one case."""
 
 
@@ -89,7 +89,7 @@ class StudentJudge(CaseJudge):
             judgments.append(_judgment(case, logprobs, number))
         return judgments
 
-    def _options(self, prompt: Prompt) -> tuple[Ids, ...]:
+    def _options(self, prompt: CriticPrompt) -> tuple[Ids, ...]:
         offered = tuple(ids for ids in prompt.options if ids)
         return offered if self.exact else distinguishing(offered)
 

@@ -26,7 +26,7 @@ from selfrag.tokenization import HFTextCodec, TextCodec, common_prefix
 
 CARD, FORMAT = "critic.json", 1
 
-Style = Literal["tokens", "words"]
+LabelStyle = Literal["tokens", "words"]
 """How labels are written: reflection tokens of an expanded vocabulary, or the label names as ordinary text."""
 
 QUESTIONS: Mapping[str, str] = {
@@ -44,10 +44,10 @@ _HEADING = re.compile(r"^(?=###)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CriticLayout:
     """Text around the parts of a case. A part that a case does not have leaves no trace."""
 
-    style: Style = "tokens"  # how labels are written
+    style: LabelStyle = "tokens"  # how labels are written
     instruction: str = "### Instruction:\n"  # before what the user asked
     evidence: str = "\n\n### Passage:\n"
     preceding: str = "\n\n### Before:\n"
@@ -57,8 +57,8 @@ class Layout:
     questions: Mapping[str, str] = field(default_factory=lambda: dict(QUESTIONS))
 
     def __post_init__(self) -> None:
-        if self.style not in get_args(Style):
-            raise UserError(f"unknown label style {self.style!r}; known: {', '.join(get_args(Style))}")
+        if self.style not in get_args(LabelStyle):
+            raise UserError(f"unknown label style {self.style!r}; known: {', '.join(get_args(LabelStyle))}")
 
     def ask(self, group: str, labels: LabelSet) -> str:
         """The end of the prompt, up to the label; with label names as text it lists them."""
@@ -67,7 +67,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PartLimits:
     """Longest parts in tokens.
 
     Attributes:
@@ -109,7 +109,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class CriticPrompt:
     """A case as the model reads it."""
 
     ids: tuple[int, ...]  # BOS up to where the label begins
@@ -124,17 +124,19 @@ class PromptCodec:
     text: TextCodec  # safe tokenisation
     eos_id: int  # ends an answer
     token_ids: Mapping[str, int]  # of the reflection tokens by their strings; empty for labels written as words
-    layout: Layout = field(default_factory=Layout)
-    limits: Limits = field(default_factory=Limits)
+    layout: CriticLayout = field(default_factory=CriticLayout)
+    limits: PartLimits = field(default_factory=PartLimits)
     _tails: Mapping[str, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_tails", {group: self._tail(group, labels) for group, labels in GROUPS.items()})
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: Any, layout: Layout | None = None, limits: Limits | None = None) -> PromptCodec:
+    def from_tokenizer(
+        cls, tokenizer: Any, layout: CriticLayout | None = None, limits: PartLimits | None = None
+    ) -> PromptCodec:
         """Bind a layout to a Hugging Face tokenizer with EOS, and with the reflection tokens if labels are such."""
-        layout, known = layout or Layout(), tokenizer.get_vocab()
+        layout, known = layout or CriticLayout(), tokenizer.get_vocab()
         if tokenizer.eos_token_id is None:
             raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         ids: dict[str, int] = {}
@@ -147,9 +149,9 @@ class PromptCodec:
                     " use a critic trained with --style tokens, or --style words"
                 )
             ids = {token: int(known[token]) for token in wanted}
-        return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), ids, layout, limits or Limits())
+        return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), ids, layout, limits or PartLimits())
 
-    def prompt(self, case: Case) -> Prompt:
+    def prompt(self, case: Case) -> CriticPrompt:
         """Lay out one case; always fits `max_length`."""
         dropped, texts = dict[str, int](), {"instruction": case.instruction}
         if case.evidence is not None:
@@ -163,7 +165,7 @@ class PromptCodec:
             if len(found) > room:
                 dropped[part] = dropped.get(part, 0) + len(found) - room
         asked, options = self._tails[case.group]
-        return Prompt((*ids, *asked), options, dropped)
+        return CriticPrompt((*ids, *asked), options, dropped)
 
     @property
     def max_length(self) -> int:
@@ -238,7 +240,7 @@ def read_card(directory: Path, tokenizer: Any) -> PromptCodec:
         record = read_json(path)
         if record["format"] != FORMAT:
             raise UserError(f"{path} has format {record['format']!r}; this version reads {FORMAT}")
-        layout, limits = Layout(**record["layout"]), Limits(**record["limits"])
+        layout, limits = CriticLayout(**record["layout"]), PartLimits(**record["limits"])
         fingerprint = record["prompt"]
     except (UserError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be used: {error}; train the critic again") from error

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from critic.cases import GROUPS
-from critic.student.prompt import Limits, Style
+from critic.student.prompt import LabelStyle, PartLimits
 from selfrag.training.recipes import GENERATOR, Recipe, TrainingStage
 from selfrag.training.settings import Scale, TrainingConfig
 
@@ -23,8 +23,10 @@ class Judging:
         per_label: group to the most rows of each label; None for all of them. A group left out is not learned.
     """
 
-    style: Style = "tokens"
-    limits: Limits = field(default_factory=lambda: Limits(evidence=160, preceding=48, output=160, instruction=128))
+    style: LabelStyle = "tokens"
+    limits: PartLimits = field(
+        default_factory=lambda: PartLimits(evidence=160, preceding=48, output=160, instruction=128)
+    )
     per_label: Mapping[str, int | None] = field(default_factory=lambda: dict.fromkeys(GROUPS))
 
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic.cases import GROUPS, Labelled, check, read_labelled, rows_file
-from critic.student.prompt import Layout, PromptCodec, write_card
+from critic.cases import GROUPS, LabelledCase, check, read_labelled, rows_file
+from critic.student.prompt import CriticLayout, PromptCodec, write_card
 from critic.student.settings import CriticConfig
 from selfrag.common.errors import UserError
 from selfrag.training.job import base_name, trained
-from selfrag.training.rows import GROUP_OF_ROLE, MASKED, Example, Group
-from selfrag.training.run import Prepared, Trained, split_off
+from selfrag.training.rows import GROUP_OF_ROLE, MASKED, TargetGroup, TrainingExample
+from selfrag.training.run import PreparedRows, TrainedModel, split_off
 from selfrag.training.settings import Scale
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ WEIGHT_RANGE = (0.4, 2.5)
 """Bounds of a row's weight: a rare combination must not rule a step."""
 
 
-def balanced(rows: Sequence[Labelled], per_label: Mapping[str, int | None], seed: int) -> list[Labelled]:
+def balanced(rows: Sequence[LabelledCase], per_label: Mapping[str, int | None], seed: int) -> list[LabelledCase]:
     """Rows with at most as many of each label as asked; data sets of a label are drawn alike, small ones whole.
 
     `per_label` is group -> the most rows of each of its labels; None for all. A group left out is not used.
@@ -37,7 +37,7 @@ def balanced(rows: Sequence[Labelled], per_label: Mapping[str, int | None], seed
     unknown = sorted(set(per_label) - set(GROUPS))
     if unknown:
         raise UserError(f"unknown group {unknown[0]!r}; known: {', '.join(GROUPS)}")
-    members: dict[tuple[str, str], dict[str, list[Labelled]]] = defaultdict(lambda: defaultdict(list))
+    members: dict[tuple[str, str], dict[str, list[LabelledCase]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row.case.group in per_label:
             members[row.case.group, row.label][f"{row.dataset}/{row.rule}"].append(row)
@@ -80,22 +80,22 @@ def length_weights(groups: Sequence[str], labels: Sequence[str], lengths: Sequen
     return [weight * counts[group] / sums[group] for group, weight in zip(groups, raw, strict=True)]
 
 
-def example(row: Labelled, codec: PromptCodec) -> Example:
+def example(row: LabelledCase, codec: PromptCodec) -> TrainingExample:
     """One row; the loss is on the label and the EOS after it, nowhere else."""
     prompt = codec.prompt(row.case)
     labels = row.case.labels
     answer = prompt.options[labels.names.index(row.label)]
     learned = (*answer, codec.eos_id)
-    kinds = [*[int(GROUP_OF_ROLE[labels.role])] * len(answer), int(Group.EOS)]
-    return Example(
+    kinds = [*[int(GROUP_OF_ROLE[labels.role])] * len(answer), int(TargetGroup.EOS)]
+    return TrainingExample(
         ids=(*prompt.ids, *learned),
         labels=(*[MASKED] * len(prompt.ids), *learned),
-        groups=(*[int(Group.TEXT)] * len(prompt.ids), *kinds),
+        groups=(*[int(TargetGroup.TEXT)] * len(prompt.ids), *kinds),
         dropped_tokens=sum(prompt.dropped.values()),
     )
 
 
-def examples(rows: Sequence[Labelled], codec: PromptCodec) -> tuple[list[Example], dict[str, Any]]:
+def examples(rows: Sequence[LabelledCase], codec: PromptCodec) -> tuple[list[TrainingExample], dict[str, Any]]:
     """All rows with weights against the length shortcut, and the counts that belong into a manifest."""
     lengths = [evidence_tokens(row, codec) for row in rows]
     weights = length_weights([row.case.group for row in rows], [row.label for row in rows], lengths)
@@ -114,7 +114,7 @@ def examples(rows: Sequence[Labelled], codec: PromptCodec) -> tuple[list[Example
     return made, facts
 
 
-def evidence_tokens(row: Labelled, codec: PromptCodec) -> int:
+def evidence_tokens(row: LabelledCase, codec: PromptCodec) -> int:
     """Tokens that the passage adds to the prompt; 0 without one."""
     if row.case.evidence is None:
         return 0
@@ -151,7 +151,7 @@ def train_critic(
     rows, source = load_rows(rows_path, config)
     codec: list[PromptCodec] = []
 
-    def prepare(tokenizer: Any) -> Prepared:
+    def prepare(tokenizer: Any) -> PreparedRows:
         codec.append(codec_for(tokenizer, config))
         return prepared_rows(rows, source, codec[0], config)
 
@@ -179,7 +179,7 @@ def planned(
 
 def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
     """The codec of a run, for an expanded tokenizer; the longest possible prompt must fit `training.max_length`."""
-    codec = PromptCodec.from_tokenizer(tokenizer, Layout(config.style), config.limits)
+    codec = PromptCodec.from_tokenizer(tokenizer, CriticLayout(config.style), config.limits)
     if codec.max_length > config.training.max_length:
         raise UserError(
             f"prompts of up to {codec.max_length} tokens do not fit max_length={config.training.max_length};"
@@ -188,13 +188,13 @@ def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
     return codec
 
 
-def load_rows(path: Path, config: CriticConfig) -> tuple[list[Labelled], dict[str, Any]]:
+def load_rows(path: Path, config: CriticConfig) -> tuple[list[LabelledCase], dict[str, Any]]:
     """The balanced rows of a file, or of `train/critic.jsonl[.gz]` in a data folder, and facts about the file.
 
     Rows that lack what their group judges teach nothing; they are left out and counted by reason.
     """
     found = list(read_labelled(rows_file(path)))
-    kept: list[Labelled] = []
+    kept: list[LabelledCase] = []
     left_out: Counter[str] = Counter()
     for row in balanced(found, config.per_label, config.training.seed):
         try:
@@ -208,8 +208,8 @@ def load_rows(path: Path, config: CriticConfig) -> tuple[list[Labelled], dict[st
 
 
 def prepared_rows(
-    rows: list[Labelled], source: Mapping[str, Any], codec: PromptCodec, config: CriticConfig
-) -> Prepared:
+    rows: list[LabelledCase], source: Mapping[str, Any], codec: PromptCodec, config: CriticConfig
+) -> PreparedRows:
     """Examples of a run, spread over the epoch by group and label; `source` is what is known of their file."""
     made, facts = examples(rows, codec)
     strata = [f"{row.case.group}/{row.label}" for row in rows]
@@ -217,12 +217,12 @@ def prepared_rows(
     content = json.dumps([row.as_dict() for row in rows], ensure_ascii=False, sort_keys=True)
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
     inputs = {"prompt": codec.fingerprint, "rows": digest}
-    prepared = Prepared(made, strata, inputs, {**facts, **source, "critic": settings})
+    prepared = PreparedRows(made, strata, inputs, {**facts, **source, "critic": settings})
     groups = [row.case.instruction for row in rows]
     return split_off(prepared, groups, config.training.held_out, config.training.seed)
 
 
-def _export(found: Trained, base_dir: Path, out_dir: Path, config: CriticConfig) -> None:
+def _export(found: TrainedModel, base_dir: Path, out_dir: Path, config: CriticConfig) -> None:
     """Write what is missing of adapter and checkpoint."""
     from selfrag.training.export import merge, save_adapter, save_checkpoint
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
-from critic.cases import Case, Question
-from critic.teacher.forms import OWN, Forms, answers
+from critic.cases import Case, UnlabelledCase
+from critic.teacher.forms import OWN, TeacherForms, answers
 from critic.teacher.run import LabelOutcome, Prices, TeacherError, TeacherReply
 from selfrag.common.checks import number, whole
 from selfrag.common.errors import UserError
@@ -83,7 +83,7 @@ class TeacherConfig(ServerConfig):
     max_tokens: int = 200  # most tokens of an answer (the paper: 200)
     seed: int | None = None  # sent along where given
     min_coverage: float = 0.5  # of label scoring: least probability on the label set; below, an answer is set aside
-    forms: Forms = OWN  # what is asked
+    forms: TeacherForms = OWN  # what is asked
     max_concurrency: int = field(default=8, kw_only=True)
     read_timeout: float = field(default=120.0, kw_only=True)
     retries: int = field(default=5, kw_only=True)
@@ -135,7 +135,7 @@ def by_bytes(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "replace")) / 4)
 
 
-def forecast(questions: Iterable[Question], config: TeacherConfig, prices: Prices | None) -> Forecast:
+def forecast(questions: Iterable[UnlabelledCase], config: TeacherConfig, prices: Prices | None) -> Forecast:
     """Estimate a run."""
     letters = config.constraint is LabelConstraint.LOGPROBS
     lengths = [by_bytes(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]

@@ -1,8 +1,8 @@
 """The forms that a teacher reads, one for each kind of judgment in the paper (appendix D, Tables 8 to 12).
 
-The wording and the demonstrations in `forms.toml` are our own; `Forms.read` takes others from a file. The paper asks
-for Retrieve by the instruction alone and by a sentence with evidence; here a sentence without evidence has a form of
-its own, without Continue.
+The wording and the demonstrations in `forms.toml` are our own; `TeacherForms.read` takes others from a file. The paper
+asks for Retrieve by the instruction alone and by a sentence with evidence; here a sentence without evidence has a form
+of its own, without Continue.
 
 Texts to be judged are untrusted. Every line of them but the first is indented, so that none can pass for a field of
 the form. What may be a control token of some model is broken by a space (`selfrag.common.untrusted.unmarked`), since a
@@ -20,7 +20,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from critic.cases import GROUPS, Case, Labelled, check
+from critic.cases import GROUPS, Case, LabelledCase, check
 from retrieval.passage import Passage
 from selfrag.common.checks import choice, number
 from selfrag.common.errors import UserError
@@ -42,7 +42,7 @@ GROUP_OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TeacherForm:
     """How one kind of judgment is asked for."""
 
     name: str  # one of `GROUP_OF`
@@ -51,20 +51,20 @@ class Form:
     question: str  # the field that the teacher fills
     surfaces: Mapping[str, str]  # what the teacher writes -> label name, in the order of the label set
     meanings: Mapping[str, str]  # label name -> when it applies; empty where the task says it
-    demonstrations: tuple[Labelled, ...]  # at least one a label in our own forms
+    demonstrations: tuple[LabelledCase, ...]  # at least one a label in our own forms
     explanations: tuple[str, ...]  # one a demonstration; empty where there is none
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
+class TeacherForms:
     """All forms of a teacher."""
 
-    forms: Mapping[str, Form]  # by name
+    forms: Mapping[str, TeacherForm]  # by name
     plain: bool = False  # task, demonstrations and item, without a word of ours; the reply may explain the label
     temperature: float | None = None  # that the labels are to be sampled at
 
     @classmethod
-    def parse(cls, text: str, origin: str, *, plain: bool) -> Forms:
+    def parse(cls, text: str, origin: str, *, plain: bool) -> TeacherForms:
         """Forms of a TOML text as `forms.toml`; a `UserError` names `origin` and the form that is wrong."""
         where = origin
         try:
@@ -73,7 +73,7 @@ class Forms:
                 str(name): Passage("demonstration", one["text"], one.get("title", ""))
                 for name, one in data.get("passage", {}).items()
             }
-            found: dict[str, Form] = {}
+            found: dict[str, TeacherForm] = {}
             for record in data["form"]:
                 where = f"{origin}: form {record['name']!r:.60}"
                 form = _form(record, passages, plain=plain)
@@ -93,11 +93,11 @@ class Forms:
         return cls(found, plain, temperature)
 
     @classmethod
-    def read(cls, path: Path) -> Forms:
+    def read(cls, path: Path) -> TeacherForms:
         """Forms of a user, such as the tables of the paper: instructions and demonstrations as they are."""
         return cls.parse(read_whole(path), str(path), plain=True)
 
-    def of(self, case: Case) -> Form:
+    def of(self, case: Case) -> TeacherForm:
         """The form that asks for a judgment of this case; there must be one of that name."""
         check(case)
         return self.forms[form_name(case)]
@@ -121,7 +121,7 @@ class Forms:
                 digest.update(f"{form.name}\n{self._head(form, letters=letters)}\n{form.question}\n".encode())
         return digest.hexdigest()
 
-    def _head(self, form: Form, *, letters: bool) -> str:
+    def _head(self, form: TeacherForm, *, letters: bool) -> str:
         surfaces = {label: surface for surface, label in answers(form, letters=letters).items()}
         lines = [form.task, ""]
         if not self.plain:
@@ -151,14 +151,14 @@ def form_name(case: Case) -> str:
     return "retrieve/sentence" if case.preceding.strip() or case.output.strip() else "retrieve/instruction"
 
 
-def answers(form: Form, *, letters: bool = False) -> Mapping[str, str]:
+def answers(form: TeacherForm, *, letters: bool = False) -> Mapping[str, str]:
     """What the teacher may write -> label name."""
     if not letters or all(len(surface) == 1 for surface in form.surfaces):
         return form.surfaces
     return dict(zip(ascii_uppercase, form.surfaces.values(), strict=False))
 
 
-def _form(record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: bool) -> Form:
+def _form(record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: bool) -> TeacherForm:
     name = record["name"]
     choice("name", name, GROUP_OF)
     labels = GROUPS[GROUP_OF[name]]
@@ -171,21 +171,21 @@ def _form(record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: 
     fields = tuple(record["fields"])
     for one in fields:
         choice("field", one, Case("IsUse", "").fields())
-    shown: list[Labelled] = []
+    shown: list[LabelledCase] = []
     explanations = []
     for example in record.get("example", []):
         texts = {key: filled(example, key) if key in example else "" for key in ("instruction", "preceding", "output")}
         evidence = passages[example["passage"]] if "passage" in example else None
         label = labels.names[labels.index(example["label"])]
         choice("label of an example", label, offered)
-        shown.append(Labelled(f"{name}/{len(shown)}", Case(GROUP_OF[name], **texts, evidence=evidence), label))
+        shown.append(LabelledCase(f"{name}/{len(shown)}", Case(GROUP_OF[name], **texts, evidence=evidence), label))
         explanations.append(filled(example, "explanation") if "explanation" in example else "")
     meanings = {} if plain else {labels.names[labels.index(one["name"])]: one["meaning"] for one in record["label"]}
     task, question = filled(record, "task"), filled(record, "question")
-    return Form(name, task, fields, question, surfaces, meanings, tuple(shown), tuple(explanations))
+    return TeacherForm(name, task, fields, question, surfaces, meanings, tuple(shown), tuple(explanations))
 
 
-def _fields(form: Form, case: Case, *, plain: bool) -> Iterator[str]:
+def _fields(form: TeacherForm, case: Case, *, plain: bool) -> Iterator[str]:
     """Yield the fields of a case; later lines are indented, with `plain` only those that look like another field."""
     markers = (*(f"{name}:" for name in form.fields), form.question, SEPARATOR)
     texts = case.fields()
@@ -197,5 +197,7 @@ def _fields(form: Form, case: Case, *, plain: bool) -> Iterator[str]:
             yield "\n".join([f"{name}: {first}", *safe])
 
 
-OWN = Forms.parse((files("critic.teacher") / "forms.toml").read_text(encoding="utf-8"), "forms.toml", plain=False)
+OWN = TeacherForms.parse(
+    (files("critic.teacher") / "forms.toml").read_text(encoding="utf-8"), "forms.toml", plain=False
+)
 """The forms of this project."""

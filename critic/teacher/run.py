@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from critic.cases import GROUPS, Case, Filling, Labelled, Question, digest, read_labelled
+from critic.cases import GROUPS, Case, Filling, LabelledCase, UnlabelledCase, digest, read_labelled
 from critic.judging import Critic
 from critic.tables import counted, markdown
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
@@ -82,7 +82,7 @@ class GoldTeacher:
     def __init__(self, files: Sequence[str | Path], name: str = "gold") -> None:
         self.name = name
         self._files = [Path(file) for file in files]
-        self._rows: dict[str, list[Labelled]] = {}
+        self._rows: dict[str, list[LabelledCase]] = {}
         for file in self._files:
             for row in read_labelled(file):
                 self._rows.setdefault(digest(row.case), []).append(row)
@@ -178,7 +178,7 @@ class ReplyJournal:
     def __exit__(self, *_: object) -> None:
         self._file.__exit__()
 
-    def reply(self, question: Question) -> TeacherReply | None:
+    def reply(self, question: UnlabelledCase) -> TeacherReply | None:
         """The last reply to a question; a `UserError` where that was to another case under the same id."""
         case, reply = self._replies.get(question.id, ("", None))
         if reply is not None and case != digest(question.case):
@@ -188,7 +188,7 @@ class ReplyJournal:
             )
         return reply
 
-    def append(self, question: Question, reply: TeacherReply) -> None:
+    def append(self, question: UnlabelledCase, reply: TeacherReply) -> None:
         """Add one reply."""
         record = {"id": question.id, "group": question.case.group, "case": digest(question.case)}
         record |= {name: getattr(reply, name) for name in TeacherReply.__slots__}
@@ -214,10 +214,10 @@ class ReplyJournal:
 class Outcomes:
     """How a run ended; requests, tokens and cost are over all runs of the directory."""
 
-    rows: list[Labelled]  # that fill the targets, in the order of the questions
-    surplus: list[Labelled]  # labelled rows beyond the targets
-    aside: list[tuple[Question, TeacherReply]]  # questions with an answer that is no label
-    failed: list[tuple[Question, TeacherReply]]  # questions without an answer; the next run asks them again
+    rows: list[LabelledCase]  # that fill the targets, in the order of the questions
+    surplus: list[LabelledCase]  # labelled rows beyond the targets
+    aside: list[tuple[UnlabelledCase, TeacherReply]]  # questions with an answer that is no label
+    failed: list[tuple[UnlabelledCase, TeacherReply]]  # questions without an answer; the next run asks them again
     not_asked: int  # questions that the targets or the cost limit left over
     missing: Mapping[str, int]  # target -> rows lacking
     requests: int
@@ -259,13 +259,13 @@ class LabellingLimits:
 
 
 def label_questions(
-    questions: Sequence[Question],
+    questions: Sequence[UnlabelledCase],
     teacher: Teacher,
     out: Path,
     *,
     limits: LabellingLimits = LabellingLimits(),
     manifest: Mapping[str, Any] | None = None,
-    before: Callable[[list[Question]], None] = lambda pending: None,
+    before: Callable[[list[UnlabelledCase]], None] = lambda pending: None,
 ) -> Outcomes:
     """Label questions with distinct ids, in a fixed order; continues an interrupted run of the same teacher in `out`.
 
@@ -281,12 +281,12 @@ def label_questions(
 
 
 def _ask(
-    questions: Sequence[Question],
+    questions: Sequence[UnlabelledCase],
     teacher: Teacher,
     journal: ReplyJournal,
     replies: dict[str, TeacherReply],
     limits: LabellingLimits,
-    before: Callable[[list[Question]], None],
+    before: Callable[[list[UnlabelledCase]], None],
 ) -> None:
     """Ask what is unanswered and still wanted; every reply is on disk before the next one is looked at.
 
@@ -295,7 +295,7 @@ def _ask(
     """
     filling = Filling(limits.targets)
     known = {key: reply for key, reply in replies.items() if reply.outcome is not LabelOutcome.FAILED}
-    answered, asked, in_vain = len(known), list[Question](), 0
+    answered, asked, in_vain = len(known), list[UnlabelledCase](), 0
     before([question for question in questions if question.id not in known])
 
     def wanted() -> Iterator[Case]:
@@ -332,12 +332,15 @@ def _ask(
 
 
 def _outcomes(
-    questions: Sequence[Question], replies: Mapping[str, TeacherReply], journal: ReplyJournal, limits: LabellingLimits
+    questions: Sequence[UnlabelledCase],
+    replies: Mapping[str, TeacherReply],
+    journal: ReplyJournal,
+    limits: LabellingLimits,
 ) -> Outcomes:
     answered = [(question, replies[question.id]) for question in questions if question.id in replies]
     filling = Filling(limits.targets)
-    rows: list[Labelled] = []
-    surplus: list[Labelled] = []
+    rows: list[LabelledCase] = []
+    surplus: list[LabelledCase] = []
     for question, reply in answered:
         if reply.label is not None:
             wanted = filling.add(question.case.group, reply.label)

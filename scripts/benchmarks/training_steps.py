@@ -20,8 +20,8 @@ from scripts.benchmarks.speed.workload import Item
 from scripts.demo_model.train_demo import ANNOTATED
 from selfrag.common.errors import UserError
 from selfrag.training.recipes import read_recipe
-from selfrag.training.rows import Evidence, Row, Text, Token, read_rows, write_rows
-from selfrag.training.run import Prepare, Prepared, fit, layout_for, rows_of
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, read_rows, write_rows
+from selfrag.training.run import PreparedRows, PrepareRows, fit, layout_for, rows_of
 from selfrag.training.settings import Method, Precision, TrainingConfig
 
 _GIB = 2**30
@@ -79,20 +79,20 @@ def rows_file(job: Job) -> Path:
     return path
 
 
-def rows_from(items: Sequence[Item]) -> Iterator[Row]:
+def rows_from(items: Sequence[Item]) -> Iterator[TrainingRow]:
     """Yield a row for each passage of each item: the question, the passage, and its first sentence as the answer."""
     for number, item in enumerate(items):
         for place, passage in enumerate(item.passages):
             first = passage.text.partition(". ")[0]
             target = (
-                Token("[Retrieval]"),
-                Evidence(passage),
-                Token("[Relevant]"),
-                Text(f"{first}."),
-                Token("[Fully supported]"),
-                Token("[Utility:5]"),
+                TargetToken("[Retrieval]"),
+                TargetEvidence(passage),
+                TargetToken("[Relevant]"),
+                TargetText(f"{first}."),
+                TargetToken("[Fully supported]"),
+                TargetToken("[Utility:5]"),
             )
-            yield Row(f"{number}-{place}", "items/passage", item.question, target)
+            yield TrainingRow(f"{number}-{place}", "items/passage", item.question, target)
 
 
 def _result(job: Job, model: str, method: str, measured: Measured) -> None:
@@ -176,11 +176,11 @@ def _rows_in(folder: Path, name: str) -> Path:
     raise UserError(f"no {name} and no {name}.gz in {folder}; make_demo_rows.py writes rows.jsonl and heldout.jsonl")
 
 
-def with_held_out(rows: Path, held_out: Path, config: TrainingConfig) -> Prepare:
+def with_held_out(rows: Path, held_out: Path, config: TrainingConfig) -> PrepareRows:
     """Return what makes the examples of `rows`, with those of `held_out` for validation."""
     learned = rows_of(rows, config)
 
-    def prepare(tokenizer: Any) -> Prepared:
+    def prepare(tokenizer: Any) -> PreparedRows:
         layout = layout_for(tokenizer, config)
         examples = [layout.example(row) for row in read_rows(held_out)]
         return replace(learned(tokenizer), validation=examples)

@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from critic.evaluation import Subjects, report, run_evaluation
+from critic.evaluation import EvaluationSubjects, report, run_evaluation
 from scripts.command import command
 
 
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--engine", choices=("vllm", "transformers"), help="default: the best one installed")
     parser.add_argument("--out", type=Path, help="write figures, manifest and judgments as JSON; killed, it continues")
     given = parser.parse_args()
-    subjects = Subjects(given.critic, given.base, given.train, given.engine)
+    subjects = EvaluationSubjects(given.critic, given.base, given.train, given.engine)
     found = run_evaluation(given.rows, subjects, out=given.out, say=lambda text: print(text, file=sys.stderr))
     print(report(found, next(iter(found))))
     return 0

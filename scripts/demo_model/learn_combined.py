@@ -31,7 +31,7 @@ from selfrag.judges.learned import FEATURES, Weighing, features
 from selfrag.judges.tokens import TokenCritiques
 from selfrag.loading import WEIGHTS, load_tokenizer, resolve_model
 from selfrag.reflection.judgment import Judgment
-from selfrag.training.intrinsics.rows import Labelled, read_labelled
+from selfrag.training.intrinsics.rows import IntrinsicRow, read_labelled
 
 GOOD = {"answerable": True, "unanswerable": False, "faithful": True, "partial": False, "unfaithful": False}
 ABLATION = (("token",), ("overlap",), FEATURES)
@@ -53,13 +53,13 @@ class Example:
         return cls(record["id"], record["dataset"], record["good"], tuple(record["features"]))
 
 
-def known(row: Labelled) -> bool | None:
+def known(row: IntrinsicRow) -> bool | None:
     """Whether the row's text is good; None where its label says nothing."""
     label = row.label or row.response or (row.spans[0][1] if row.spans and len(row.spans) == 1 else "")
     return GOOD.get(label)
 
 
-def judged(judge: TokenCritiques, engine: Any, rows: Sequence[Labelled], kept: Path) -> list[Example]:
+def judged(judge: TokenCritiques, engine: Any, rows: Sequence[IntrinsicRow], kept: Path) -> list[Example]:
     """The examples of rows; those of an earlier run are read from `kept`."""
     from selfrag.runtime import finish
 
@@ -159,7 +159,7 @@ def main() -> int:
     from selfrag.engines import load_engine
 
     quiet()
-    rows: list[Labelled] = []
+    rows: list[IntrinsicRow] = []
     for file in given.rows:
         every = read_labelled(file, given.intrinsic)
         random.Random(given.seed).shuffle(every)  # noqa: S311

@@ -17,7 +17,7 @@ from torch import Tensor
 from selfrag.common.errors import UserError
 from selfrag.reflection.labels import ISREL, TOKENS
 from selfrag.training.model import Trainee
-from selfrag.training.rows import Example
+from selfrag.training.rows import TrainingExample
 
 RELEVANT, IRRELEVANT = ISREL.tokens
 
@@ -50,7 +50,7 @@ def threshold_for(negatives: Sequence[float], most: float) -> float:
     return (above + values[allowed]) / 2
 
 
-def restrain_relevance(trainee: Trainee, examples: Iterable[Example], *, most_taken: float) -> Calibration:
+def restrain_relevance(trainee: Trainee, examples: Iterable[TrainingExample], *, most_taken: float) -> Calibration:
     """Move the row of `[Relevant]` so that it is generated for at most a share `most_taken` of irrelevant passages.
 
     Args:

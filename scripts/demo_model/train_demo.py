@@ -29,7 +29,7 @@ from scripts.command import command
 from selfrag.common.errors import UserError
 from selfrag.loading import resolve_model
 from selfrag.training.model import Trainee
-from selfrag.training.rows import Example
+from selfrag.training.rows import TrainingExample
 from selfrag.training.run import fit, layout_for, rows_of
 from selfrag.training.settings import TrainingConfig, Weighting
 
@@ -129,7 +129,7 @@ def stages_of(adapter: Path) -> list[dict[str, Any]]:
         raise UserError(f"{adapter / MADE} does not say how the adapter was made: {error}") from error
 
 
-def calibrating_examples(files: list[Path], tokenizer: Any) -> Iterator[Example]:
+def calibrating_examples(files: list[Path], tokenizer: Any) -> Iterator[TrainingExample]:
     """The held-out rows that count, laid out as in training."""
     from tqdm import tqdm
 

@@ -21,7 +21,7 @@ from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.reading import filled
 from selfrag.reflection.labels import TOKENS
-from selfrag.training.rows import Evidence, Part, Row, Text, Token, write_rows
+from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow, write_rows
 
 OPEN, CLOSE = "<paragraph>", "</paragraph>"
 _PIECE = re.compile(
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("file", type=Path, help="published rows, JSONL")
     parser.add_argument("-o", "--out", type=Path, required=True, help="file of the rows")
     arguments = parser.parse_args()
-    rows: list[Row] = []
+    rows: list[TrainingRow] = []
     left_out: list[str] = []
     for number, record in enumerate(read_jsonl(arguments.file, dict), 1):
         try:
@@ -52,7 +52,7 @@ def main() -> int:
     return 0
 
 
-def row_of(record: Mapping[str, Any], number: int) -> Row:
+def row_of(record: Mapping[str, Any], number: int) -> TrainingRow:
     """Return a published row as ours.
 
     Raises:
@@ -62,10 +62,10 @@ def row_of(record: Mapping[str, Any], number: int) -> Row:
     if given:  # as the published prompt of training joins them
         instruction = f"{instruction}\n\n### Input:\n{given}"
     source = str(record.get("dataset_name") or "selfrag_train_data")
-    return Row(f"{source}-{number}", source, instruction, tuple(parts_of(filled(record, "output"))))
+    return TrainingRow(f"{source}-{number}", source, instruction, tuple(parts_of(filled(record, "output"))))
 
 
-def parts_of(output: str) -> Iterator[Part]:
+def parts_of(output: str) -> Iterator[TargetPart]:
     """Yield the tokens, passages and texts of an output in order.
 
     Raises:
@@ -77,21 +77,21 @@ def parts_of(output: str) -> Iterator[Part]:
         yield from _text(output[position : piece.start()])
         position = piece.end()
         if piece["token"] is not None:
-            yield Token(piece["token"])
+            yield TargetToken(piece["token"])
             continue
         title, newline, body = piece["passage"].partition("\n")
         title, body = (title, body) if newline else ("", title)
         if not body.strip():
             raise UserError("a passage has no text")
-        yield Evidence(Passage("passage", body, title))
+        yield TargetEvidence(Passage("passage", body, title))
     yield from _text(output[position:])
 
 
-def _text(text: str) -> Iterator[Text]:
+def _text(text: str) -> Iterator[TargetText]:
     if OPEN in text or CLOSE in text:
         raise UserError("a passage is not closed")
     if text:
-        yield Text(text)
+        yield TargetText(text)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from critic.cases import GROUPS, Case, Labelled
+from critic.cases import GROUPS, Case, LabelledCase
 from retrieval.passage import Passage
 from scripts.reproduction.steps import ASQA_ITEMS, CITIES, write_samples
 from selfrag.common.jsonl import write_jsonl
-from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
 
 LABELS_EACH = 10
 SHORT = 640
@@ -109,8 +109,8 @@ def _choice(number: int) -> dict[str, Any]:
 
 def write_training(data: Path) -> None:
     """Write labelled cases of the critic, and rows of the generator."""
-    labelled: list[Labelled] = []
-    rows: list[Row] = []
+    labelled: list[LabelledCase] = []
+    rows: list[TrainingRow] = []
     for number in range(LABELS_EACH):
         city, country, river = CITIES[number % len(CITIES)]
         passage = Passage(f"p{number}", f"{city} is the capital of {country}.", city)
@@ -120,10 +120,15 @@ def write_training(data: Path) -> None:
             label = labels.names[number % len(labels.names)]
             if group == "Retrieve":
                 label = labels.names[number % 2]  # without evidence, nothing can be continued
-            labelled.append(Labelled(f"{group}-{number}", case, label))
-        supported = (Token("[Relevant]"), Text(answer), Token("[Fully supported]"), Token("[Utility:5]"))
-        target = (Token("[Retrieval]"), Evidence(passage), *supported)
-        rows.append(Row(f"row-{number}", "stand-in", question, target))
+            labelled.append(LabelledCase(f"{group}-{number}", case, label))
+        supported = (
+            TargetToken("[Relevant]"),
+            TargetText(answer),
+            TargetToken("[Fully supported]"),
+            TargetToken("[Utility:5]"),
+        )
+        target = (TargetToken("[Retrieval]"), TargetEvidence(passage), *supported)
+        rows.append(TrainingRow(f"row-{number}", "stand-in", question, target))
     write_jsonl(data / "critic_labels.jsonl", (row.as_dict() for row in labelled))
     write_rows(data / "generator_rows.jsonl", rows)
 

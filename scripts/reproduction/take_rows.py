@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scripts.command import command
 from selfrag.common.errors import UserError
-from selfrag.training.rows import Row, Text, read_rows, write_rows
+from selfrag.training.rows import TargetText, TrainingRow, read_rows, write_rows
 
 
 @command
@@ -37,7 +37,7 @@ def main() -> int:
     return 0
 
 
-def take(rows: list[Row], count: int, seed: int = 0) -> list[Row]:
+def take(rows: list[TrainingRow], count: int, seed: int = 0) -> list[TrainingRow]:
     """Return the first `count` rows of a seeded order.
 
     Raises:
@@ -49,10 +49,10 @@ def take(rows: list[Row], count: int, seed: int = 0) -> list[Row]:
     return rows[:count]
 
 
-def plain(row: Row) -> Row:
+def plain(row: TrainingRow) -> TrainingRow:
     """Return the row with its text as the only part of the target."""
-    texts = [part.text.strip() for part in row.target if isinstance(part, Text)]
-    return replace(row, target=(Text(" ".join(texts)),))
+    texts = [part.text.strip() for part in row.target if isinstance(part, TargetText)]
+    return replace(row, target=(TargetText(" ".join(texts)),))
 
 
 if __name__ == "__main__":

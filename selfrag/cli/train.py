@@ -17,7 +17,7 @@ from selfrag.common.errors import UserError
 from selfrag.training.settings import TrainingConfig
 
 if TYPE_CHECKING:
-    from selfrag.training.job import Job
+    from selfrag.training.job import TrainingJob
     from selfrag.training.recipes import Recipe
 
 What = Annotated[
@@ -234,7 +234,7 @@ def _train(
     """Train on rows with reflection tokens; `options` are those of the command."""
     quiet()
     from selfrag.loading import resolve_base
-    from selfrag.training.job import Job, run
+    from selfrag.training.job import TrainingJob, run
     from selfrag.training.recipes import read_recipe
 
     kind, default = ("adapter", "cpu") if method == "lora" else ("generator", "paper")
@@ -247,7 +247,9 @@ def _train(
         typer.echo(recipe.text())
         return
     check_processes(recipe, options)
-    job = Job(rows, resolve_base(base), out, config, recipe.scale, recipe.name, start, "--leave-long" in options)
+    job = TrainingJob(
+        rows, resolve_base(base), out, config, recipe.scale, recipe.name, start, "--leave-long" in options
+    )
     if "--dry-run" in options:
         typer.echo(_dry_run(job, options.get("--processes", 1)))
         return
@@ -281,7 +283,7 @@ def launch(recipe: Recipe, program: str, command: Sequence[str], options: Mappin
     atexit.register(leave_processes)
 
 
-def _dry_run(job: Job, processes: int) -> str:
+def _dry_run(job: TrainingJob, processes: int) -> str:
     from selfrag.training.estimate import estimate
     from selfrag.training.expansion import expanded_tokenizer
     from selfrag.training.run import rows_of
@@ -300,7 +302,7 @@ def _dry_run(job: Job, processes: int) -> str:
     )
 
 
-def _report(job: Job, product: Path) -> None:
+def _report(job: TrainingJob, product: Path) -> None:
     from selfrag.training.reports import last_figures, read_log
 
     typer.echo(f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}")

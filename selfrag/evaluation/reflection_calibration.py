@@ -29,7 +29,7 @@ from selfrag.reflection.requests import Generate, Generated, ask, failure_of
 from selfrag.reflection.vocabulary import STORED, Scaling, as_record
 from selfrag.render.tables import compact
 from selfrag.runtime import finish
-from selfrag.training.rows import Row, TargetLayout
+from selfrag.training.rows import TargetLayout, TrainingRow
 
 FOLDS = 5
 PRIOR = 1e-2
@@ -61,7 +61,7 @@ class Figures:
         return self.loss[1].value < self.loss[0].value
 
 
-def observe(rows: Iterable[Row], prompting: Prompting, engine: Engine) -> list[Observed]:
+def observe(rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine) -> list[Observed]:
     """Read the distribution of each group wherever a row has one of its tokens, after what the row has before it."""
     raw = replace(prompting, vocabulary=prompting.vocabulary.uncalibrated())
     due = list(_due(rows, raw, engine))
@@ -73,7 +73,9 @@ def observe(rows: Iterable[Row], prompting: Prompting, engine: Engine) -> list[O
     return found
 
 
-def _due(rows: Iterable[Row], prompting: Prompting, engine: Engine) -> Iterator[tuple[str, LabelSet, int, Generate]]:
+def _due(
+    rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine
+) -> Iterator[tuple[str, LabelSet, int, Generate]]:
     vocabulary = prompting.vocabulary
     known = {token: (labels, i) for labels in GROUPS for i, token in enumerate(vocabulary.group(labels))}
     layout = TargetLayout(prompting, engine.limits.max_model_len - 1, max_passage=256)

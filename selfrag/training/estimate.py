@@ -15,9 +15,9 @@ from selfrag.common.errors import UserError
 from selfrag.common.pretrained import load, unusable
 from selfrag.loading import check_base
 from selfrag.training.model import DTYPES, chosen_precision
-from selfrag.training.packing import Step
+from selfrag.training.packing import StepPlan
 from selfrag.training.rows import MASKED
-from selfrag.training.run import Prepared, plan
+from selfrag.training.run import PreparedRows, plan
 from selfrag.training.settings import Method, Scale, TrainingConfig
 
 _QUANTIZED = 0.55
@@ -82,7 +82,7 @@ class RunEstimate:
 
 
 def estimate(
-    prepared: Prepared, base_dir: Path, config: TrainingConfig, scale: Scale | None, *, processes: int = 1
+    prepared: PreparedRows, base_dir: Path, config: TrainingConfig, scale: Scale | None, *, processes: int = 1
 ) -> RunEstimate:
     """Estimate a run.
 
@@ -140,7 +140,9 @@ def read_shape(base_dir: Path, config: TrainingConfig) -> ModelShape:
     return ModelShape(body, vocabulary, outputs.numel(), adapter, text.num_hidden_layers, inputs.shape[1], inner)
 
 
-def _largest_load(steps: Sequence[Step], lengths: Sequence[int], config: TrainingConfig, scale: Scale | None) -> int:
+def _largest_load(
+    steps: Sequence[StepPlan], lengths: Sequence[int], config: TrainingConfig, scale: Scale | None
+) -> int:
     """Tokens in memory at once: of the CPU loop a load a worker, of the Trainer one load."""
     longest = max(lengths)
     if scale is not None:

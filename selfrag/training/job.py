@@ -15,12 +15,12 @@ from pathlib import Path
 
 from selfrag.common.errors import UserError, require
 from selfrag.training.recipes import launch_file
-from selfrag.training.run import Prepare, Trained, fit, rows_of
+from selfrag.training.run import PrepareRows, TrainedModel, fit, rows_of
 from selfrag.training.settings import ADAPTER, MODEL, RUN, Scale, TrainingConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """What to train, from what, and where to."""
 
     rows: Path  # training rows, JSONL
@@ -43,7 +43,7 @@ class Job:
         return self.out / (ADAPTER if self.config.method == "lora" else MODEL)
 
 
-def run(job: Job) -> Path | None:
+def run(job: TrainingJob) -> Path | None:
     """Train, or continue, and write what comes out. Started again after its end, it only writes what is missing.
 
     Returns the product; None in a process that is not the main one. Errors are those of `trained`.
@@ -62,14 +62,14 @@ def run(job: Job) -> Path | None:
 
 
 def trained(
-    prepare: Prepare,
+    prepare: PrepareRows,
     base: Path,
     run_dir: Path,
     config: TrainingConfig,
     scale: Scale | None,
     *,
     start: Path | None = None,
-) -> Trained | None:
+) -> TrainedModel | None:
     """Train by the CPU loop, or with a `scale` through the Trainer; None in a process that is not the main one.
 
     Raises:
@@ -77,14 +77,14 @@ def trained(
     """
     require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
     if scale is None:
-        return Trained(fit(prepare, base, run_dir, config, start=start), None, main=True)
+        return TrainedModel(fit(prepare, base, run_dir, config, start=start), None, main=True)
     from selfrag.training.scale import fit_scaled
 
     found = fit_scaled(prepare, base, run_dir, config, scale, start=start)
     return found if found.main else None
 
 
-def describe(job: Job) -> None:
+def describe(job: TrainingJob) -> None:
     """The loss plot and the model card of a finished run, from its journal."""
     from selfrag.training import reports
 

@@ -19,7 +19,7 @@ from selfrag.loading import check_base
 from selfrag.training.expansion import Expansion, expand, unexpanded
 from selfrag.training.lora import Fused, TokenRows, fuse, replaceable, token_ids
 from selfrag.training.packing import PACKED, Pack, apart, isolates, register_attention
-from selfrag.training.rows import Group
+from selfrag.training.rows import TargetGroup
 from selfrag.training.settings import Lora, Method, Precision, Quantization, Reach
 
 
@@ -67,7 +67,7 @@ def keeps_logits(causal: Any) -> bool:
     return "logits_to_keep" in inspect.signature(type(causal).forward).parameters
 
 
-_BY_LABEL = (Group.RETRIEVE, Group.ISREL, Group.ISSUP, Group.ISUSE)
+_BY_LABEL = (TargetGroup.RETRIEVE, TargetGroup.ISREL, TargetGroup.ISSUP, TargetGroup.ISUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class LossTally:
     def as_dict(self, tokenizer: Any) -> dict[str, Any]:
         """`loss`, then per group and per label the count, the mean loss and the accuracy."""
         groups = {
-            Group(g).name.lower(): {"n": n, "loss": self.losses[g] / n, "accuracy": self.hits[g] / n}
+            TargetGroup(g).name.lower(): {"n": n, "loss": self.losses[g] / n, "accuracy": self.hits[g] / n}
             for g, n in sorted(self.count.items())
         }
         labels = {

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from selfrag.common.errors import UserError
-from selfrag.training.rows import MASKED, Example, Group
+from selfrag.training.rows import MASKED, TargetGroup, TrainingExample
 from selfrag.training.settings import Weighting
 
 
@@ -38,7 +38,7 @@ class Pack:
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
-def pack(examples: Sequence[Example], weighting: Weighting) -> Pack:
+def pack(examples: Sequence[TrainingExample], weighting: Weighting) -> Pack:
     """Lay examples end to end. A first token is never a target, so no row is predicted from the row before it."""
     predictors: list[int] = []
     weights: list[float] = []
@@ -86,27 +86,27 @@ def apart(whole: Pack) -> list[Pack]:
     return found
 
 
-def weight_of(example: Example, weighting: Weighting) -> float:
+def weight_of(example: TrainingExample, weighting: Weighting) -> float:
     """Sum of the weights of an example's target positions."""
     return sum(_weights(example, _where(example), weighting))
 
 
-def _where(example: Example) -> list[int]:
+def _where(example: TrainingExample) -> list[int]:
     """Positions with a loss."""
     return [i for i, label in enumerate(example.labels) if i > 0 and label != MASKED]
 
 
-def _weights(example: Example, where: Sequence[int], weighting: Weighting) -> list[float]:
+def _weights(example: TrainingExample, where: Sequence[int], weighting: Weighting) -> list[float]:
     of_group = weighting.of_group()
-    texts = sum(1 for i in where if example.groups[i] == Group.TEXT)
+    texts = sum(1 for i in where if example.groups[i] == TargetGroup.TEXT)
     factor = (weighting.text_length / texts) ** 0.5 if texts and weighting.text_length is not None else 1.0
     return [
-        of_group[group] * example.weight * (factor if group is Group.TEXT else 1.0)
-        for group in (Group(example.groups[i]) for i in where)
+        of_group[group] * example.weight * (factor if group is TargetGroup.TEXT else 1.0)
+        for group in (TargetGroup(example.groups[i]) for i in where)
     ]
 
 
-Step = tuple[tuple[int, ...], ...]
+StepPlan = tuple[tuple[int, ...], ...]
 """One optimiser step: for each worker the row numbers of its load. No load is empty, except in a last tiny step."""
 
 
@@ -120,7 +120,7 @@ def plan_epoch(
     workers: int,
     step_rows: int | None = None,
     load_tokens: int | None = None,
-) -> list[Step]:
+) -> list[StepPlan]:
     """Plan one pass over all rows.
 
     Args:
@@ -179,7 +179,7 @@ def _stratified_order(strata: Sequence[str], rng: random.Random) -> list[int]:
     return [row for _, row in sorted(places)]
 
 
-def split(rows: Sequence[int], lengths: Sequence[int], workers: int) -> Step:
+def split(rows: Sequence[int], lengths: Sequence[int], workers: int) -> StepPlan:
     """Longest row first to the least loaded worker: loads differ by at most one row's length."""
     loads: list[list[int]] = [[] for _ in range(workers)]
     totals = [0] * workers

@@ -29,37 +29,37 @@ REFLECTION_TOKENS: frozenset[str] = frozenset(token for labels in GROUPS for tok
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TargetToken:
     """One reflection token of the target, such as `[Relevant]`."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class TargetEvidence:
     """One passage of the target; the renderer puts the paragraph markers around it."""
 
     passage: Passage
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TargetText:
     """Text the model learns to write."""
 
     text: str
 
 
-Part: TypeAlias = Token | Evidence | Text
+TargetPart: TypeAlias = TargetToken | TargetEvidence | TargetText
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One training example."""
 
     id: str  # unique in its file
     source: str  # where the row came from, as `data set/kind`; counts and reports go by it
     instruction: str  # what the user asked, without prompt layout
-    target: tuple[Part, ...]  # what the model learns to write, in order, without EOS
+    target: tuple[TargetPart, ...]  # what the model learns to write, in order, without EOS
     weight: float = 1.0  # factor on this row's loss, above 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class RowRecord(TypedDict):
     weight: NotRequired[Annotated[float, Field(gt=0)]]
 
 
-def parse_row(record: dict[str, Any]) -> Row:
+def parse_row(record: dict[str, Any]) -> TrainingRow:
     """Check one decoded JSON object and make it a row.
 
     Raises:
@@ -109,10 +109,10 @@ def parse_row(record: dict[str, Any]) -> Row:
     """
     row = validate(RowRecord, record)
     parts = tuple(_part(part) for part in row["target"])
-    return Row(row["id"], row["source"], row["instruction"], parts, row.get("weight", 1.0))
+    return TrainingRow(row["id"], row["source"], row["instruction"], parts, row.get("weight", 1.0))
 
 
-def read_rows(path: str | Path) -> Iterator[Row]:
+def read_rows(path: str | Path) -> Iterator[TrainingRow]:
     """Read a JSONL file of rows (`.gz` allowed), strictly.
 
     Raises:
@@ -121,31 +121,31 @@ def read_rows(path: str | Path) -> Iterator[Row]:
     return read_identified(path, parse_row)
 
 
-def write_rows(path: str | Path, rows: Iterable[Row]) -> int:
+def write_rows(path: str | Path, rows: Iterable[TrainingRow]) -> int:
     """Write rows as JSONL; the file appears under its name only when it is complete. Returns the number of rows."""
     return write_jsonl(path, (row.as_dict() for row in rows))
 
 
-def _part(record: PartRecord) -> Part:
+def _part(record: PartRecord) -> TargetPart:
     match record:
         case {"token": token, **more} if not more:
             if token not in REFLECTION_TOKENS:
                 raise UserError(f"unknown reflection token {token!r:.60}")
-            return Token(token)
+            return TargetToken(token)
         case {"text": text, **more} if not more:
-            return Text(text)
+            return TargetText(text)
         case {"passage": passage, **more} if not more:
-            return Evidence(Passage(**passage))
+            return TargetEvidence(Passage(**passage))
     raise UserError(f"a target part has exactly one of 'token', 'passage', 'text', not {record!r:.80}")
 
 
-def _part_dict(part: Part) -> dict[str, Any]:
+def _part_dict(part: TargetPart) -> dict[str, Any]:
     match part:
-        case Token(token):
+        case TargetToken(token):
             return {"token": token}
-        case Text(text):
+        case TargetText(text):
             return {"text": text}
-        case Evidence(passage):
+        case TargetEvidence(passage):
             return {"passage": {"id": passage.id, "title": passage.title, "text": passage.text}}
 
 
@@ -157,7 +157,7 @@ class RowTooLongError(UserError):
     """A row whose prompt and target do not fit, with nothing left of its passages."""
 
 
-class Group(IntEnum):
+class TargetGroup(IntEnum):
     """What a target position teaches; loss and accuracy are reported for each of these."""
 
     TEXT = 0
@@ -170,16 +170,18 @@ class Group(IntEnum):
 
 
 GROUP_OF_ROLE = {
-    Role.RETRIEVE: Group.RETRIEVE,
-    Role.RELEVANCE: Group.ISREL,
-    Role.SUPPORT: Group.ISSUP,
-    Role.UTILITY: Group.ISUSE,
+    Role.RETRIEVE: TargetGroup.RETRIEVE,
+    Role.RELEVANCE: TargetGroup.ISREL,
+    Role.SUPPORT: TargetGroup.ISSUP,
+    Role.UTILITY: TargetGroup.ISUSE,
 }
-GROUP_OF_TOKEN: dict[str, Group] = {token: GROUP_OF_ROLE[labels.role] for labels in GROUPS for token in labels.tokens}
+GROUP_OF_TOKEN: dict[str, TargetGroup] = {
+    token: GROUP_OF_ROLE[labels.role] for labels in GROUPS for token in labels.tokens
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class TrainingExample:
     """One row as the model sees it. The four sequences have one entry for each position."""
 
     ids: tuple[int, ...]  # prompt and target, EOS at the end
@@ -201,7 +203,7 @@ class TargetLayout:
     max_passage: int = 512  # longest passage body in tokens
     learn_markers: bool = True  # whether `<paragraph>` and `</paragraph>` are targets (official code: yes)
 
-    def example(self, row: Row) -> Example:
+    def example(self, row: TrainingRow) -> TrainingExample:
         """Lay out one row.
 
         Raises:
@@ -209,7 +211,7 @@ class TargetLayout:
         """
         prompt = self.prompting.prompt(row.instruction)
         fixed = [self._fixed(part) for part in row.target]
-        passages = sum(isinstance(part, Evidence) for part in row.target)
+        passages = sum(isinstance(part, TargetEvidence) for part in row.target)
         room = self.max_length - len(prompt) - 1 - sum(map(len, fixed)) - 2 * passages
         if room < 0:
             raise RowTooLongError(
@@ -217,41 +219,41 @@ class TargetLayout:
                 f" the limit is {self.max_length}: raise max_length, shorten the row, or leave such rows out"
             )
         ids, labels = list(prompt), [MASKED] * len(prompt)
-        groups = [int(Group.TEXT)] * len(prompt)
+        groups = [int(TargetGroup.TEXT)] * len(prompt)
         bodies, dropped = self._bodies(row, room)
         for i, part in enumerate(row.target):
-            if isinstance(part, Evidence):
+            if isinstance(part, TargetEvidence):
                 markers = (self.prompting.vocabulary.paragraph_open, self.prompting.vocabulary.paragraph_close)
                 learned = markers if self.learn_markers else (MASKED, MASKED)
                 ids.extend([markers[0], *bodies[i], markers[1]])
                 labels.extend([learned[0], *[MASKED] * len(bodies[i]), learned[1]])
-                groups.extend([int(Group.MARKER)] * (len(bodies[i]) + 2))
+                groups.extend([int(TargetGroup.MARKER)] * (len(bodies[i]) + 2))
             else:
                 ids.extend(fixed[i])
                 labels.extend(fixed[i])
-                group = GROUP_OF_TOKEN[part.token] if isinstance(part, Token) else Group.TEXT
+                group = GROUP_OF_TOKEN[part.token] if isinstance(part, TargetToken) else TargetGroup.TEXT
                 groups.extend([int(group)] * len(fixed[i]))
         eos = self.prompting.vocabulary.eos_id
-        return Example(
-            (*ids, eos), (*labels, eos), (*groups, int(Group.EOS)), weight=row.weight, dropped_tokens=dropped
+        return TrainingExample(
+            (*ids, eos), (*labels, eos), (*groups, int(TargetGroup.EOS)), weight=row.weight, dropped_tokens=dropped
         )
 
-    def _fixed(self, part: Token | Evidence | Text) -> list[int]:
+    def _fixed(self, part: TargetToken | TargetEvidence | TargetText) -> list[int]:
         """Ids of a part that is never shortened; none for a passage."""
         match part:
-            case Token(token):
+            case TargetToken(token):
                 return [self.prompting.vocabulary.ids[token]]
-            case Text(text):
+            case TargetText(text):
                 return self.prompting.codec.encode(text)
-            case Evidence():
+            case TargetEvidence():
                 return []
 
-    def _bodies(self, row: Row, room: int) -> tuple[dict[int, tuple[int, ...]], int]:
+    def _bodies(self, row: TrainingRow, room: int) -> tuple[dict[int, tuple[int, ...]], int]:
         """Ids of each passage body, and how many were cut: short bodies stay whole, long ones share what is left."""
         bodies: dict[int, tuple[int, ...]] = {}
         dropped = 0
         for i, part in enumerate(row.target):
-            if isinstance(part, Evidence):
+            if isinstance(part, TargetEvidence):
                 evidence = self.prompting.evidence(part.passage, self.max_passage)
                 bodies[i] = evidence.ids[1:-1]
                 dropped += evidence.dropped_tokens

@@ -22,8 +22,8 @@ from selfrag.tokenization import HFTextCodec
 from selfrag.training.expansion import expanded_tokenizer
 from selfrag.training.journal import TrainingJournal, check_stage, fingerprint, load_parameters, recorded
 from selfrag.training.model import DTYPES, LossTally, Trainee, chosen_precision, load_trainee, measure
-from selfrag.training.packing import Pack, Step, filled, pack, plan_epoch
-from selfrag.training.rows import Example, RowTooLongError, TargetLayout, read_rows
+from selfrag.training.packing import Pack, StepPlan, filled, pack, plan_epoch
+from selfrag.training.rows import RowTooLongError, TargetLayout, TrainingExample, read_rows
 from selfrag.training.settings import Decay, TrainingConfig, Weighting
 
 
@@ -57,14 +57,14 @@ def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
 class Validation:
     """The rule of one run."""
 
-    examples: Sequence[Example]  # held-out rows; without any, nothing is done
+    examples: Sequence[TrainingExample]  # held-out rows; without any, nothing is done
     weighting: Weighting  # of the loss, that of training
     every: int  # steps between two looks; there is always one after the last step
     patience: int | None = None  # looks without a lower loss after which the run stops; None for never
     step_tokens: int = 4096  # tokens computed at once
 
     @classmethod
-    def of(cls, examples: Sequence[Example], config: TrainingConfig) -> Validation:
+    def of(cls, examples: Sequence[TrainingExample], config: TrainingConfig) -> Validation:
         """The rule that a configuration has for these held-out rows."""
         return cls(examples, config.weighting, config.validate_steps, config.patience)
 
@@ -150,17 +150,17 @@ def rate(step: int, total: int, warmup: int, decay: Decay = "linear") -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRows:
     """What a run learns, whatever it was made from."""
 
-    examples: Sequence[Example]  # ids and labels
+    examples: Sequence[TrainingExample]  # ids and labels
     strata: Sequence[str]  # kind of each example; every stretch of an epoch holds all kinds in proportion
     inputs: Mapping[str, str]  # fingerprints of what the examples were made from; a run is only resumed with the same
     facts: Mapping[str, Any] = field(default_factory=dict)  # counts worth keeping in the manifest
-    validation: Sequence[Example] = ()  # held-out examples, of which nothing is learned
+    validation: Sequence[TrainingExample] = ()  # held-out examples, of which nothing is learned
 
 
-def split_off(prepared: Prepared, groups: Sequence[str], share: float, seed: int) -> Prepared:
+def split_off(prepared: PreparedRows, groups: Sequence[str], share: float, seed: int) -> PreparedRows:
     """Move a share of the examples to the validation, by groups that stay together; none are held out where it is 0.
 
     Raises:
@@ -179,17 +179,17 @@ def split_off(prepared: Prepared, groups: Sequence[str], share: float, seed: int
     )
 
 
-Prepare: TypeAlias = Callable[[Any], Prepared]
+PrepareRows: TypeAlias = Callable[[Any], PreparedRows]
 """Makes examples, given the expanded tokenizer."""
 
 
-def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False) -> Prepare:
+def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False) -> PrepareRows:
     """Makes the examples of a file of rows; raises UserError where the file or a row is bad, or rows do not fit.
 
     `leave_long` leaves rows out, and counts them, that do not fit even with their passages empty.
     """
 
-    def prepare(tokenizer: Any) -> Prepared:
+    def prepare(tokenizer: Any) -> PreparedRows:
         layout = layout_for(tokenizer, config)
         rows, examples, refused = [], [], []
         for row in read_rows(rows_path):
@@ -204,7 +204,7 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
             more = f" ({len(refused) - 1} more rows have the same fault)" if len(refused) > 1 else ""
             raise UserError(f"{rows_path}: {refused[0]}{more}")
         shortened = [example.dropped_tokens for example in examples if example.dropped_tokens]
-        made = Prepared(
+        made = PreparedRows(
             examples,
             [row.source for row in rows],
             {"rows": fingerprint(rows_path)},
@@ -222,7 +222,7 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
 
 
 def fit(
-    prepare: Prepare, base_dir: Path, run_dir: Path, config: TrainingConfig, *, start: Path | None = None
+    prepare: PrepareRows, base_dir: Path, run_dir: Path, config: TrainingConfig, *, start: Path | None = None
 ) -> Trainee:
     """Train on any prepared examples, or continue an interrupted run in `run_dir`; a finished run is loaded.
 
@@ -263,19 +263,24 @@ def load_for(base_dir: Path, config: TrainingConfig, **other: Any) -> Trainee:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class TrainingStart:
     """A run before its first step: what the loop and the Trainer start from."""
 
     trainee: Trainee
-    prepared: Prepared
-    steps: list[Step]
+    prepared: PreparedRows
+    steps: list[StepPlan]
     inputs: Mapping[str, str]
     facts: Mapping[str, Any]
 
 
 def begin(
-    prepare: Prepare, base_dir: Path, config: TrainingConfig, why: str, load: Callable[[], Trainee], start: Path | None
-) -> Begun:
+    prepare: PrepareRows,
+    base_dir: Path,
+    config: TrainingConfig,
+    why: str,
+    load: Callable[[], Trainee],
+    start: Path | None,
+) -> TrainingStart:
     """Make the examples, load the model by `load`, begin with the parameters of `start`, and plan the steps.
 
     The model is loaded when the examples are known to be good. `why` says why the precision of `config` is what it is.
@@ -291,11 +296,11 @@ def begin(
     steps = plan(prepared, config)
     tokens = sum(map(len, prepared.examples))
     facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise, "precision": why}
-    return Begun(trainee, prepared, steps, inputs, facts)
+    return TrainingStart(trainee, prepared, steps, inputs, facts)
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedModel:
     """What a run leaves in memory."""
 
     trainee: Trainee  # the model; `state` has its numbers where the model itself holds only shards
@@ -330,7 +335,7 @@ def layout_for(tokenizer: Any, config: TrainingConfig) -> TargetLayout:
     return TargetLayout(prompting, config.max_length, config.max_passage, config.learn_markers)
 
 
-def plan(prepared: Prepared, config: TrainingConfig) -> list[Step]:
+def plan(prepared: PreparedRows, config: TrainingConfig) -> list[StepPlan]:
     """All steps of the run, epoch after epoch."""
     lengths = [len(example) for example in prepared.examples]
     steps = [
@@ -352,8 +357,8 @@ def plan(prepared: Prepared, config: TrainingConfig) -> list[Step]:
 
 def _run(
     trainee: Trainee,
-    examples: Sequence[Example],
-    steps: Sequence[Step],
+    examples: Sequence[TrainingExample],
+    steps: Sequence[StepPlan],
     config: TrainingConfig,
     journal: TrainingJournal,
     validation: Validation,

@@ -22,11 +22,11 @@ from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
 from selfrag.training.journal import TrainingJournal
 from selfrag.training.model import LossTally, Trainee, keeps_logits, measure, target_losses
-from selfrag.training.packing import PACKED, Pack, Step, pack, split, weight_of
-from selfrag.training.rows import Example
+from selfrag.training.packing import PACKED, Pack, StepPlan, pack, split, weight_of
+from selfrag.training.rows import TrainingExample
 from selfrag.training.run import (
-    Prepare,
-    Trained,
+    PrepareRows,
+    TrainedModel,
     Validation,
     begin,
     keep_best,
@@ -54,11 +54,11 @@ class TrainingLoad:
 
 
 @dataclass(eq=False)
-class Loads(Dataset[TrainingLoad]):
+class TrainingLoads(Dataset[TrainingLoad]):
     """All loads of a run, in the order step, accumulation, process."""
 
-    examples: Sequence[Example]  # of the run
-    steps: Sequence[Step]  # the plan; the loads in it are dealt again
+    examples: Sequence[TrainingExample]  # of the run
+    steps: Sequence[StepPlan]  # the plan; the loads in it are dealt again
     weighting: Weighting  # share of each kind of position
     processes: int  # how many compute side by side
     micro_tokens: int  # most tokens of a load, unless a single row is longer
@@ -114,8 +114,14 @@ def only(loads: Sequence[TrainingLoad]) -> dict[str, TrainingLoad]:
 
 
 def fit_scaled(
-    prepare: Prepare, base_dir: Path, run_dir: Path, config: TrainingConfig, scale: Scale, *, start: Path | None = None
-) -> Trained:
+    prepare: PrepareRows,
+    base_dir: Path,
+    run_dir: Path,
+    config: TrainingConfig,
+    scale: Scale,
+    *,
+    start: Path | None = None,
+) -> TrainedModel:
     """Train through the Trainer, or continue an interrupted run in `run_dir`; a finished run is loaded.
 
     As `run.fit`, but `workers` and `device` belong to the CPU loop and are not used, `start` does not go with shards,
@@ -145,7 +151,7 @@ def fit_scaled(
             f"FSDP cannot cut the reflection rows of {base_dir.name}, whose tied embeddings share them:"
             " take sharding = 'zero3' or 'none', or train all weights"
         )
-    loads = Loads(begun.prepared.examples, begun.steps, config.weighting, processes(), scale.micro_tokens)
+    loads = TrainingLoads(begun.prepared.examples, begun.steps, config.weighting, processes(), scale.micro_tokens)
     # Not before the model is loaded: from here on transformers would load shards.
     arguments = _arguments(run_dir, config, scale, loads)
     if arguments.n_gpu > 1:
@@ -196,7 +202,7 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads) -> Any:
+def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: TrainingLoads) -> Any:
     from transformers import TrainingArguments
 
     try:
@@ -227,7 +233,7 @@ def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads
         raise UserError(f"this machine cannot run these settings: {error}") from error
 
 
-def _train(trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation: Validation) -> Trained:
+def _train(trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation: Validation) -> TrainedModel:
     from transformers.trainer_callback import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
@@ -244,7 +250,7 @@ def _train(trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation:
     sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped) if sharded else None
     trainer.accelerator.end_training()  # a process that ends with its group's threads running may abort
-    return Trained(trainer.trainee, state, journal is not None)
+    return TrainedModel(trainer.trainee, state, journal is not None)
 
 
 def _last_checkpoint(directory: Path, *, main: bool) -> Path | None:
@@ -269,12 +275,12 @@ COMPLETE = "complete"
 
 
 class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
-    """A Trainer over the `Loads` of a plan, with `max_steps`, and a batch of one load a process.
+    """A Trainer over the `TrainingLoads` of a plan, with `max_steps`, and a batch of one load a process.
 
     The trainee is loaded `plain` where parameters are cut into shards.
     """
 
-    def __init__(self, trainee: Trainee, config: TrainingConfig, loads: Loads, args: TrainingArguments) -> None:
+    def __init__(self, trainee: Trainee, config: TrainingConfig, loads: TrainingLoads, args: TrainingArguments) -> None:
         self.trainee, self.config, self.loads = trainee, config, loads
         self.tally, self.norm = LossTally(), math.nan
         self._packed = trainee.causal.config._attn_implementation == PACKED

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from selfrag.common.checks import choice, number, whole
 from selfrag.common.errors import UserError
-from selfrag.training.rows import Group
+from selfrag.training.rows import TargetGroup
 
 RUN, ADAPTER, MODEL = "run", "adapter", "model"
 """Folders below that of a job: the run's journal, and what came out."""
@@ -66,16 +66,16 @@ class Weighting:
         """Every target position alike: the plain language-model loss of the paper."""
         return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, None)
 
-    def of_group(self) -> dict[Group, float]:
+    def of_group(self) -> dict[TargetGroup, float]:
         """Weight of a position by its group; text before the length correction."""
         return {
-            Group.TEXT: self.text,
-            Group.RETRIEVE: self.retrieve,
-            Group.ISREL: self.isrel,
-            Group.ISSUP: self.issup,
-            Group.ISUSE: self.isuse,
-            Group.MARKER: self.marker,
-            Group.EOS: self.eos,
+            TargetGroup.TEXT: self.text,
+            TargetGroup.RETRIEVE: self.retrieve,
+            TargetGroup.ISREL: self.isrel,
+            TargetGroup.ISSUP: self.issup,
+            TargetGroup.ISUSE: self.isuse,
+            TargetGroup.MARKER: self.marker,
+            TargetGroup.EOS: self.eos,
         }
 
 

@@ -30,7 +30,7 @@ import pytest
 import tiny
 import typer
 
-from critic.cases import Case, Labelled
+from critic.cases import Case, LabelledCase
 from critic.cli.main import app as critic_app
 from critic.cli.main import main as critic
 from retrieval import Passage, build_index
@@ -42,7 +42,7 @@ from selfrag.common.jsonl import write_jsonl
 from selfrag.common.plugins import load_present
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.training.rows import Row, Text, Token, write_rows
+from selfrag.training.rows import TargetText, TargetToken, TrainingRow, write_rows
 
 SEED = int(os.environ.get("SELFRAG_TABLE_SEED", "19"))
 """Of the cases that are drawn; another number draws others."""
@@ -467,9 +467,10 @@ def files(w: Path) -> None:
     asked = [{**many, "id": f"q{n}", "split": "train" if n < 2 else "dev", "question": "Who?"} for n in range(6)]
     write_jsonl(w / "lists.jsonl", asked)
     write_rows(
-        w / "train.jsonl", [Row(f"r{n}", "made", "Hi.", (Token("[No Retrieval]"), Text("Hello."))) for n in range(4)]
+        w / "train.jsonl",
+        [TrainingRow(f"r{n}", "made", "Hi.", (TargetToken("[No Retrieval]"), TargetText("Hello."))) for n in range(4)],
     )
-    cases = [Labelled(f"c{n}", Case("IsUse", "Who?", output="Ann."), "5", "made", "human") for n in range(4)]
+    cases = [LabelledCase(f"c{n}", Case("IsUse", "Who?", output="Ann."), "5", "made", "human") for n in range(4)]
     write_jsonl(w / "cases.jsonl", (case.as_dict() for case in cases))
     gold = [{"title": "Book", "text": "Ann wrote it."}]
     pair = {"dataset": "made", "kind": "short_qa", "instruction": "Who?", "output": "Ann.", "gold_passages": gold}

@@ -10,12 +10,18 @@ from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
 
-LONG = Evidence(Passage("p", "Water boils at 100 degrees Celsius at sea level. " * 30))
-CITED = (Token("[Retrieval]"), LONG, Token("[Relevant]"), Text("At 100 degrees."), Token("[Fully supported]"))
-PLAIN = (Token("[No Retrieval]"), Text("Hello!"), Token("[Utility:5]"))
-ROWS = [Row("a", "greetings", "Say hello.", PLAIN), Row("b", "facts", "When does water boil?", CITED)]
+LONG = TargetEvidence(Passage("p", "Water boils at 100 degrees Celsius at sea level. " * 30))
+CITED = (
+    TargetToken("[Retrieval]"),
+    LONG,
+    TargetToken("[Relevant]"),
+    TargetText("At 100 degrees."),
+    TargetToken("[Fully supported]"),
+)
+PLAIN = (TargetToken("[No Retrieval]"), TargetText("Hello!"), TargetToken("[Utility:5]"))
+ROWS = [TrainingRow("a", "greetings", "Say hello.", PLAIN), TrainingRow("b", "facts", "When does water boil?", CITED)]
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def test_the_settings_are_printed_with_what_set_them(capsys, more):
 
 
 def test_rows_that_do_not_fit_are_counted_and_left_out_if_asked_for(place, capsys):
-    more = [Row(f"c{n}", "s", "q " * 200, (Text("x"),)) for n in range(3)]
+    more = [TrainingRow(f"c{n}", "s", "q " * 200, (TargetText("x"),)) for n in range(3)]
     write_rows(place / "rows.jsonl", [*more, *ROWS])
     assert main(arguments(place, "adapter", "--dry-run", "--max-length", "200")) == 2
     assert "row 'c0' needs" in (err := capsys.readouterr().err)

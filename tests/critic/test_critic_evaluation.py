@@ -18,10 +18,10 @@ from student_cases import PASSAGE, labelled
 from critic import evaluation
 from critic.agreement import compare
 from critic.baselines import GeneratorCodec, PromptedCodec, majority_critic, tfidf_critic
-from critic.cases import GROUPS, Case, Labelled
-from critic.evaluation import MAJORITY, PROMPTED, TFIDF, Subjects, figures, report, run_evaluation
+from critic.cases import GROUPS, Case, LabelledCase
+from critic.evaluation import MAJORITY, PROMPTED, TFIDF, EvaluationSubjects, figures, report, run_evaluation
 from critic.student.judge import StudentCritic
-from critic.student.prompt import Prompt
+from critic.student.prompt import CriticPrompt
 from critic.teacher.forms import OWN
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
@@ -31,7 +31,7 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP
 
 ISREL_CASE = Case("IsRel", "Q?", evidence=PASSAGE)
-GOLD = [Labelled(str(n), ISREL_CASE, "Relevant" if n < 2 else "Irrelevant") for n in range(4)]
+GOLD = [LabelledCase(str(n), ISREL_CASE, "Relevant" if n < 2 else "Irrelevant") for n in range(4)]
 
 
 def judged(*distribution, labels=ISREL):
@@ -67,7 +67,7 @@ def test_a_case_without_a_judgment_is_wrong_and_has_no_calibration():
 
 def test_a_label_that_gold_lacks_is_no_part_of_macro_f1():
     case = Case("IsSup", "Q?", "", "y", PASSAGE)
-    rows = [Labelled("0", case, "Fully supported"), Labelled("1", case, "Partially supported")]
+    rows = [LabelledCase("0", case, "Fully supported"), LabelledCase("1", case, "Partially supported")]
     right = [judged(0.8, 0.1, 0.1, labels=ISSUP), judged(0.1, 0.8, 0.1, labels=ISSUP)]
     assert figures(rows, right).macro_f1.value == 1.0
 
@@ -114,7 +114,7 @@ def test_only_shared_cases_are_compared_and_nothing_shared_is_undefined_not_zero
 
 
 def test_majority_gives_the_most_frequent_label_and_its_share():
-    rows = [Labelled(str(i), ISREL_CASE, "Irrelevant" if i < 3 else "Relevant") for i in range(4)]
+    rows = [LabelledCase(str(i), ISREL_CASE, "Irrelevant" if i < 3 else "Relevant") for i in range(4)]
     [judgment, other] = majority_critic(rows).judge([ISREL_CASE, Case("IsUse", "Q?", "", "y")])
     assert (judgment.label, judgment.distribution, other) == ("Irrelevant", (0.25, 0.75), None)
 
@@ -192,7 +192,7 @@ def test_baselines_are_written_one_after_the_other_with_a_manifest_and_reported_
     def say(text):
         seen.append(list(json.loads(out.read_text())["critics"]) if out.exists() else [])
 
-    found = run_evaluation(rows, Subjects(train=rows), out=out, say=say)
+    found = run_evaluation(rows, EvaluationSubjects(train=rows), out=out, say=say)
     assert seen == [[], [TFIDF]]
     assert found[MAJORITY].groups["IsUse"].accuracy.value == pytest.approx(0.2)
     written = json.loads(out.read_text())
@@ -222,13 +222,15 @@ def test_what_cannot_be_evaluated_is_named_before_a_model_is_asked(tmp_path, row
         (rows, rows, rows / "x.json", "cannot write"),
     ):
         with pytest.raises(UserError, match=said):
-            run_evaluation(file, Subjects(tmp_path, train=train), out=out, say=pytest.fail)
+            run_evaluation(file, EvaluationSubjects(tmp_path, train=train), out=out, say=pytest.fail)
     with pytest.raises(UserError, match="nothing to evaluate"):
-        Subjects()
+        EvaluationSubjects()
 
 
 SIX = [
-    Labelled(f"r{i}", Case("IsRel", f"Question {i}?", evidence=Passage("p", "Text.")), label, "set", "human", "rule")
+    LabelledCase(
+        f"r{i}", Case("IsRel", f"Question {i}?", evidence=Passage("p", "Text.")), label, "set", "human", "rule"
+    )
     for i, label in enumerate(("Relevant", "Irrelevant") * 3)
 ]
 """Of which CHUNK=4 makes two chunks, of 4 and of 2."""
@@ -239,8 +241,10 @@ class Kept:
 
     eos_id, max_length = 0, 10
 
-    def prompt(self, case: Case) -> Prompt:
-        return Prompt((1,), ((2,), (3,)), {"evidence": 5} if case.instruction in ("Question 1?", "Question 5?") else {})
+    def prompt(self, case: Case) -> CriticPrompt:
+        return CriticPrompt(
+            (1,), ((2,), (3,)), {"evidence": 5} if case.instruction in ("Question 1?", "Question 5?") else {}
+        )
 
 
 class World:
@@ -253,7 +257,7 @@ class World:
         for name in ("critic", "base"):
             (folder / name).mkdir()
             (folder / name / "config.json").write_text("{}")
-        self.subjects = Subjects(folder / "critic", folder / "base", self.rows, "transformers")
+        self.subjects = EvaluationSubjects(folder / "critic", folder / "base", self.rows, "transformers")
 
     def load(self, model, *_):
         self.opened.append(Path(model).name)

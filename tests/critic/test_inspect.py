@@ -14,38 +14,40 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import LONGEST
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
-from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
 
-HALL = Evidence(Passage("wiki-1", "The ceiling was painted by Ann Example in 1720. It shows a hunt.", "Great Hall"))
-OTHER = Evidence(Passage("wiki-2", "A hall is a large room.", "Hall"))
+HALL = TargetEvidence(
+    Passage("wiki-1", "The ceiling was painted by Ann Example in 1720. It shows a hunt.", "Great Hall")
+)
+OTHER = TargetEvidence(Passage("wiki-2", "A hall is a large room.", "Hall"))
 TOKENS = dict(zip("RNCrifpn12345", (*RETRIEVE.tokens, *ISREL.tokens, *ISSUP.tokens, *ISUSE.tokens), strict=True))
 
 
 def target(*parts):
     """Letters of `TOKENS`, E for a passage, and texts."""
     made = [TOKENS.get(part, part) for part in parts]
-    return tuple(Token(one) if one.startswith("[") else HALL if one == "E" else Text(one) for one in made)
+    return tuple(TargetToken(one) if one.startswith("[") else HALL if one == "E" else TargetText(one) for one in made)
 
 
 def short(key="nq-1"):
-    return Row(key, "nq/short_qa", "who painted the ceiling", target("R", "E", "r", "Ann Example", "f", "5"))
+    return TrainingRow(key, "nq/short_qa", "who painted the ceiling", target("R", "E", "r", "Ann Example", "f", "5"))
 
 
 def unaided(key="alpaca-1"):
-    return Row(key, "alpaca/instruction", "Name two fruits.", target("N", "Apple, pear.", "4"))
+    return TrainingRow(key, "alpaca/instruction", "Name two fruits.", target("N", "Apple, pear.", "4"))
 
 
 def long(key="asqa-1"):
     parts = target("R", "E", "r", "Ann Example painted it.", "p", "C", " It shows a hunt.", "f", "R")
     parts += (OTHER, *target("i", " It is famous.", "3"))
-    return Row(key, "asqa/long_form", "Tell me about the ceiling.", parts, weight=2.0)
+    return TrainingRow(key, "asqa/long_form", "Tell me about the ceiling.", parts, weight=2.0)
 
 
 def hostile(text):
     """A row that holds a hostile text wherever a row can hold text."""
-    evidence = Evidence(Passage(f"id{text}", text, text))
-    parts = (*target("R"), evidence, *target("r"), Text(text), *target("n", "1"))
-    return Row(f"id{text}", f"source{text}", text, parts)
+    evidence = TargetEvidence(Passage(f"id{text}", text, text))
+    parts = (*target("R"), evidence, *target("r"), TargetText(text), *target("n", "1"))
+    return TrainingRow(f"id{text}", f"source{text}", text, parts)
 
 
 def provenance(row, text=""):
@@ -195,7 +197,7 @@ def test_hostile_text_is_text(name):
 
 
 def test_huge_rows_are_cut_and_say_so():
-    row = Row("big", "s", "a" * 1_000_000, (*target("N"), *[Text("word ")] * 5_000, *target("5")))
+    row = TrainingRow("big", "s", "a" * 1_000_000, (*target("N"), *[TargetText("word ")] * 5_000, *target("5")))
     text = rendered([row])
     assert len(text) < 80_000
     assert f"({1_000_000 - LONGEST:,} more characters)" in text

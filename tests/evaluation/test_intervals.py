@@ -37,7 +37,7 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, Role
 from selfrag.reflection.vocabulary import STORED, Vocabulary, read_scalings
 from selfrag.tokenization import HFTextCodec
-from selfrag.training.rows import Evidence, Row, Text, Token
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow
 
 
 def test_mean_with_its_interval() -> None:
@@ -223,14 +223,20 @@ def test_tokens_are_read_where_a_row_has_them() -> None:
     tokenizer = tiny.byte_level_tokenizer()
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
     vocabulary, passage = prompting.vocabulary, Passage("p", "Text.", "Title")
-    parts = (Token("[Retrieval]"), Evidence(passage), Token("[Irrelevant]"), Text("Yes."), Token("[Utility:4]"))
+    parts = (
+        TargetToken("[Retrieval]"),
+        TargetEvidence(passage),
+        TargetToken("[Irrelevant]"),
+        TargetText("Yes."),
+        TargetToken("[Utility:4]"),
+    )
     watched = {vocabulary.ids["[Relevant]"]: 0.3, vocabulary.ids["[Irrelevant]"]: 0.1}
     engine = ScriptedEngine(
         lambda request: ScriptedReply((vocabulary.eos_id,), {0: watched}),
         vocabulary.eos_id,
         limits=EngineLimits(max_model_len=500, vocab_size=10_000),
     )
-    found = observe([Row("r", "set/kind", "Is it?", parts)], prompting, engine)
+    found = observe([TrainingRow("r", "set/kind", "Is it?", parts)], prompting, engine)
     assert [(one.judgment.role, one.right) for one in found] == [("retrieve", 0), ("isrel", 1), ("isuse", 3)]
     assert found[1].judgment.distribution == pytest.approx((0.75, 0.25))
     evidence = prompting.evidence(passage, 256).ids

@@ -17,8 +17,8 @@ from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.rendering import Renderer
 from selfrag.reflection.inputs import Message
 from selfrag.training.intrinsics.certainty import (
-    Answered,
-    Question,
+    ChoiceAnswer,
+    ChoiceQuestion,
     certainty_rows,
     confidences,
     facts,
@@ -230,7 +230,7 @@ def own(count):
     for number in range(count):
         question = parse_question(asked(number))
         logprobs = (-0.01, -6.0, -6.0, -6.0) if number % 3 == 0 else (-1.4, -1.39, -1.41, -1.42)
-        answers.append(Answered(question.id, question, logprobs))
+        answers.append(ChoiceAnswer(question.id, question, logprobs))
     return answers
 
 
@@ -286,8 +286,10 @@ def test_targets_of_a_row_are_drawn_the_same_each_time():
 
 
 def answered(logprobs, right, dataset="x"):
-    questions = (Question(f"{dataset}{n}", dataset, "Q?", ("a", "b", "c", "d"), one) for n, one in enumerate(right))
-    return [Answered(one.id, one, tuple(row)) for one, row in zip(questions, logprobs, strict=True)]
+    questions = (
+        ChoiceQuestion(f"{dataset}{n}", dataset, "Q?", ("a", "b", "c", "d"), one) for n, one in enumerate(right)
+    )
+    return [ChoiceAnswer(one.id, one, tuple(row)) for one, row in zip(questions, logprobs, strict=True)]
 
 
 def drawn(count, temperature, dataset="x"):

@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 from critic.augment.algorithm import AugmentOptions
 from critic.augment.run import augment_locally, augment_pairs
 from critic.baselines import lexical_critic
-from critic.cases import Case, Question
+from critic.cases import Case, UnlabelledCase
 from critic.judging import Critic, group_of
 from critic.pairs import Pair
 from critic.student.judge import StudentJudge
@@ -273,7 +273,7 @@ def as_a_labeller(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
     group = group_of(judge)
     case = Case(group, QUESTION, "", "" if group == "IsRel" else REPLY, RADIUM)
     teacher = JudgeTeacher(Critic({group: judge}, judge.engine or world["rag"].engine))
-    rows = label_questions([Question("q1", case)], teacher, tmp_path / "labels").rows
+    rows = label_questions([UnlabelledCase("q1", case)], teacher, tmp_path / "labels").rows
     if judge.name.startswith(MAYBE_NA) and not rows:
         return
     (row,) = rows

@@ -14,7 +14,7 @@ from scripts.demo_model.demo_rows.mixture import STAGES, Mixture, make, mix, set
 from scripts.demo_model.demo_rows.sources import load
 from selfrag.common.errors import UserError
 from selfrag.evaluation.normalisation import contains_any
-from selfrag.training.rows import Evidence, Row, Text, Token, read_rows, write_rows
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, read_rows, write_rows
 
 CITIES = ("Paris", "Rome", "Oslo", "Bern", "Kyiv", "Lima", "Riga", "Cairo", "Quito", "Seoul")
 FACT = "Is the following statement correct or not? Say true if it's correct; otherwise say false.\n\n## Input:\n\n"
@@ -86,11 +86,11 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _tokens(row: Row) -> list[str]:
-    return [part.token if isinstance(part, Token) else type(part).__name__ for part in row.target]
+def _tokens(row: TrainingRow) -> list[str]:
+    return [part.token if isinstance(part, TargetToken) else type(part).__name__ for part in row.target]
 
 
-def _rows(data: Path, **changes) -> list[Row]:
+def _rows(data: Path, **changes) -> list[TrainingRow]:
     return list(mix(load(data), Mixture(heldout_per_mille=0, **changes)).train)
 
 
@@ -148,11 +148,13 @@ def test_a_missing_file_and_a_bad_row_are_named(data: Path) -> None:
 
 
 def test_the_stage_that_learns_from_a_critic_leaves_out_rows_that_leave_their_passage(tmp_path: Path) -> None:
-    passage = Evidence(Passage("w1", "Chess is a game.", "Chess"))
+    passage = TargetEvidence(Passage("w1", "Chess is a game.", "Chess"))
 
-    def row(name: str, *tokens: str, instruction: str = "What is chess?") -> Row:
-        parts = [part for token in tokens for part in (Token(token), *([passage] if token == "[Retrieval]" else []))]
-        return Row(name, "pairs/short_qa", instruction, (*parts, Text("A game.")))
+    def row(name: str, *tokens: str, instruction: str = "What is chess?") -> TrainingRow:
+        parts = [
+            part for token in tokens for part in (TargetToken(token), *([passage] if token == "[Retrieval]" else []))
+        ]
+        return TrainingRow(name, "pairs/short_qa", instruction, (*parts, TargetText("A game.")))
 
     held = next(text for text in (f"Question {i}?" for i in range(1000)) if set_aside(text, STAGES[-1]))
     rows = [

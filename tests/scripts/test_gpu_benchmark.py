@@ -25,7 +25,7 @@ from selfrag.loading import load_tokenizer
 from selfrag.reflection.requests import Finish, Generate, ask
 from selfrag.runtime import finish
 from selfrag.training import scale
-from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
 from selfrag.training.settings import Scale, TrainingConfig
 
 PROGRAM = Path(gpu.__file__)
@@ -166,8 +166,14 @@ def test_all_steps_run_on_a_cpu_with_tiny_models(items, tmp_path):
     rows = tmp_path / "rows"
     rows.mkdir()
     passage = Passage("p", "Sand is carried to the sea.", "Rivers")
-    target = (Token("[Retrieval]"), Evidence(passage), Token("[Relevant]"), Text("Sand."), Token("[Utility:5]"))
-    made = [Row(f"r{number}", "made/row", f"What {number}?", target) for number in range(300)]
+    target = (
+        TargetToken("[Retrieval]"),
+        TargetEvidence(passage),
+        TargetToken("[Relevant]"),
+        TargetText("Sand."),
+        TargetToken("[Utility:5]"),
+    )
+    made = [TrainingRow(f"r{number}", "made/row", f"What {number}?", target) for number in range(300)]
     write_rows(rows / "rows.jsonl", made[:-20])
     write_rows(rows / "heldout.jsonl", made[-20:])
     limits = [f"--limit={step.name}=300" for step in gpu.STEPS]

@@ -35,7 +35,7 @@ from selfrag.common.errors import UserError
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.presets import PRESETS, Given
 from selfrag.evaluation.task_files import read_tasks
-from selfrag.training.rows import Row, Text, Token
+from selfrag.training.rows import TargetText, TargetToken, TrainingRow
 
 RUNNABLE = [one for one in ROWS.values() if one.system]
 
@@ -136,10 +136,13 @@ def test_the_published_training_rows_are_read_as_they_are(tmp_path: Path, run_sc
 
 
 def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text() -> None:
-    rows = [Row(str(n), "s", "Q", (Token("[Retrieval]"), Text(f" {n}."), Token("[Utility:5]"))) for n in range(8)]
+    rows = [
+        TrainingRow(str(n), "s", "Q", (TargetToken("[Retrieval]"), TargetText(f" {n}."), TargetToken("[Utility:5]")))
+        for n in range(8)
+    ]
     small, large = take(list(rows), 3), take(list(rows), 5)
     assert small == large[:3]
-    assert plain(rows[2]).target == (Text("2."),)
+    assert plain(rows[2]).target == (TargetText("2."),)
     with pytest.raises(UserError, match="9 rows of 8: give a number from 1 to 8"):
         take(list(rows), 9)
 

@@ -8,7 +8,7 @@ from retrieval.passage import Passage
 from selfrag.prompting import Layout, Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.training.rows import Evidence, Part, Row, Text, Token
+from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow
 
 EOS = 2
 IDS = {token: 200_000 + i for i, token in enumerate(TOKENS)}
@@ -36,12 +36,20 @@ def letters(text: str) -> list[int]:
     return [ord(letter) for letter in text]
 
 
-def passage(text: str) -> Evidence:
+def passage(text: str) -> TargetEvidence:
     """Evidence without title; its body is a line break and the text."""
-    return Evidence(Passage("p", text))
+    return TargetEvidence(Passage("p", text))
 
 
-def row(*target: Part | str, instruction: str = "q", weight: float = 1.0, source: str = "s", id: str = "r") -> Row:  # noqa: A002
+def row(
+    *target: TargetPart | str,
+    instruction: str = "q",
+    weight: float = 1.0,
+    source: str = "s",
+    id: str = "r",  # noqa: A002 - the name of the field
+) -> TrainingRow:
     """A row; strings in square brackets are reflection tokens, other strings are text."""
-    parts = [part if not isinstance(part, str) else Token(part) if part in IDS else Text(part) for part in target]
-    return Row(id, source, instruction, tuple(parts), weight)
+    parts = [
+        part if not isinstance(part, str) else TargetToken(part) if part in IDS else TargetText(part) for part in target
+    ]
+    return TrainingRow(id, source, instruction, tuple(parts), weight)

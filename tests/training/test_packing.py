@@ -9,9 +9,9 @@ from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 from selfrag.common.errors import UserError
 from selfrag.training.model import LossTally, measure
 from selfrag.training.packing import pack, plan_epoch, weight_of
-from selfrag.training.rows import Example, Group, TargetLayout
+from selfrag.training.rows import TargetGroup, TargetLayout, TrainingExample
 from selfrag.training.run import rate
-from selfrag.training.scale import Loads
+from selfrag.training.scale import TrainingLoads
 from selfrag.training.settings import Weighting
 
 LAYOUT = TargetLayout(PROMPTING)
@@ -68,13 +68,13 @@ def test_a_bound_on_loads_makes_more_of_them_and_changes_no_step():
 def test_processes_share_a_step_whole_and_evenly(sizes, processes, micro, rows_a_step):
     """All ids of a row are its number; the first token is the prompt."""
     examples = [
-        Example((number,) * size, (-100, *[number] * (size - 1)), (int(Group.TEXT),) * size)
+        TrainingExample((number,) * size, (-100, *[number] * (size - 1)), (int(TargetGroup.TEXT),) * size)
         for number, size in enumerate(sizes)
     ]
     steps = plan_epoch(sizes, ["a"] * len(sizes), seed=1, epoch=0, step_tokens=1, workers=1, step_rows=rows_a_step)
     assert {len(members) for members in rows_in(steps)[:-1]} <= {rows_a_step}
     assert sorted(row for members in rows_in(steps) for row in members) == list(range(len(sizes)))
-    loads = Loads(examples, steps, Weighting(), processes, micro)
+    loads = TrainingLoads(examples, steps, Weighting(), processes, micro)
 
     assert len(loads) == len(steps) * processes * loads.accumulation
     for number, members in enumerate(rows_in(steps)):
@@ -94,7 +94,9 @@ def test_two_rows_end_to_end():
     load = pack([first, second], WEIGHTING)
 
     assert load.row_lengths == [11, 13]
-    alone = Example(ids=(5, 6), labels=(5, 6), groups=(0, 0))  # a first token is not predicted from the row before
+    alone = TrainingExample(
+        ids=(5, 6), labels=(5, 6), groups=(0, 0)
+    )  # a first token is not predicted from the row before
     assert pack([alone, alone], WEIGHTING).predictors.tolist() == [0, 2]
     assert load.ids[0].tolist() == [*first.ids, *second.ids]
     assert load.positions[0].tolist() == [*range(11), *range(13)]
@@ -113,7 +115,11 @@ def test_tallies_add_up_by_group_and_label():
     hits = torch.tensor([True, False, True, False, True, True])
     tally = measure(load, losses, hits) + measure(load, losses, ~hits)
 
-    assert (tally.count[Group.MARKER], tally.losses[Group.MARKER], tally.hits[Group.MARKER]) == (4, 10.0, 2)
+    assert (tally.count[TargetGroup.MARKER], tally.losses[TargetGroup.MARKER], tally.hits[TargetGroup.MARKER]) == (
+        4,
+        10.0,
+        2,
+    )
     assert tally.label_count == {IDS["[Retrieval]"]: 2, IDS["[Relevant]"]: 2}
     assert tally.loss == pytest.approx(float((losses * load.weights).sum() / load.weights.sum()))
     assert LossTally().loss == 0.0

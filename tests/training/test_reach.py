@@ -11,12 +11,16 @@ from selfrag.training.expansion import unexpanded
 from selfrag.training.export import REFLECTION, WEIGHTS, save_adapter, save_checkpoint
 from selfrag.training.model import load_trainee, with_adapter
 from selfrag.training.packing import pack
-from selfrag.training.rows import MASKED, Example, Group
+from selfrag.training.rows import MASKED, TargetGroup, TrainingExample
 from selfrag.training.settings import Lora, Reach, Weighting
 
 INVOCATION = (1, 70, 71)
-FIRST = Example((5, 6, 7, *INVOCATION, 8, 9, 2), (*[MASKED] * 7, 9, 2), (*[Group.TEXT] * 8, Group.EOS))
-SECOND = Example((5, *INVOCATION, 9, *INVOCATION, 11, 2), (*[MASKED] * 8, 11, 2), (*[Group.TEXT] * 9, Group.EOS))
+FIRST = TrainingExample(
+    (5, 6, 7, *INVOCATION, 8, 9, 2), (*[MASKED] * 7, 9, 2), (*[TargetGroup.TEXT] * 8, TargetGroup.EOS)
+)
+SECOND = TrainingExample(
+    (5, *INVOCATION, 9, *INVOCATION, 11, 2), (*[MASKED] * 8, 11, 2), (*[TargetGroup.TEXT] * 9, TargetGroup.EOS)
+)
 
 
 def reached(base_dir, reach):

@@ -10,7 +10,7 @@ from trained import ROWS, config, write
 
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
-from selfrag.training.job import Job, base_name, run
+from selfrag.training.job import TrainingJob, base_name, run
 from selfrag.training.reports import CHECKPOINT, last_figures, plot_log, read_log, render, track
 from selfrag.training.settings import Scale
 
@@ -27,7 +27,7 @@ def test_a_job_leaves_plot_card_and_a_product_that_can_go_to_the_hub_as_it_is(tm
 
     base = tiny.save_llama(tmp_path / "tiny-base", reflection=False, tie=True)
     rows = write(tmp_path / "rows.jsonl", [*ROWS, row("Hi!", instruction="Greet", id="d", source="other|kind")])
-    job = Job(rows, base, tmp_path / "out", config(method=method, epochs=3, max_length=150), scale)
+    job = TrainingJob(rows, base, tmp_path / "out", config(method=method, epochs=3, max_length=150), scale)
     assert run(job) == job.product
     assert (job.run_dir / "loss.png").read_bytes().startswith(b"\x89PNG")
     card = (job.product / "README.md").read_text()

@@ -19,11 +19,11 @@ from selfrag.tokenization import HFTextCodec
 from selfrag.training.rows import (
     MASKED,
     REFLECTION_TOKENS,
-    Evidence,
-    Row,
+    TargetEvidence,
     TargetLayout,
-    Text,
-    Token,
+    TargetText,
+    TargetToken,
+    TrainingRow,
     read_rows,
     write_rows,
 )
@@ -40,11 +40,11 @@ GOOD = {
 anything = st.text(st.characters(exclude_categories=["Cs"]))
 words = anything.filter(str.strip)
 parts = st.one_of(
-    st.sampled_from(sorted(REFLECTION_TOKENS)).map(Token),
-    words.map(Text),
-    st.builds(lambda i, t, title: Evidence(Passage(i, t, title)), words, words, anything),
+    st.sampled_from(sorted(REFLECTION_TOKENS)).map(TargetToken),
+    words.map(TargetText),
+    st.builds(lambda i, t, title: TargetEvidence(Passage(i, t, title)), words, words, anything),
 )
-row_values = st.builds(Row, words, words, words, st.lists(parts, min_size=1).map(tuple), st.floats(0.01, 100))
+row_values = st.builds(TrainingRow, words, words, words, st.lists(parts, min_size=1).map(tuple), st.floats(0.01, 100))
 
 
 @given(row=row_values)
@@ -117,17 +117,17 @@ def test_a_short_passage_stays_whole_long_ones_share_the_room_and_nothing_else_i
 
 @given(st.lists(parts, min_size=1, max_size=6), st.integers(70, 140), st.booleans())
 def test_labels_are_the_target_without_passage_bodies_whatever_the_limit(target, limit, markers):
-    texts = [part.text if isinstance(part, Text) else "" for part in target]
+    texts = [part.text if isinstance(part, TargetText) else "" for part in target]
     layout = TargetLayout(PROMPTING, max_length=limit + sum(map(len, texts)), learn_markers=markers)
     example = layout.example(row(*target))
     expected: list[int] = []
     for part in target:
         match part:
-            case Token(token):
+            case TargetToken(token):
                 expected.append(IDS[token])
-            case Text(text):
+            case TargetText(text):
                 expected.extend(letters(text))
-            case Evidence():
+            case TargetEvidence():
                 expected.extend([OPEN, CLOSE] if markers else [])
 
     assert len(example) <= layout.max_length

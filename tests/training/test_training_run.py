@@ -14,7 +14,7 @@ from selfrag.common.errors import UserError
 from selfrag.training.export import merge, save_adapter
 from selfrag.training.job import trained
 from selfrag.training.recipes import read_recipe
-from selfrag.training.run import Prepared, fit, held_out, rows_of
+from selfrag.training.run import PreparedRows, fit, held_out, rows_of
 from selfrag.training.scale import COMPLETE, fit_scaled
 from selfrag.training.settings import Lora, Reach, Scale
 
@@ -244,7 +244,7 @@ def test_a_run_that_gets_worse_stops_and_keeps_its_best_also_if_interrupted(tiny
 
     def split(tokenizer):
         found = made(tokenizer)
-        return Prepared(found.examples[:2], found.strata[:2], found.inputs, found.facts, found.examples[2:])
+        return PreparedRows(found.examples[:2], found.strata[:2], found.inputs, found.facts, found.examples[2:])
 
     with interrupted(monkeypatch, 5):
         trained(split, tiny_llama, place, settings, scale)

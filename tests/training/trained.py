@@ -15,7 +15,7 @@ from lettered import passage, row
 from selfrag.reflection.labels import GROUPS
 from selfrag.training.journal import TrainingJournal
 from selfrag.training.model import Trainee
-from selfrag.training.rows import Row, write_rows
+from selfrag.training.rows import TrainingRow, write_rows
 from selfrag.training.run import fit, rows_of
 from selfrag.training.settings import Lora, TrainingConfig
 
@@ -38,7 +38,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-def write(path: Path, rows: list[Row] = ROWS) -> Path:
+def write(path: Path, rows: list[TrainingRow] = ROWS) -> Path:
     """The rows as a file."""
     write_rows(path, rows)
     return path

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.common.errors import UserError
-from selfrag.training.run import Prepare, plan, rows_of
+from selfrag.training.run import PrepareRows, plan, rows_of
 from selfrag.training.settings import Scale, TrainingConfig, Weighting
 
 
@@ -89,7 +89,7 @@ def train(system: str, contest: Contest) -> Measured:
 Curves = tuple[list[float], list[int], list[float]]
 
 
-def _trainer(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
+def _trainer(contest: Contest, prepare: PrepareRows, scratch: Path) -> Curves:
     from selfrag.training.scale import fit_scaled
 
     fit_scaled(prepare, contest.base, scratch / "run", contest.settings, Scale(micro_tokens=2**20))
@@ -103,7 +103,7 @@ def _from_log(scratch: Path) -> Curves:
     return [r["loss"] for r in records], [r["tokens"] for r in records], [r["seconds"] for r in records]
 
 
-def _plain(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
+def _plain(contest: Contest, prepare: PrepareRows, scratch: Path) -> Curves:
     from transformers import Trainer, TrainingArguments
 
     trainee, batches = _batches(contest, prepare)
@@ -128,7 +128,7 @@ def _plain(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
     return _timed(Trainer, trainee, contest, batches, args=arguments, train_dataset=rows, data_collator=collate)
 
 
-def _batches(contest: Contest, prepare: Prepare) -> tuple[Any, list[list[Any]]]:
+def _batches(contest: Contest, prepare: PrepareRows) -> tuple[Any, list[list[Any]]]:
     """The model as PEFT makes it, and the rows of each step in the order of our plan."""
     from selfrag.training.model import DTYPES, chosen_precision, load_trainee
 
@@ -213,5 +213,5 @@ def _timed(kind: Any, trainee: Any, contest: Contest, batches: list[list[Any]], 
     return losses, [sum(map(len, batch)) for batch in batches], seconds
 
 
-SYSTEMS: dict[str, Callable[[Contest, Prepare, Path], Curves]] = {"plain": _plain, "ours-trainer": _trainer}
+SYSTEMS: dict[str, Callable[[Contest, PrepareRows, Path], Curves]] = {"plain": _plain, "ours-trainer": _trainer}
 """The others are compared with the first of a run. `ours` is the CPU loop, `ours-trainer` the Trainer."""

@@ -18,7 +18,7 @@ from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import commit, sha256, versions
 from selfrag.reflection.labels import ISREL, ISSUP
-from selfrag.training.rows import Row, Token, read_rows, write_rows
+from selfrag.training.rows import TargetToken, TrainingRow, read_rows, write_rows
 
 UNGROUNDED = frozenset({ISREL.tokens[1], ISSUP.tokens[2]})
 """`[Irrelevant]` and `[No support / Contradictory]`."""
@@ -32,7 +32,9 @@ class Remembered:
     annotated: int = 1200  # rows of the stage before, at most
 
 
-def mix(written: Iterable[Row], annotated: Sequence[Row], remembered: Remembered) -> tuple[Row, ...]:
+def mix(
+    written: Iterable[TrainingRow], annotated: Sequence[TrainingRow], remembered: Remembered
+) -> tuple[TrainingRow, ...]:
     """Rows of D_gen that stay with their passages, and a sample of the annotated ones, shuffled.
 
     Instructions that the annotated stages set aside are set aside here too.
@@ -44,9 +46,9 @@ def mix(written: Iterable[Row], annotated: Sequence[Row], remembered: Remembered
     return tuple(kept)
 
 
-def grounded(row: Row) -> bool:
+def grounded(row: TrainingRow) -> bool:
     """Whether no passage of the row is irrelevant, and none contradicts what follows it."""
-    return not any(isinstance(part, Token) and part.token in UNGROUNDED for part in row.target)
+    return not any(isinstance(part, TargetToken) and part.token in UNGROUNDED for part in row.target)
 
 
 def make(dgen: Path, annotated: Path, out: Path, remembered: Remembered) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from retrieval.passage import Passage
 from selfrag.common.errors import require
-from selfrag.training.rows import Evidence, Part, Row, Text, Token
+from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow
 
 _SPACE_BEFORE = re.compile(r"(?<!\s)\s+([,.;:!?%)\]\u2019]|'s\b|n't\b|'re\b|'ve\b|'ll\b|'d\b)")
 _SPACE_AFTER = re.compile(r"([(\[$£€])\s+")
@@ -94,13 +94,13 @@ class Draft:
 
     source: str  # `data set/kind`, what the manifest counts
     instruction: str  # what the user asks
-    target: tuple[Part, ...]  # what the model learns to write
+    target: tuple[TargetPart, ...]  # what the model learns to write
     weight: float = 1.0  # factor on the row's loss
     copies: int = 1  # how often the row is written, for kinds that are rare
 
-    def row(self, number: int) -> Row:
+    def row(self, number: int) -> TrainingRow:
         """The row with its id."""
-        return Row(f"demo-{number:05d}", self.source, self.instruction, self.target, self.weight)
+        return TrainingRow(f"demo-{number:05d}", self.source, self.instruction, self.target, self.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,40 +145,46 @@ ABSTENTION = "I don't know."
 """What a target says where the passage gives no answer."""
 
 
-def grounded(passage: Passage, answer: str, *, support: str = FULLY, utility: int = 5) -> tuple[Part, ...]:
+def grounded(passage: Passage, answer: str, *, support: str = FULLY, utility: int = 5) -> tuple[TargetPart, ...]:
     """One segment from one relevant passage."""
-    return (*segment(passage, answer, support=support), Token(f"[Utility:{utility}]"))
+    return (*segment(passage, answer, support=support), TargetToken(f"[Utility:{utility}]"))
 
 
-def segment(passage: Passage, sentence: str, *, support: str = FULLY) -> tuple[Part, ...]:
+def segment(passage: Passage, sentence: str, *, support: str = FULLY) -> tuple[TargetPart, ...]:
     """`[Retrieval]` passage `[Relevant]` sentence `[support]`: the unit that multi-segment targets repeat."""
-    return (Token("[Retrieval]"), Evidence(passage), Token("[Relevant]"), Text(sentence), Token(f"[{support}]"))
-
-
-def continued(sentence: str, *, support: str = FULLY) -> tuple[Part, ...]:
-    """A further sentence from the evidence of the one before."""
-    return (Token("[Continue to Use Evidence]"), Text(sentence), Token(f"[{support}]"))
-
-
-def abstaining(passage: Passage) -> tuple[Part, ...]:
-    """An irrelevant passage: no answer and, as in the published data, no IsSup token."""
     return (
-        Token("[Retrieval]"),
-        Evidence(passage),
-        Token("[Irrelevant]"),
-        Text(ABSTENTION),
-        Token("[Utility:1]"),
+        TargetToken("[Retrieval]"),
+        TargetEvidence(passage),
+        TargetToken("[Relevant]"),
+        TargetText(sentence),
+        TargetToken(f"[{support}]"),
     )
 
 
-def unaided(output: str, *, utility: int = 5) -> tuple[Part, ...]:
+def continued(sentence: str, *, support: str = FULLY) -> tuple[TargetPart, ...]:
+    """A further sentence from the evidence of the one before."""
+    return (TargetToken("[Continue to Use Evidence]"), TargetText(sentence), TargetToken(f"[{support}]"))
+
+
+def abstaining(passage: Passage) -> tuple[TargetPart, ...]:
+    """An irrelevant passage: no answer and, as in the published data, no IsSup token."""
+    return (
+        TargetToken("[Retrieval]"),
+        TargetEvidence(passage),
+        TargetToken("[Irrelevant]"),
+        TargetText(ABSTENTION),
+        TargetToken("[Utility:1]"),
+    )
+
+
+def unaided(output: str, *, utility: int = 5) -> tuple[TargetPart, ...]:
     """An answer without retrieval."""
-    return (Token("[No Retrieval]"), Text(output), Token(f"[Utility:{utility}]"))
+    return (TargetToken("[No Retrieval]"), TargetText(output), TargetToken(f"[Utility:{utility}]"))
 
 
-def long_form(segments: Sequence[tuple[Part, ...]], *, utility: int = 5) -> tuple[Part, ...]:
+def long_form(segments: Sequence[tuple[TargetPart, ...]], *, utility: int = 5) -> tuple[TargetPart, ...]:
     """Segments in order, one utility at the end."""
-    return (*(part for parts in segments for part in parts), Token(f"[Utility:{utility}]"))
+    return (*(part for parts in segments for part in parts), TargetToken(f"[Utility:{utility}]"))
 
 
 def search(corpus: Mapping[str, Passage], queries: Sequence[str], k: int) -> list[list[Passage]]:

@@ -22,7 +22,7 @@ from scripts.demo_model.demo_rows.drafts import (
 )
 from scripts.demo_model.demo_rows.sources import Sources
 from selfrag.evaluation.normalisation import contains_any, normalise
-from selfrag.training.rows import Part, Token
+from selfrag.training.rows import TargetPart, TargetToken
 
 _PERSON = re.compile(r"\((?:[^()]{0,60}\b)?(?:born|\d{1,2} \w+ \d{4}|\w+ \d{1,2}, \d{4})[^()]*\) (?:is|was) an? ")
 _ABOUT_ANYTHING = (
@@ -88,7 +88,7 @@ def _summaries(sources: Sources, cut: Cutter) -> Iterator[Draft]:
     for pair in sources.pairs:
         if pair.dataset != "quotesum":
             continue
-        parts: list[tuple[Part, ...]] = []
+        parts: list[tuple[TargetPart, ...]] = []
         last: Passage | None = None
         for sentence in sentences(pair.output):
             overlap, source = max(((_overlap(sentence, p), p) for p in pair.passages), key=lambda found: found[0])
@@ -97,7 +97,7 @@ def _summaries(sources: Sources, cut: Cutter) -> Iterator[Draft]:
             parts.append(continued(sentence) if source == last else segment(cut(source), sentence))
             last = source
         else:
-            if sum(part == Token("[Retrieval]") for segment_parts in parts for part in segment_parts) > 3:
+            if sum(part == TargetToken("[Retrieval]") for segment_parts in parts for part in segment_parts) > 3:
                 continue
             yield Draft(
                 "quotesum/summary",
@@ -106,7 +106,7 @@ def _summaries(sources: Sources, cut: Cutter) -> Iterator[Draft]:
             )
 
 
-def _introduction(lead: Passage, cut: Cutter, rng: random.Random) -> tuple[Part, ...] | None:
+def _introduction(lead: Passage, cut: Cutter, rng: random.Random) -> tuple[TargetPart, ...] | None:
     passage = cut(lead, _opening(lead))
     said = _clean(passage)[: rng.choice((1, 2, 2, 3))]
     if not said:
@@ -114,7 +114,7 @@ def _introduction(lead: Passage, cut: Cutter, rng: random.Random) -> tuple[Part,
     return long_form([segment(passage, said[0]), *(continued(sentence) for sentence in said[1:])])
 
 
-def _two_passages(lead: Passage, other: Passage, cut: Cutter, rng: random.Random) -> tuple[Part, ...] | None:
+def _two_passages(lead: Passage, other: Passage, cut: Cutter, rng: random.Random) -> tuple[TargetPart, ...] | None:
     first, second = cut(lead, _opening(lead)), cut(other)
     one, two = _clean(first), [s for s in _clean(second) if _overlap(s, lead) < 0.6]
     if not one or not two:

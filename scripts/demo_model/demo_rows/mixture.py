@@ -15,7 +15,7 @@ from scripts.demo_model.demo_rows.drafts import Cutter, Draft, Lengths
 from scripts.demo_model.demo_rows.sources import FILES, Sources, load
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import commit, sha256, versions
-from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ LAST: tuple[Mixture, ...] = (_CLAIMS, _SHORT)
 class Split:
     """Shuffled rows to train on and rows set aside; no instruction is in both."""
 
-    train: tuple[Row, ...]
-    heldout: tuple[Row, ...]
+    train: tuple[TrainingRow, ...]
+    heldout: tuple[TrainingRow, ...]
 
 
 def mix(sources: Sources, mixture: Mixture) -> Split:
@@ -145,10 +145,10 @@ def make(data: Path, out: Path, mixture: Mixture) -> dict[str, Any]:
     return manifest
 
 
-def describe(rows: Sequence[Row]) -> dict[str, Any]:
+def describe(rows: Sequence[TrainingRow]) -> dict[str, Any]:
     """Counts of rows by source, reflection tokens by label, rows by first token, and the mean length in words."""
-    tokens = Counter(part.token for row in rows for part in row.target if isinstance(part, Token))
-    first = Counter(part.token for row in rows for part in row.target[:1] if isinstance(part, Token))
+    tokens = Counter(part.token for row in rows for part in row.target if isinstance(part, TargetToken))
+    first = Counter(part.token for row in rows for part in row.target[:1] if isinstance(part, TargetToken))
     words = sum(map(_words, rows))
     return {
         "rows": len(rows),
@@ -170,11 +170,11 @@ def _all(sources: Sources, mixture: Mixture) -> Iterator[Draft]:
     yield from long_form.drafts(sources, mixture.long_form, *chance("long_form"))
 
 
-def _rows(drafts: Sequence[Draft], start: int) -> tuple[Row, ...]:
+def _rows(drafts: Sequence[Draft], start: int) -> tuple[TrainingRow, ...]:
     """Numbered rows, without those whose passage has no text left after its answer was taken out."""
     rows = (draft.row(number) for number, draft in enumerate(drafts, start))
     return tuple(
-        row for row in rows if all(part.passage.text.strip() for part in row.target if isinstance(part, Evidence))
+        row for row in rows if all(part.passage.text.strip() for part in row.target if isinstance(part, TargetEvidence))
     )
 
 
@@ -184,12 +184,12 @@ def set_aside(instruction: str, mixture: Mixture) -> bool:
     return int.from_bytes(digest[:4], "big") % 1000 < mixture.heldout_per_mille
 
 
-def _words(row: Row) -> int:
+def _words(row: TrainingRow) -> int:
     texts = [row.instruction]
     for part in row.target:
         match part:
-            case Text(text):
+            case TargetText(text):
                 texts.append(text)
-            case Evidence(passage):
+            case TargetEvidence(passage):
                 texts += [passage.title, passage.text]
     return sum(len(text.split()) for text in texts)

@@ -39,7 +39,7 @@ from selfrag.intrinsics.questions import Answerability, QueryRewrite
 from selfrag.judges.conversation import same_question, search_query
 from selfrag.judges.entailment import premise
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.training.intrinsics.rows import Labelled
+from selfrag.training.intrinsics.rows import IntrinsicRow
 
 PRONOUN = "it"
 FOLLOW_UP = "/follow-up"
@@ -104,7 +104,7 @@ def read_passages(corpus: Path) -> dict[str, Passage]:
     return {one.id: one for one in read_jsonl(texts, _passage)}
 
 
-def judged_turns(rows: Sequence[Labelled], passages: Mapping[str, Passage] | None) -> list[Turn]:
+def judged_turns(rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] | None) -> list[Turn]:
     """Rows of rewrites of which a relevant passage is known, and is among `passages` where those are given."""
     return [
         Turn(
@@ -115,7 +115,7 @@ def judged_turns(rows: Sequence[Labelled], passages: Mapping[str, Passage] | Non
     ]
 
 
-def unanswerable_turns(rows: Sequence[Labelled]) -> list[Turn]:
+def unanswerable_turns(rows: Sequence[IntrinsicRow]) -> list[Turn]:
     """Questions of MT-RAG that its whole corpus does not answer, as its rows of answerability label them."""
     return [
         Turn(row.id, replace(row.state, passages=()), row.state.query or "", frozenset(), False)
@@ -373,7 +373,7 @@ class Writing:
 
 
 def evaluate_rewrite(
-    rows: Sequence[Labelled],
+    rows: Sequence[IntrinsicRow],
     followups: Sequence[Turn],
     search: Retriever | None,
     subjects: Sequence[Subject],
@@ -432,7 +432,7 @@ def evaluate_rewrite(
     return Section(REWRITE_PART, tuple(tables), figures, tuple(items))
 
 
-def _against_people(rows: Sequence[Labelled], texts: Sequence[str], seed: int) -> dict[str, Estimate]:
+def _against_people(rows: Sequence[IntrinsicRow], texts: Sequence[str], seed: int) -> dict[str, Estimate]:
     gold = [row.text or "" for row in rows]
     original = [row.state.query or "" for row in rows]
     alone = [same_question(one, other) for one, other in zip(original, gold, strict=True)]

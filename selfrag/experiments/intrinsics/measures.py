@@ -49,8 +49,14 @@ from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.intrinsic_labels import FAITHFULNESS, in_set
 from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.requests import Failed
-from selfrag.training.intrinsics.certainty import Answered, Own, Question, confidences, of_other_data_sets
-from selfrag.training.intrinsics.rows import WORSE, Labelled, badness, gold_of, without_evidence
+from selfrag.training.intrinsics.certainty import (
+    ChoiceAnswer,
+    ChoiceQuestion,
+    OwnAnswer,
+    confidences,
+    of_other_data_sets,
+)
+from selfrag.training.intrinsics.rows import WORSE, IntrinsicRow, badness, gold_of, without_evidence
 
 ANSWERABILITY_PART = "answerability"
 _CLASSES = ("unans. P", "unans. R", "unans. F1", "ans. P", "ans. R", "ans. F1", "weighted F1")
@@ -73,7 +79,7 @@ def _cells(found: ClassFigures) -> tuple[str, str, str]:
     return percent(found.precision), percent(found.recall), percent(found.f1)
 
 
-def _parts(rows: Sequence[Labelled]) -> dict[str, Sequence[int]]:
+def _parts(rows: Sequence[IntrinsicRow]) -> dict[str, Sequence[int]]:
     """Places of all rows, and of those of each data set."""
     names = [row.source.split("/")[0] for row in rows]
     return {"all rows": range(len(rows))} | {
@@ -82,7 +88,7 @@ def _parts(rows: Sequence[Labelled]) -> dict[str, Sequence[int]]:
 
 
 def evaluate_answerability(
-    rows: Sequence[Labelled], subjects: Sequence[Subject], train: Sequence[Labelled], seed: int
+    rows: Sequence[IntrinsicRow], subjects: Sequence[Subject], train: Sequence[IntrinsicRow], seed: int
 ) -> Section:
     """Measure every subject, and the most frequent label of the training rows."""
     truth = [str(row.label) for row in rows]
@@ -125,9 +131,9 @@ CITATIONS_HEAD = ("system", "sentence R", "P", "F1", "passage R", "P", "F1", "un
 
 
 def evaluate_citations(
-    rows: Sequence[Labelled],
+    rows: Sequence[IntrinsicRow],
     subjects: Sequence[Subject],
-    train: Sequence[Labelled],
+    train: Sequence[IntrinsicRow],
     seed: int,
     beside: Beside = ALONE,
 ) -> Section:
@@ -204,7 +210,9 @@ def evaluate_citations(
     return Section(CITATIONS_PART, (own, *judged, alce, long), figures, items)
 
 
-Judge: TypeAlias = Callable[[Sequence[Labelled], Sequence[ModelRequest], Sequence[Sequence[Cited]]], list[Cites | None]]
+Judge: TypeAlias = Callable[
+    [Sequence[IntrinsicRow], Sequence[ModelRequest], Sequence[Sequence[Cited]]], list[Cites | None]
+]
 """Figures of each row, of what was asked and cited for it."""
 JUDGED = {
     "entailment": "F1 of the two means, as Table 12; a citation of a sentence counts as one of its passage",
@@ -244,7 +252,7 @@ def _cited_sentences(request: ModelRequest, cited: Sequence[Cited], text: Callab
 
 
 def _by_judge(
-    name: str, rows: Sequence[Labelled], scored: Mapping[str, Sequence[Cites | None]], seed: int
+    name: str, rows: Sequence[IntrinsicRow], scored: Mapping[str, Sequence[Cites | None]], seed: int
 ) -> tuple[list[Table], dict[str, Any]]:
     """Tables of a judge in `JUDGED`, and figures by system and data set."""
     tables, figures = [], dict[str, Any]()
@@ -266,7 +274,7 @@ def _by_judge(
     return tables, figures
 
 
-def _citations_gold(rows: Sequence[Labelled], requests: Sequence[ModelRequest]) -> list[list[Cited]]:
+def _citations_gold(rows: Sequence[IntrinsicRow], requests: Sequence[ModelRequest]) -> list[list[Cited]]:
     return [
         [
             _pair(request, site, number)
@@ -333,7 +341,7 @@ HALLUCINATION_HEAD = ("system", "P", "R", "F1", "kept", "AUC", "sentences: accur
 
 
 def evaluate_hallucination(
-    rows: Sequence[Labelled], subjects: Sequence[Subject], train: Sequence[Labelled], seed: int
+    rows: Sequence[IntrinsicRow], subjects: Sequence[Subject], train: Sequence[IntrinsicRow], seed: int
 ) -> Section:
     """Measure every subject, and the most frequent label of the training rows.
 
@@ -393,12 +401,12 @@ def _grade(label: str | None) -> str | None:
     return None if label is None else in_set(FAITHFULNESS, label)
 
 
-def _sentence_labels(rows: Sequence[Labelled], codec: Codec) -> list[list[str | None]]:
+def _sentence_labels(rows: Sequence[IntrinsicRow], codec: Codec) -> list[list[str | None]]:
     """Grades of the sentences of each row, as the codec splits them."""
     return [[_grade(label) for label in gold_of(row, codec.encode(row.state)).labels] for row in rows]
 
 
-def _worst(row: Labelled) -> str:
+def _worst(row: IntrinsicRow) -> str:
     labels = [row.response] if row.response is not None else [label for _, label in row.spans or ()]
     return WORSE[max(map(badness, labels), default=0)]
 
@@ -427,7 +435,7 @@ UNCERTAINTY_HEAD = ("system", "ECE of the decile", "of the expectation", "adapti
 
 
 def evaluate_certainty(
-    answers: Sequence[Own], subjects: Sequence[Subject], share_right: float | None, seed: int
+    answers: Sequence[OwnAnswer], subjects: Sequence[Subject], share_right: float | None, seed: int
 ) -> Section:
     """Measure every subject on the base model's own answers, after the answer and before it, in all and by data set.
 
@@ -436,8 +444,10 @@ def evaluate_certainty(
     """
     right = [float(one.is_right) for one in answers]
     constant = sum(right) / len(right) if share_right is None else share_right
-    chosen = [one for one in answers if isinstance(one, Answered)]
-    own = [c if isinstance(a, Answered) else None for a, c in zip(answers, confidences(answers).tolist(), strict=True)]
+    chosen = [one for one in answers if isinstance(one, ChoiceAnswer)]
+    own = [
+        c if isinstance(a, ChoiceAnswer) else None for a, c in zip(answers, confidences(answers).tolist(), strict=True)
+    ]
     base = {
         "base: probability of its answer": own,
         "base: calibrated on the other data sets": of_other_data_sets(answers),
@@ -508,7 +518,7 @@ def _certainty_line(
 
 
 def _by_data_set(
-    answers: Sequence[Own], right: Sequence[float], deciles: Sequence[float | None], seed: int
+    answers: Sequence[OwnAnswer], right: Sequence[float], deciles: Sequence[float | None], seed: int
 ) -> dict[str, float]:
     """Expected calibration error of each data set that has a defined certainty (section 3.2 of the paper)."""
     members: dict[str, list[tuple[float, float]]] = {}
@@ -519,7 +529,7 @@ def _by_data_set(
 
 
 def _accuracy(
-    questions: Sequence[Question], adapted: Sequence[Subject], seed: int
+    questions: Sequence[ChoiceQuestion], adapted: Sequence[Subject], seed: int
 ) -> tuple[Table, dict[str, dict[str, Any]]]:
     """How often a model chooses the right letter, with an adapter in place and without (section 3.2 of the paper)."""
     found = {"without an adapter": _letters(questions, adapted[0], None)}
@@ -537,7 +547,7 @@ def _accuracy(
     return Table(title, ("model", "of questions", "mean of data sets", "undefined"), tuple(lines)), figures
 
 
-def _letters(questions: Sequence[Question], subject: Subject, adapter: str | None) -> list[float | None]:
+def _letters(questions: Sequence[ChoiceQuestion], subject: Subject, adapter: str | None) -> list[float | None]:
     """Whether the most probable letter is the right one; None where it could not be asked."""
     requests = [replace(_lettered(question), adapter=adapter) for question in questions]
     found: list[Completion | Failed] = []
@@ -546,11 +556,11 @@ def _letters(questions: Sequence[Question], subject: Subject, adapter: str | Non
     return [_hit(question, one) for question, one in zip(questions, found, strict=True)]
 
 
-def _hit(question: Question, found: Completion | Failed) -> float | None:
+def _hit(question: ChoiceQuestion, found: Completion | Failed) -> float | None:
     scores = None if isinstance(found, Failed) else next(iter(found.scores), None)
     return None if scores is None else float(max(range(len(scores)), key=scores.__getitem__) == question.right)
 
 
-def _lettered(question: Question) -> ModelRequest:
+def _lettered(question: ChoiceQuestion) -> ModelRequest:
     state = JudgeInput((Message("user", question.asked),))
     return ModelRequest(state, ChatPrompt(state.messages), slots=(Slot(tuple(question.letters), last_query(state)),))

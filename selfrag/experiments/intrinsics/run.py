@@ -62,9 +62,9 @@ from selfrag.intrinsics.questions import Answerability
 from selfrag.intrinsics.responses import HallucinationDetection
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.loading import load_retriever
-from selfrag.training.intrinsics.certainty import Own, own_answers, read_questions
+from selfrag.training.intrinsics.certainty import OwnAnswer, own_answers, read_questions
 from selfrag.training.intrinsics.job import teachable
-from selfrag.training.intrinsics.rows import STEMS, Labelled, find_file, read_labelled
+from selfrag.training.intrinsics.rows import STEMS, IntrinsicRow, find_file, read_labelled
 from selfrag.training.settings import ADAPTER, RUN
 
 T = TypeVar("T")
@@ -169,8 +169,8 @@ def _part(
     name: str,
     settings: Settings,
     library: Library,
-    rows: list[Labelled],
-    answers: list[Own],
+    rows: list[IntrinsicRow],
+    answers: list[OwnAnswer],
     followups: tuple[list[Turn], Retriever | None],
     beside: Beside,
 ) -> Section:
@@ -217,7 +217,7 @@ def _writer(settings: Settings, library: Library) -> AnswerWriter:
     return SelfRAGWriter(prompting, decoding)
 
 
-def _subjects(name: str, settings: Settings, library: Library, train: Sequence[Labelled]) -> list[Subject]:
+def _subjects(name: str, settings: Settings, library: Library, train: Sequence[IntrinsicRow]) -> list[Subject]:
     if name == FLOWS_PART:
         kinds = (Answerability, HallucinationDetection)  # what judges in flows where nobody chose
         chosen = {kind.name: library.get(kind).by for kind in kinds}
@@ -244,7 +244,7 @@ def _subjects(name: str, settings: Settings, library: Library, train: Sequence[L
     return subjects
 
 
-def _answers(settings: Settings, out: Path | None) -> list[Own]:
+def _answers(settings: Settings, out: Path | None) -> list[OwnAnswer]:
     """The base model's own answers, before an engine takes the memory."""
     from tempfile import TemporaryDirectory
 
@@ -314,7 +314,7 @@ def _followups(settings: Settings) -> tuple[list[Turn], Retriever | None]:
     return found, searched or BM25(list((passages or {}).values()))
 
 
-def _rows(settings: Settings, name: str, part: str) -> list[Labelled]:
+def _rows(settings: Settings, name: str, part: str) -> list[IntrinsicRow]:
     path = find_file(name, settings.data, part)
     if path is None:
         if part == "train":

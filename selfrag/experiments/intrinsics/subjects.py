@@ -21,7 +21,7 @@ from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.requests import Failed, Steps
 from selfrag.training.intrinsics.job import chosen
-from selfrag.training.intrinsics.rows import Labelled, gold_of
+from selfrag.training.intrinsics.rows import IntrinsicRow, gold_of
 
 ADAPTED, UNTRAINED, PROMPTED = "adapter", "untrained", "prompted"
 """Names of the systems: our adapter; the base, asked in the same way; the base with worked examples before it."""
@@ -113,7 +113,7 @@ class FewShot(Executor):
         return replace(request, prompt=replace(prompt, messages=(*self.shots, *prompt.messages)))
 
 
-def worked(rows: Sequence[Labelled], codec: Teachable, count: int, *, seed: int = 0) -> tuple[Message, ...]:
+def worked(rows: Sequence[IntrinsicRow], codec: Teachable, count: int, *, seed: int = 0) -> tuple[Message, ...]:
     """Worked examples from the shorter half of training rows, labels in turn."""
 
     def length(state: JudgeInput) -> int:

@@ -27,8 +27,8 @@ from selfrag.common.validation import validate
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import ChatPrompt
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.training.intrinsics.rows import CERTAINTIES, ConversationRecord, Labelled, state_of
-from selfrag.training.rows import MASKED, Example, Group
+from selfrag.training.intrinsics.rows import CERTAINTIES, ConversationRecord, IntrinsicRow, state_of
+from selfrag.training.rows import MASKED, TargetGroup, TrainingExample
 
 if TYPE_CHECKING:
     from selfrag.training.model import Trainee
@@ -44,7 +44,7 @@ def decile(certainty: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ChoiceQuestion:
     """A multiple choice, which the model is asked."""
 
     id: str  # unique in its file
@@ -66,7 +66,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenAnswer:
     """An answer that the model has written, and whether it was right."""
 
     id: str  # unique in its file
@@ -106,7 +106,7 @@ class WrittenRecord(ConversationRecord):
     right: bool
 
 
-def read_questions(path: str | Path) -> list[Question | Written]:
+def read_questions(path: str | Path) -> list[ChoiceQuestion | WrittenAnswer]:
     """Read a JSONL file (`.gz` allowed) of rows as `parse_row` takes them.
 
     Raises:
@@ -115,7 +115,7 @@ def read_questions(path: str | Path) -> list[Question | Written]:
     return list(read_identified(path, parse_row))
 
 
-def parse_row(record: dict[str, Any]) -> Question | Written:
+def parse_row(record: dict[str, Any]) -> ChoiceQuestion | WrittenAnswer:
     """A multiple choice as `parse_question`, or an answer: id, dataset, conversation, documents, answer, score, right.
 
     Raises:
@@ -124,17 +124,19 @@ def parse_row(record: dict[str, Any]) -> Question | Written:
     if "answer" not in record:
         return parse_question(record)
     row = validate(WrittenRecord, record, others="ignore", mended=True)
-    return Written(row["id"], row["dataset"], state_of(row, "user"), row["answer"], row["score"], row["right"])
+    return WrittenAnswer(row["id"], row["dataset"], state_of(row, "user"), row["answer"], row["score"], row["right"])
 
 
-def unseen(questions: list[Question | Written], seen: Collection[str]) -> list[Question | Written]:
+def unseen(
+    questions: list[ChoiceQuestion | WrittenAnswer], seen: Collection[str]
+) -> list[ChoiceQuestion | WrittenAnswer]:
     """Questions none of `seen` contains; a model is too sure of what it was trained on."""
     known = [" ".join(text.casefold().split()) for text in seen]
     joined = "\n".join(known)
     return [one for one in questions if " ".join(one.question.casefold().split()) not in joined]
 
 
-def parse_question(record: Mapping[str, Any]) -> Question:
+def parse_question(record: Mapping[str, Any]) -> ChoiceQuestion:
     """Check one object. An option that is given twice is one option.
 
     Raises:
@@ -150,7 +152,7 @@ def parse_question(record: Mapping[str, Any]) -> Question:
     if row["label"] not in letters:
         raise UserError(f"label {row['label']!r} names none of the {len(stripped)} options; write A, B, ...")
     right = distinct.index(stripped[letters.index(row["label"])])
-    return Question(row["id"], row["dataset"], row["question"], distinct, right)
+    return ChoiceQuestion(row["id"], row["dataset"], row["question"], distinct, right)
 
 
 LOAD_TOKENS = 4096
@@ -158,11 +160,11 @@ LOAD_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ChoiceAnswer:
     """A question with the model's view of its options."""
 
     id: str  # of the question
-    question: Question  # as asked
+    question: ChoiceQuestion  # as asked
     # mean natural log-probability of a token of each option's letter; the highest is the model's answer
     logprobs: tuple[float, ...]
 
@@ -187,7 +189,7 @@ class Answered:
         return JudgeInput((Message("user", self.question.asked), *said))
 
 
-Own: TypeAlias = Answered | Written
+OwnAnswer: TypeAlias = ChoiceAnswer | WrittenAnswer
 """A model's own answer."""
 
 
@@ -199,13 +201,13 @@ class Calibrator:
     confidence: tuple[float, ...] = ()  # borders of the isotonic steps, rising [n]; empty for temperature alone
     accuracy: tuple[float, ...] = ()  # the share of right answers there [n]
 
-    def __call__(self, answers: Sequence[Own]) -> Floats:
+    def __call__(self, answers: Sequence[OwnAnswer]) -> Floats:
         """Certainty that each answer is right [n]."""
         found = confidences(answers, self.temperature)
         return np.interp(found, self.confidence, self.accuracy) if self.confidence else found
 
 
-def fit(answers: Sequence[Own], *, isotonic: bool = True) -> Calibrator:
+def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
     """Fit one calibrator on answers of one kind of one model.
 
     `isotonic` maps what the temperature leaves through a rising step function; scores of written answers always are.
@@ -215,7 +217,7 @@ def fit(answers: Sequence[Own], *, isotonic: bool = True) -> Calibrator:
     """
     if len(answers) < FOLDS:
         raise UserError(f"{len(answers)} questions are too few to calibrate on; give at least {FOLDS}")
-    chosen = [one for one in answers if isinstance(one, Answered)]
+    chosen = [one for one in answers if isinstance(one, ChoiceAnswer)]
     if chosen and len(chosen) < len(answers):
         raise UserError("a data set holds options and written answers; give each kind a name of its own")
     temperature = _temperature(chosen) if chosen else 1.0
@@ -239,7 +241,7 @@ def isotonic_steps(values: Floats, correct: Sequence[float]) -> tuple[tuple[floa
     return tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist())
 
 
-def out_of_fold(answers: Sequence[Own], *, isotonic: bool = True, seed: int = 0) -> Floats:
+def out_of_fold(answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: int = 0) -> Floats:
     """Certainty of each answer [n] by a calibrator of its data set that has not seen it.
 
     `seed` draws the `FOLDS` parts. Each data set has its own calibrator, because models err differently on each; one
@@ -257,7 +259,7 @@ def out_of_fold(answers: Sequence[Own], *, isotonic: bool = True, seed: int = 0)
     return result
 
 
-def of_other_data_sets(answers: Sequence[Own]) -> list[float | None]:
+def of_other_data_sets(answers: Sequence[OwnAnswer]) -> list[float | None]:
     """Certainty of each answer by a calibrator of all other data sets: what is known of a task that nobody calibrated.
 
     None where fewer than `FOLDS` answers of the same kind are in other data sets.
@@ -272,18 +274,20 @@ def of_other_data_sets(answers: Sequence[Own]) -> list[float | None]:
     return result
 
 
-def _by_data_set(answers: Sequence[Own]) -> dict[str, list[int]]:
+def _by_data_set(answers: Sequence[OwnAnswer]) -> dict[str, list[int]]:
     """Places of the answers to each data set, by name."""
     names = sorted({one.dataset for one in answers})
     return {name: [at for at, one in enumerate(answers) if one.dataset == name] for name in names}
 
 
-def confidences(answers: Sequence[Own], temperature: float = 1.0) -> Floats:
+def confidences(answers: Sequence[OwnAnswer], temperature: float = 1.0) -> Floats:
     """What is calibrated [n]: the most probable option's probability at `temperature`, or a written answer's score."""
-    return np.array([_softmax(a.logprobs, temperature).max() if isinstance(a, Answered) else a.score for a in answers])
+    return np.array(
+        [_softmax(a.logprobs, temperature).max() if isinstance(a, ChoiceAnswer) else a.score for a in answers]
+    )
 
 
-def _temperature(answers: Sequence[Answered]) -> float:
+def _temperature(answers: Sequence[ChoiceAnswer]) -> float:
     """The temperature under which the right options are most probable (Guo et al., arXiv 1706.04599)."""
     require("scipy", extra="eval")
     from scipy.optimize import minimize_scalar
@@ -301,7 +305,9 @@ def _softmax(row: Sequence[float], temperature: float) -> Floats:
     return np.asarray(shares / shares.sum())
 
 
-def own_answers(rows: Sequence[Question | Written], base_dir: Path, kept: Path, *, device: str = "cpu") -> list[Own]:
+def own_answers(
+    rows: Sequence[ChoiceQuestion | WrittenAnswer], base_dir: Path, kept: Path, *, device: str = "cpu"
+) -> list[OwnAnswer]:
     """The model's answers, from the file `kept` if it holds those of this model and these questions, else written.
 
     The rows have distinct ids. Written answers stay as they are.
@@ -311,8 +317,8 @@ def own_answers(rows: Sequence[Question | Written], base_dir: Path, kept: Path, 
     """
     from selfrag.training.journal import fingerprint
 
-    written: list[Own] = [one for one in rows if isinstance(one, Written)]
-    questions = [one for one in rows if isinstance(one, Question)]
+    written: list[OwnAnswer] = [one for one in rows if isinstance(one, WrittenAnswer)]
+    questions = [one for one in rows if isinstance(one, ChoiceQuestion)]
     if not questions:
         return written
     content = json.dumps([asdict(one) | {"asked": one.asked} for one in questions], ensure_ascii=False, sort_keys=True)
@@ -320,24 +326,24 @@ def own_answers(rows: Sequence[Question | Written], base_dir: Path, kept: Path, 
     if kept.exists():
         found = {one.id: one for one in read_identified(kept, _Kept.parse)}
         if all(one.key == key for one in found.values()) and len(found) == len(questions):
-            return [*(Answered(one.id, one, found[one.id].logprobs) for one in questions), *written]
+            return [*(ChoiceAnswer(one.id, one, found[one.id].logprobs) for one in questions), *written]
     made = _ask(questions, base_dir, device)
     write_jsonl(kept, ({"id": one.id, "key": key, "logprobs": one.logprobs} for one in made))
     return [*made, *written]
 
 
-def option_examples(question: Question, renderer: Renderer) -> list[Example]:
+def option_examples(question: ChoiceQuestion, renderer: Renderer) -> list[TrainingExample]:
     """Return one example an option: the question with all options is read, the letter is measured."""
     prompt = renderer.prompt(ChatPrompt((Message("user", question.asked),)))
     found = []
     for letter in question.letters:
         ids = tuple(renderer.text.encode(letter))
         labels = (*[MASKED] * len(prompt), *ids)
-        found.append(Example((*prompt, *ids), labels, (int(Group.TEXT),) * len(labels)))
+        found.append(TrainingExample((*prompt, *ids), labels, (int(TargetGroup.TEXT),) * len(labels)))
     return found
 
 
-def _ask(questions: Sequence[Question], base_dir: Path, device: str) -> list[Answered]:
+def _ask(questions: Sequence[ChoiceQuestion], base_dir: Path, device: str) -> list[ChoiceAnswer]:
     from selfrag.training.model import load_trainee
     from selfrag.training.packing import filled
     from selfrag.training.settings import Lora, Reach
@@ -352,10 +358,10 @@ def _ask(questions: Sequence[Question], base_dir: Path, device: str) -> list[Ans
             for at, value in zip(load, _means(trainee, [examples[at][1] for at in load]), strict=True):
                 values[examples[at][0]].append(value)
             progress.advance(len(load))
-    return [Answered(q.id, q, tuple(found)) for q, found in zip(questions, values, strict=True)]
+    return [ChoiceAnswer(q.id, q, tuple(found)) for q, found in zip(questions, values, strict=True)]
 
 
-def _means(trainee: Trainee, examples: Sequence[Example]) -> list[float]:
+def _means(trainee: Trainee, examples: Sequence[TrainingExample]) -> list[float]:
     import torch
 
     from selfrag.training.packing import pack
@@ -381,7 +387,7 @@ class _Kept:
             raise UserError(f"no answer of a model: {error!r}; delete the file and start again") from error
 
 
-def certainty_rows(answers: Sequence[Own], *, isotonic: bool = True, seed: int = 0) -> list[Labelled]:
+def certainty_rows(answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: int = 0) -> list[IntrinsicRow]:
     """Rows after and before the answer, with calibrated deciles; each is judged by a calibrator that has not seen it.
 
     The arguments and errors are those of `out_of_fold`.
@@ -393,11 +399,11 @@ def certainty_rows(answers: Sequence[Own], *, isotonic: bool = True, seed: int =
         for moment in ("after", "before"):
             state = answered.state(after=moment == "after")
             group = answered.state(after=False).query or ""
-            rows.append(Labelled(f"{answered.id}/{moment}", f"{moment}/{label}", group, state, label=label))
+            rows.append(IntrinsicRow(f"{answered.id}/{moment}", f"{moment}/{label}", group, state, label=label))
     return rows
 
 
-def facts(answers: Sequence[Own], rows: Sequence[Labelled], *, isotonic: bool = True) -> dict[str, Any]:
+def facts(answers: Sequence[OwnAnswer], rows: Sequence[IntrinsicRow], *, isotonic: bool = True) -> dict[str, Any]:
     """How often the model was right and what calibrates it, by data set; how often each decile was given."""
     sets = {name: [answers[at] for at in members] for name, members in _by_data_set(answers).items()}
     return {

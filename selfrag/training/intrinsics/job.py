@@ -25,7 +25,7 @@ from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import DIALECT, ModelRequest, Target, Teachable
 from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
 from selfrag.training.intrinsics.rows import (
-    Labelled,
+    IntrinsicRow,
     asked_alone,
     evenly,
     gold_of,
@@ -36,29 +36,29 @@ from selfrag.training.intrinsics.rows import (
 )
 from selfrag.training.recipes import CONFIGS, GENERATOR, TrainingStage
 from selfrag.training.reports import Product, plot_log, write_card
-from selfrag.training.rows import MASKED, Example, Group
+from selfrag.training.rows import MASKED, TargetGroup, TrainingExample
 from selfrag.training.settings import ADAPTER, RUN, TrainingConfig
 
 if TYPE_CHECKING:
-    from selfrag.training.run import Prepared
+    from selfrag.training.run import PreparedRows
 
 
 def make_examples(
-    rows: Sequence[Labelled],
+    rows: Sequence[IntrinsicRow],
     codec: Teachable,
     renderer: Renderer,
     *,
     max_length: int,
     most_slots: int | None = None,
     seed: int = 0,
-) -> tuple[list[tuple[Labelled, Example]], Counter[str]]:
+) -> tuple[list[tuple[IntrinsicRow, TrainingExample]], Counter[str]]:
     """Rows with their examples, one a target with the target's weight, and why rows gave none -> how many.
 
     Codec and renderer are those of inference. Examples longer than `max_length` are left out and counted: a prompt is
     never cut, inference would not do so. Of one row's targets at most `most_slots` are taken, drawn by `seed`; None
     for all.
     """
-    made: list[tuple[Labelled, Example]] = []
+    made: list[tuple[IntrinsicRow, TrainingExample]] = []
     skipped: Counter[str] = Counter()
     for row in rows:
         request = codec.encode(row.state)
@@ -77,16 +77,16 @@ def make_examples(
     return made, skipped
 
 
-def example(request: ModelRequest, target: Target, renderer: Renderer) -> Example:
+def example(request: ModelRequest, target: Target, renderer: Renderer) -> TrainingExample:
     """One target of a request: the prompt and the prefill are read, the rest and the end of turn are learned."""
     prompt = renderer.prompt(request.prompt)
     before, learned = renderer.reply(target.prefill, target.text)
     read = (*prompt, *before)
     end = renderer.end_id
-    return Example(
+    return TrainingExample(
         ids=(*read, *learned, end),
         labels=(*[MASKED] * len(read), *learned, end),
-        groups=(*[int(Group.TEXT)] * (len(read) + len(learned)), int(Group.EOS)),
+        groups=(*[int(TargetGroup.TEXT)] * (len(read) + len(learned)), int(TargetGroup.EOS)),
         weight=target.weight,
     )
 
@@ -203,7 +203,7 @@ def run(job: AdapterJob) -> Path:
     if config.reach.token_rows:
         raise UserError("an adapter of an intrinsic leaves the vocabulary as it is: set token_rows = false")
 
-    def prepare(tokenizer: Any) -> Prepared:
+    def prepare(tokenizer: Any) -> PreparedRows:
         return prepared(rows, codec, Renderer.of(tokenizer), replace(job, config=config), more)
 
     trainee = fit(prepare, job.base, job.run_dir, config, start=job.start)
@@ -235,7 +235,7 @@ def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:
     return codec  # type: ignore[return-value]  # checked above; protocols cannot say it
 
 
-def load_rows(job: AdapterJob) -> tuple[list[Labelled], dict[str, Any]]:
+def load_rows(job: AdapterJob) -> tuple[list[IntrinsicRow], dict[str, Any]]:
     """All rows of a job, and facts about how they came about.
 
     Raises:
@@ -255,7 +255,7 @@ def load_rows(job: AdapterJob) -> tuple[list[Labelled], dict[str, Any]]:
     return rows, facts(answers, rows, isotonic=job.selection.isotonic)
 
 
-def chosen(rows: Sequence[Labelled], most: int | None, seed: int, *, even: bool = False) -> list[Labelled]:
+def chosen(rows: Sequence[IntrinsicRow], most: int | None, seed: int, *, even: bool = False) -> list[IntrinsicRow]:
     """At most `most` rows (None for all), drawn by `seed`, in the order of the file.
 
     With `even` as many rows of each source as of any other, as far as it has them; else every source in proportion.
@@ -274,13 +274,13 @@ def chosen(rows: Sequence[Labelled], most: int | None, seed: int, *, even: bool 
 
 
 def prepared(
-    rows: Sequence[Labelled], codec: Teachable, renderer: Renderer, job: AdapterJob, more: dict[str, Any]
-) -> Prepared:
+    rows: Sequence[IntrinsicRow], codec: Teachable, renderer: Renderer, job: AdapterJob, more: dict[str, Any]
+) -> PreparedRows:
     """Examples of a run, a share of them held out with whole groups.
 
     Rows that are too long or have no label are out before any are chosen, so none is chosen in vain.
     """
-    from selfrag.training.run import Prepared, split_off
+    from selfrag.training.run import PreparedRows, split_off
 
     made, skipped = make_examples(
         rows,
@@ -300,7 +300,7 @@ def prepared(
     kept = [(row, one) for row, one in made if row.id in wanted]
     examples = [one for _, one in kept]
     digest = hashlib.sha256(json.dumps([(e.ids, e.labels) for e in examples]).encode()).hexdigest()
-    whole = Prepared(examples, [row.source for row, _ in kept], {"examples": digest})
+    whole = PreparedRows(examples, [row.source for row, _ in kept], {"examples": digest})
     found = split_off(whole, [row.group for row, _ in kept], job.selection.held_out, job.config.seed)
     facts = {
         "rows": len(rows),

@@ -25,11 +25,11 @@ from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.intrinsic_labels import FAITHFULNESS, FAITHFULNESS_BINS, in_set, range_of
 
 T = TypeVar("T")
-Span: TypeAlias = tuple[int, int]
+TextSpan: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class IntrinsicRow:
     """What is right about one state."""
 
     id: str  # unique in its file
@@ -38,18 +38,18 @@ class Labelled:
     state: JudgeInput  # conversation and passages
     label: str | None = None  # name of the one label
     text: str | None = None  # what is to be written
-    spans: tuple[tuple[Span, str], ...] | None = None  # labels of stretches of the last message
+    spans: tuple[tuple[TextSpan, str], ...] | None = None  # labels of stretches of the last message
     response: str | None = None  # label of the whole last message, where nobody judged its sentences
     # stretches of the last message, each with the passage's index and the stretch of it
-    citations: tuple[tuple[Span, int, Span], ...] | None = None
+    citations: tuple[tuple[TextSpan, int, TextSpan], ...] | None = None
     relevant: frozenset[str] = frozenset()  # ids of passages of a corpus that answer the question, where they are known
     answers: tuple[str, ...] = ()  # right answers to the question, where they are known
 
 
-Parse: TypeAlias = Callable[[dict[str, Any]], Labelled]
+ParseIntrinsicRow: TypeAlias = Callable[[dict[str, Any]], IntrinsicRow]
 
 
-def read_labelled(path: str | Path, intrinsic: str) -> list[Labelled]:
+def read_labelled(path: str | Path, intrinsic: str) -> list[IntrinsicRow]:
     """Read a JSONL file (`.gz` allowed) of rows of one intrinsic.
 
     Raises:
@@ -64,7 +64,7 @@ def evenly(rows: Sequence[T], wanted: int) -> list[T]:
     return [rows[at * len(rows) // wanted] for at in range(wanted)]
 
 
-def parser(intrinsic: str) -> Parse:
+def parser(intrinsic: str) -> ParseIntrinsicRow:
     """What reads the rows of an intrinsic.
 
     Raises:
@@ -143,11 +143,11 @@ class CertaintyRecord(IntrinsicRecord):
     certainty: str
 
 
-def _rewrite(record: dict[str, Any]) -> Labelled:
+def _rewrite(record: dict[str, Any]) -> IntrinsicRow:
     row = validate(RewriteRecord, record, others="ignore", mended=True)
     state = state_of(row, "user")
     group = state.messages[0].content
-    return Labelled(
+    return IntrinsicRow(
         row["id"],
         _source(row, "changed" if row["changed"] else "unchanged"),
         group,
@@ -158,13 +158,13 @@ def _rewrite(record: dict[str, Any]) -> Labelled:
     )
 
 
-def _answerability(record: dict[str, Any]) -> Labelled:
+def _answerability(record: dict[str, Any]) -> IntrinsicRow:
     row = validate(AnswerabilityRecord, record, others="ignore", mended=True)
     state = state_of(row, "user")
-    return Labelled(row["id"], _source(row, row["label"]), _passages(state), state, label=row["label"])
+    return IntrinsicRow(row["id"], _source(row, row["label"]), _passages(state), state, label=row["label"])
 
 
-def _hallucination(record: dict[str, Any]) -> Labelled:
+def _hallucination(record: dict[str, Any]) -> IntrinsicRow:
     row = validate(HallucinationRecord, record, others="ignore", mended=True)
     state = state_of(row, "assistant")
     level, length = row["label_level"], len(state.messages[-1].content)
@@ -172,7 +172,7 @@ def _hallucination(record: dict[str, Any]) -> Labelled:
     worst = max((label for _, label in spans), key=badness, default="NA")
     labels: dict[str, Any] = {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
     kind = f"{WORSE[badness(worst)]} {level}"
-    return Labelled(row["id"], _source(row, kind), _passages(state), state, **labels)
+    return IntrinsicRow(row["id"], _source(row, kind), _passages(state), state, **labels)
 
 
 def _degree(sentence: SentenceRecord) -> str:
@@ -190,7 +190,7 @@ def badness(label: str) -> int:
     return WORSE.index(str(in_set(FAITHFULNESS, label)))
 
 
-def _citations(record: dict[str, Any]) -> Labelled:
+def _citations(record: dict[str, Any]) -> IntrinsicRow:
     row = validate(CitationsRecord, record, others="ignore", mended=True)
     state = state_of(row, "assistant")
     index = {passage.id: number for number, passage in enumerate(state.passages)}
@@ -203,17 +203,17 @@ def _citations(record: dict[str, Any]) -> Labelled:
         evidence = _span(citation["doc_begin"], citation["doc_end"], len(state.passages[passage].text))
         citations.append((response, passage, evidence))
     source = _source(row, "cited" if citations else "uncited")
-    return Labelled(row["id"], source, _passages(state), state, citations=tuple(citations))
+    return IntrinsicRow(row["id"], source, _passages(state), state, citations=tuple(citations))
 
 
-def _certainty(record: dict[str, Any]) -> Labelled:
+def _certainty(record: dict[str, Any]) -> IntrinsicRow:
     row = validate(CertaintyRecord, record, others="ignore", mended=True)
     state = state_of(row, "user", "assistant")
     moment = "after" if state.messages[-1].role == "assistant" else "before"
     label = row["certainty"]
     if label not in CERTAINTIES:
         raise UserError(f"unknown certainty {label!r:.60}; known: {', '.join(CERTAINTIES)}")
-    return Labelled(row["id"], f"{moment}/{label}", state.messages[0].content, state, label=label)
+    return IntrinsicRow(row["id"], f"{moment}/{label}", state.messages[0].content, state, label=label)
 
 
 WORSE = ("NA", "faithful", "partial", "unfaithful")
@@ -224,7 +224,7 @@ DEGREES = tuple(dict.fromkeys((*WORSE, *FAITHFULNESS_BINS.names)))
 
 CERTAINTIES = tuple(f"{5 + 10 * decile}%" for decile in range(10))
 
-PARSERS: Mapping[str, Parse] = {
+PARSERS: Mapping[str, ParseIntrinsicRow] = {
     "query_rewrite": _rewrite,
     "answerability": _answerability,
     "hallucination_detection": _hallucination,
@@ -254,13 +254,13 @@ def _passages(state: JudgeInput) -> str:
     return "\n".join(passage.title or passage.text for passage in state.passages)
 
 
-def _span(begin: int, end: int, length: int) -> Span:
+def _span(begin: int, end: int, length: int) -> TextSpan:
     if not 0 <= begin < end <= length:
         raise UserError(f"{begin} to {end} is no stretch of {length} characters")
     return begin, end
 
 
-def gold_of(row: Labelled, request: ModelRequest) -> Gold:
+def gold_of(row: IntrinsicRow, request: ModelRequest) -> Gold:
     """What is right for a request that was made from the row's state.
 
     A sentence that no annotated stretch touches has no label (None), which is not a label that says nothing.
@@ -277,14 +277,14 @@ def gold_of(row: Labelled, request: ModelRequest) -> Gold:
     return Gold(labels=tuple(_label(site, row.spans or ()) for site in request.sites))
 
 
-def _label(site: Site, spans: Sequence[tuple[Span, str]]) -> str | None:
+def _label(site: Site, spans: Sequence[tuple[TextSpan, str]]) -> str | None:
     """The label of the stretch that shares most characters with the sentence."""
     shared = [(_overlap((site.begin, site.end), span), label) for span, label in spans]
     most, label = max(shared, key=lambda one: one[0], default=(0, ""))
     return label if most else None
 
 
-def _sources(site: Site, row: Labelled, sources: Sequence[Site]) -> tuple[int, ...]:
+def _sources(site: Site, row: IntrinsicRow, sources: Sequence[Site]) -> tuple[int, ...]:
     """Numbers of the sources that a citation of this sentence touches."""
     found: dict[int, None] = {}
     for response, passage, evidence in row.citations or ():
@@ -296,7 +296,7 @@ def _sources(site: Site, row: Labelled, sources: Sequence[Site]) -> tuple[int, .
     return tuple(sorted(found))
 
 
-def _overlap(one: Span, other: Span) -> int:
+def _overlap(one: TextSpan, other: TextSpan) -> int:
     return max(0, min(one[1], other[1]) - max(one[0], other[0]))
 
 
@@ -334,14 +334,14 @@ def find_file(intrinsic: str, data: Path, part: str) -> Path | None:
 
 
 def with_derived(
-    rows: Sequence[Labelled], derive: Callable[[Labelled], Labelled | None], share: float
-) -> list[Labelled]:
+    rows: Sequence[IntrinsicRow], derive: Callable[[IntrinsicRow], IntrinsicRow | None], share: float
+) -> list[IntrinsicRow]:
     """The rows, and after them `share` (0 to 1) of those that can be derived, taken evenly over the rows."""
     made = [one for row in rows if (one := derive(row)) is not None]
     return [*rows, *evenly(made, round(share * len(made)))]
 
 
-def asked_alone(row: Labelled) -> Labelled | None:
+def asked_alone(row: IntrinsicRow) -> IntrinsicRow | None:
     """The row with its rewrite as the last question; None where there is no rewrite, or it is the question already.
 
     Data of rewrites hold follow-ups; an adapter of such rows alone rewrites always. What people rewrote a question to
@@ -353,7 +353,7 @@ def asked_alone(row: Labelled) -> Labelled | None:
     return _derived(row, "/standalone", state=replace(row.state, messages=messages))
 
 
-def without_evidence(row: Labelled) -> Labelled | None:
+def without_evidence(row: IntrinsicRow) -> IntrinsicRow | None:
     """The row without the sentences it cites; None where it cites nothing, or where nothing else is left.
 
     Data of citations hold sentences that were cited; an adapter of such rows alone cites always. With its evidence
@@ -370,11 +370,11 @@ def without_evidence(row: Labelled) -> Labelled | None:
     return _derived(row, "/uncited", state=replace(row.state, passages=passages), citations=())
 
 
-def _derived(row: Labelled, ending: str, **changes: Any) -> Labelled:
+def _derived(row: IntrinsicRow, ending: str, **changes: Any) -> IntrinsicRow:
     return replace(row, id=row.id + ending, source=row.source.rsplit("/", 1)[0] + ending, **changes)
 
 
-def _cut(passage: Passage, spans: Sequence[Span]) -> Passage:
+def _cut(passage: Passage, spans: Sequence[TextSpan]) -> Passage:
     text = passage.text
     for begin, end in sorted(set(spans), reverse=True):
         text = text[:begin] + " " * (end - begin) + text[end:]  # as long as before: spans may overlap

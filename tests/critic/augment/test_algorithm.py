@@ -18,8 +18,8 @@ from critic.augment.algorithm import (
     Augmented,
     AugmentOptions,
     Balance,
-    Candidate,
     Dropped,
+    PassageCandidate,
     augment,
     choose,
     segments,
@@ -33,7 +33,7 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.judges.external import FunctionJudge
 from selfrag.reflection.labels import ISUSE
-from selfrag.training.rows import Evidence, Text, Token
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken
 
 FULLY, PARTLY, NONE = "Fully supported", "Partially supported", "No support / Contradictory"
 FOUND = passages("d1", "d2", "d3")
@@ -52,9 +52,13 @@ def run(rule=None, pairs: Pair | list[Pair] | None = None, find=None, **options)
 def layout(result) -> list[str]:
     assert isinstance(result, Augmented), result
     parts = target(result)
-    assert "".join(part.text for part in parts if isinstance(part, Text)) == result.pair.output
+    assert "".join(part.text for part in parts if isinstance(part, TargetText)) == result.pair.output
     return [
-        part.token if isinstance(part, Token) else part.text if isinstance(part, Text) else f"<{part.passage.id}>"
+        part.token
+        if isinstance(part, TargetToken)
+        else part.text
+        if isinstance(part, TargetText)
+        else f"<{part.passage.id}>"
         for part in parts
     ]
 
@@ -200,7 +204,7 @@ def test_provenance_says_why() -> None:
     assert segment["candidates"][0]["isrel"]["p"] == {"Relevant": 0.9, "Irrelevant": 0.1}
     assert record["found"] == [{"id": "d1", "score": 1.0}, {"id": "d2", "score": 0.5}, {"id": "d3", "score": 0.333333}]
     assert record["isuse"]["label"] == "5"
-    chosen = next(part for part in target(result) if isinstance(part, Evidence))
+    chosen = next(part for part in target(result) if isinstance(part, TargetEvidence))
     assert chosen.passage == FOUND[1].with_score(None)
 
 
@@ -262,9 +266,9 @@ def test_a_search_that_fails_drops_its_pair_only() -> None:
     assert isinstance(good, Augmented)
 
 
-def candidates(*labels: tuple[str, str | None]) -> list[Candidate]:
+def candidates(*labels: tuple[str, str | None]) -> list[PassageCandidate]:
     return [
-        Candidate(passage, isrel=judgment(Case("IsRel", "x"), rel), issup=judgment(Case("IsSup", "x"), sup))
+        PassageCandidate(passage, isrel=judgment(Case("IsRel", "x"), rel), issup=judgment(Case("IsSup", "x"), sup))
         for passage, (rel, sup) in zip(passages(*"abcdefghij"), labels, strict=False)
     ]
 
@@ -335,8 +339,8 @@ def test_an_irrelevant_passage_is_added_as_a_row_of_its_own_or_swapped_in() -> N
     assert found["", "#irrelevant"] / found.total() == pytest.approx(0.25, abs=0.04)
     augmented, *_ = run(mixed, pair("Paris"))
     plain, other = variants(augmented, Balance(irrelevant=1.0), 0)
-    assert [part.token for part in row(plain).target if isinstance(part, Token)][1] == "[Relevant]"
-    tokens = [part.token for part in row(other).target if isinstance(part, Token)]
+    assert [part.token for part in row(plain).target if isinstance(part, TargetToken)][1] == "[Relevant]"
+    tokens = [part.token for part in row(other).target if isinstance(part, TargetToken)]
     assert tokens == ["[Retrieval]", "[Irrelevant]", "[Utility:5]"]
     assert row(other).id == "q1#irrelevant"
     (only,) = variants(augmented, Balance(irrelevant=1.0, mode="swap"), 0)

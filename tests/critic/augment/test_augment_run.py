@@ -19,7 +19,7 @@ import small_run
 from scripted_critic import CountingRetriever, ScriptedCritic, passages
 
 from critic.augment.algorithm import BALANCES, AugmentOptions, segments
-from critic.augment.run import Worker, augment_locally, augment_pairs, augment_shard, cases, count_source, sharded
+from critic.augment.run import ShardWorker, augment_locally, augment_pairs, augment_shard, cases, count_source, sharded
 from critic.baselines import open_critic
 from critic.cli.main import main
 from critic.pairs import Pair, PairSource, open_source, read_pairs
@@ -27,7 +27,7 @@ from retrieval.passage import Passage
 from retrieval.sentences import sentence_finder
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
-from selfrag.training.rows import Evidence, Text, Token, read_rows
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, read_rows
 
 
 def lines(path: Path) -> list[dict]:
@@ -82,14 +82,14 @@ def test_every_row_is_its_pair_and_has_a_provenance(made) -> None:
     for row, reason in zip(rows, reasons, strict=True):
         pair = pairs[reason["pair"]]
         assert row.instruction == pair.instruction
-        assert "".join(part.text for part in row.target if isinstance(part, Text)) == pair.output
-        shown = [part.passage.id for part in row.target if isinstance(part, Evidence)]
+        assert "".join(part.text for part in row.target if isinstance(part, TargetText)) == pair.output
+        shown = [part.passage.id for part in row.target if isinstance(part, TargetEvidence)]
         assert shown == [segment["chosen"] for segment in reason["segments"] if "chosen" in segment]
         assert "".join(pair.output[s["start"] : s["end"]] for s in reason["segments"]) == pair.output
     dropped = {line["id"] for line in lines(made.out / "dropped.jsonl")}
     assert dropped ^ {reason["pair"] for reason in reasons} == set(pairs)
     counts = made.manifest["counts"]
-    tokens = Counter(part.token for row in rows for part in row.target if isinstance(part, Token))
+    tokens = Counter(part.token for row in rows for part in row.target if isinstance(part, TargetToken))
     assert (counts["tokens"], counts["rows"], counts["items"]) == (tokens, len(rows), 40)
     assert counts["gold_passages"] > 0
     assert sum(counts["dropped"].values()) == len(dropped)
@@ -331,15 +331,15 @@ def test_a_finished_stream_is_not_taken_for_another_part_of_it(pairs, tmp_path, 
 def test_a_trained_critic_on_a_real_engine(pairs: Path, tmp_path: Path, tiny_llama: Path, capsys) -> None:
     from transformers import AutoTokenizer
 
-    from critic.student.prompt import Layout, Limits, PromptCodec, write_card
+    from critic.student.prompt import CriticLayout, PartLimits, PromptCodec, write_card
 
     model = tmp_path / "critic"
     shutil.copytree(tiny_llama, model)
     options = ["--critic", str(model), "--engine", "transformers", "--balance", "none", "--threshold", "0"]
     assert main(command(pairs, tmp_path / "x", *options)) == 2
     assert "it is no critic" in capsys.readouterr().err
-    limits = Limits(evidence=40, preceding=20, output=20, instruction=40)
-    write_card(model, PromptCodec.from_tokenizer(AutoTokenizer.from_pretrained(model), Layout(), limits))
+    limits = PartLimits(evidence=40, preceding=20, output=20, instruction=40)
+    write_card(model, PromptCodec.from_tokenizer(AutoTokenizer.from_pretrained(model), CriticLayout(), limits))
     assert main(command(pairs, tmp_path / "x", *options, "--dry-run")) == 0
     (counted,) = capsys.readouterr().out.splitlines()
     assert counted.endswith("at most 40 judgments and 0 searches")
@@ -351,8 +351,8 @@ def test_a_trained_critic_on_a_real_engine(pairs: Path, tmp_path: Path, tiny_lla
 
 def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(tmp_path: Path) -> None:
     opening = pickle.loads(pickle.dumps(functools.partial(open_critic, "lexical")))
-    worker = Worker(opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS)))
-    closed = Worker(functools.partial(open_critic, "nowhere"), small_run.WordRetriever, small_run.OPTIONS)
+    worker = ShardWorker(opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS)))
+    closed = ShardWorker(functools.partial(open_critic, "nowhere"), small_run.WordRetriever, small_run.OPTIONS)
     source = open_source(str(small_run.write_pairs(tmp_path / "pairs.jsonl")))
     shard = next(sharded(source, small_run.SHARD))
     sent = {"shard": shard.number, "items": pickle.dumps(shard.items)}

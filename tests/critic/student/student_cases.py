@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from critic.cases import GROUPS, Case, Labelled
+from critic.cases import GROUPS, Case, LabelledCase
 from retrieval.passage import Passage
 
 PASSAGE = Passage("p", "The capital of France is Paris, and the river through it is the Seine.", "Paris")
@@ -20,10 +20,12 @@ def case(group: str, number: int = 0, *, text: str = "Paris is the capital of Fr
     return Case(group, instruction, "", text)
 
 
-def labelled(each: int = 2) -> list[Labelled]:
+def labelled(each: int = 2) -> list[LabelledCase]:
     """`each` rows of every label of every group."""
     return [
-        Labelled(f"{group}/{label}/{i}", case(group, i), label, f"set{i % 2}", "human" if i % 2 else "derived", "rule")
+        LabelledCase(
+            f"{group}/{label}/{i}", case(group, i), label, f"set{i % 2}", "human" if i % 2 else "derived", "rule"
+        )
         for group, labels in GROUPS.items()
         for label in labels.names
         for i in range(each)

@@ -12,7 +12,7 @@ from student_cases import case, labelled
 
 from critic.cases import GROUPS, Case
 from critic.student.judge import StudentCritic, distinguishing
-from critic.student.prompt import Layout, Limits, PromptCodec
+from critic.student.prompt import CriticLayout, PartLimits, PromptCodec
 from critic.student.training import example
 from retrieval.passage import Passage
 from selfrag.common.errors import EngineError, UserError, VocabularyError
@@ -28,7 +28,7 @@ LONG = Case("IsSup", WORDS, WORDS, WORDS, Passage("p", WORDS))
 
 
 def codec(style="tokens", family="byte_level", **limits) -> PromptCodec:
-    return PromptCodec.from_tokenizer(TOKENIZERS[family], Layout(style), Limits(**limits) if limits else None)
+    return PromptCodec.from_tokenizer(TOKENIZERS[family], CriticLayout(style), PartLimits(**limits) if limits else None)
 
 
 @pytest.mark.parametrize("family", TOKENIZERS)
@@ -82,7 +82,7 @@ def test_long_parts_are_shortened_and_counted_and_the_label_never():
 
 def test_a_total_cuts_the_longest_parts_and_only_where_they_do_not_fit():
     """Parts of 2, 9, 20 and 20 tokens in 31: the short ones stay, the long ones share what they leave."""
-    limits = Limits(evidence=100, preceding=100, output=100, instruction=100, total=31)
+    limits = PartLimits(evidence=100, preceding=100, output=100, instruction=100, total=31)
     assert (limits.shared([2, 9, 20, 20]), limits.shared([2, 9, 20]), limits.most) == (10, 20, 31)
     whole, cut = codec(evidence=200, total=300), codec(evidence=200, total=60)
     made = Case("IsSup", "Q?", "", "Paris.", Passage("p", WORDS[:50]))
@@ -95,10 +95,10 @@ def test_a_base_model_is_asked_in_words_and_not_in_tokens():
     plain = tiny.byte_level_tokenizer(reflection=False)
     with pytest.raises(VocabularyError, match=r"lacks 13 of 13 .*--style words"):
         PromptCodec.from_tokenizer(plain)
-    assert PromptCodec.from_tokenizer(plain, Layout("words")).prompt(case("IsRel")).options
+    assert PromptCodec.from_tokenizer(plain, CriticLayout("words")).prompt(case("IsRel")).options
 
 
-SMALL = Limits(evidence=24, preceding=8, output=24, instruction=24)
+SMALL = PartLimits(evidence=24, preceding=8, output=24, instruction=24)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def codecs(tiny_llama):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_llama)
-    return {style: PromptCodec.from_tokenizer(tokenizer, Layout(style), SMALL) for style in ("tokens", "words")}
+    return {style: PromptCodec.from_tokenizer(tokenizer, CriticLayout(style), SMALL) for style in ("tokens", "words")}
 
 
 def reference(model, prompt, option):
@@ -184,7 +184,7 @@ def test_a_refused_request_is_an_error_and_leaves_the_engine_usable(engine, code
         StudentCritic(engine, broken).judge([case("IsRel"), case("IsUse")])
     assert StudentCritic(engine, codec).judge([case("IsRel")])[0] is not None
     with pytest.raises(UserError, match=r"max_model_len=1024; raise it"):
-        StudentCritic(engine, replace(codec, limits=Limits(evidence=5000)))
+        StudentCritic(engine, replace(codec, limits=PartLimits(evidence=5000)))
 
 
 def test_options_are_read_up_to_where_they_differ():

@@ -11,10 +11,10 @@ import tiny
 from student_cases import labelled
 
 from critic.baselines import fingerprint
-from critic.cases import Labelled
+from critic.cases import LabelledCase
 from critic.cli.main import main
 from critic.student.judge import load_critic
-from critic.student.prompt import Limits
+from critic.student.prompt import PartLimits
 from critic.student.settings import CRITIC, CriticConfig
 from critic.student.training import balanced, length_weights, load_rows, train_critic
 from selfrag.common.errors import UserError
@@ -28,11 +28,11 @@ ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
 def config(style="tokens", **changes) -> CriticConfig:
     few = {"lora": Lora(rank=4, alpha=8), "step_tokens": 1500, "epochs": 2, "seed": 3, "checkpoint_steps": 1}
     training = replace(read_recipe("cpu", CRITIC).config, **{**few, **changes})
-    limits = Limits(evidence=24, preceding=8, output=24, instruction=24)
+    limits = PartLimits(evidence=24, preceding=8, output=24, instruction=24)
     return CriticConfig(style, limits, ALL, training=training)
 
 
-def told(row: Labelled) -> Labelled:
+def told(row: LabelledCase) -> LabelledCase:
     """The row with its label in the instruction: something that can be learned."""
     return replace(row, case=replace(row.case, instruction=f"{row.label}?"))
 
@@ -96,7 +96,7 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(b
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
     assert (tmp_path / "run" / "adapter" / "critic.json").read_bytes() == before["critic.json"]
     with pytest.raises(UserError, match=r"other inputs\.prompt"):
-        train_critic(rows, base, tmp_path / "run", replace(settings, limits=Limits(30, 9, 30, 30)))
+        train_critic(rows, base, tmp_path / "run", replace(settings, limits=PartLimits(30, 9, 30, 30)))
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     model = train_critic(rows, base, tmp_path / "trainer", config(max_steps=2), scale=Scale(micro_tokens=1500))
     assert (model / "critic.json").read_bytes() == before["critic.json"]
@@ -177,7 +177,7 @@ def test_defect_33_a_draw_is_seeded_every_label_gets_the_same_number_and_small_s
     counts = {("IsSup", name): 3 for name in names} | {("IsUse", str(i)): 5 for i in range(1, 6)}
     assert Counter((row.case.group, row.label) for row in chosen) == counts
     rows = [
-        Labelled(f"{name}{i}", labelled(1)[0].case, "Retrieval", name, "", "")
+        LabelledCase(f"{name}{i}", labelled(1)[0].case, "Retrieval", name, "", "")
         for name, count in (("small", 3), ("middle", 8), ("large", 50))
         for i in range(count)
     ]

@@ -13,7 +13,7 @@ from collections import Counter
 
 from loopback import Answering, Loopback
 
-from critic.cases import Case, Question
+from critic.cases import Case, UnlabelledCase
 from retrieval.passage import Passage
 
 ITEM = "# Item to judge\n"
@@ -120,7 +120,7 @@ def reply(server, constraint, text, item, *, chat):
 def questions(count, *, fault=""):
     """Cases of IsRel with distinct texts."""
     return [
-        Question(
+        UnlabelledCase(
             f"q{number}",
             Case("IsRel", f"{fault} question {number}".strip(), evidence=Passage(f"p{number}", f"text {number}")),
             "set",

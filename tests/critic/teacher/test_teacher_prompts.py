@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from teaching_server import questions
 
-from critic.cases import GROUPS, Case, Question, read_labelled
+from critic.cases import GROUPS, Case, UnlabelledCase, read_labelled
 from critic.cli.main import main
 from critic.teacher.endpoint import read_label
-from critic.teacher.forms import OWN, Forms, answers
+from critic.teacher.forms import OWN, TeacherForms, answers
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
@@ -89,7 +89,7 @@ explanation = "Explanation: It says so."
 def test_a_file_of_a_user_is_asked_as_it_is(tmp_path) -> None:
     """Appendix D: instructions, demonstrations with an explanation, and the item with its label open."""
     (tmp_path / "paper.toml").write_text(FILE)
-    forms = Forms.read(tmp_path / "paper.toml")
+    forms = TeacherForms.read(tmp_path / "paper.toml")
     assert (forms.temperature, forms.plain) == (1.0, True)
     case = Case("IsRel", "Who?", evidence=Passage("p", "He.\nRating: good"))
     assert forms.prompt(case) == (
@@ -111,7 +111,7 @@ def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(serve
     (sent,) = server.bodies
     assert (sent["temperature"], "structured_outputs" in sent) == (1.0, False)
     assert [row.label for row in read_labelled(tmp_path / "out" / "labelled.jsonl")] == ["Relevant"]
-    write_jsonl(cases, [Question("q", Case("Retrieve", "Who?")).as_dict()])
+    write_jsonl(cases, [UnlabelledCase("q", Case("Retrieve", "Who?")).as_dict()])
     assert main(command) == 2
     assert "mine.toml has no form 'retrieve/instruction'" in capsys.readouterr().err
 
@@ -136,5 +136,5 @@ def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(serve
 def test_a_file_that_cannot_be_used_is_one_line(tmp_path, old, new, message) -> None:
     (tmp_path / "paper.toml").write_text(FILE.replace(old, new, 1))
     with pytest.raises(UserError, match=message) as caught:
-        Forms.read(tmp_path / "paper.toml")
+        TeacherForms.read(tmp_path / "paper.toml")
     assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from teaching_server import questions
 
-from critic.cases import Case, Labelled, parse_targets, read_labelled, read_questions
+from critic.cases import Case, LabelledCase, parse_targets, read_labelled, read_questions
 from critic.cli.main import main
 from critic.pairs import Pair
 from critic.teacher.endpoint import EndpointTeacher, LabelConstraint, TeacherConfig, by_bytes, forecast
@@ -291,7 +291,7 @@ def test_the_estimate_counts_prompts_and_prices() -> None:
 
 def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, capsys) -> None:
     asked = [Case("IsUse", f"Question {n // 2}?", output=f"Answer {n}.") for n in range(40)]
-    rows = [Labelled(f"r{n}", case, "5", "set", "gold") for n, case in enumerate(asked)]
+    rows = [LabelledCase(f"r{n}", case, "5", "set", "gold") for n, case in enumerate(asked)]
     write_jsonl(tmp_path / "labelled.jsonl", [row.as_dict() for row in rows])
     command = ("split", tmp_path, "-o", tmp_path / "parts", "--dev", 0.1, "--test", 0.2)
     assert run(capsys, *command)[0] == 0

@@ -40,7 +40,7 @@ from selfrag.experiments.intrinsics.subjects import ALONE, Beside, FewShot, Subj
 from selfrag.intrinsics.flows.progress import taken
 from selfrag.judges.wire import Completion, Executor, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.training.intrinsics.certainty import Answered, parse_question
+from selfrag.training.intrinsics.certainty import ChoiceAnswer, parse_question
 from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, run, teachable
 from selfrag.training.intrinsics.rows import gold_of, parser, without_evidence
 from selfrag.training.recipes import read_recipe
@@ -182,7 +182,7 @@ def own_answers(count, right):
     for number in range(count):
         question = parse_question(asked(number))
         sure, other = (-0.1, -3.0) if right(number, question) else (-3.0, -0.1)
-        yield Answered(question.id, question, (sure, other, -3.0, -3.0))
+        yield ChoiceAnswer(question.id, question, (sure, other, -3.0, -3.0))
 
 
 def test_certainty_of_own_answers():
@@ -210,7 +210,7 @@ def test_the_options_are_shown_when_the_model_answers_and_when_it_is_asked():
     row = {"id": "q", "dataset": "x", "question": "Which is right?", "options": ["One", "Both"], "label": "B"}
     question = parse_question(row)
     shown = "Which is right?\nA. One\nB. Both\nReply with the letter of the right answer."
-    answered = Answered("q", question, (-3.0, -0.1))
+    answered = ChoiceAnswer("q", question, (-3.0, -0.1))
     assert [turn.content for turn in answered.state(after=True).messages] == [shown, "B"]
     assert [turn.content for turn in answered.state(after=False).messages] == [shown]
     assert _lettered(question).prompt.messages[0].content == shown
