@@ -9,9 +9,10 @@ from typing import Any, Self
 from critic.cases import GROUPS, Case
 from selfrag.common.errors import EngineError, UserError
 from selfrag.judges.external import beside
+from selfrag.reflection.findings import Code, Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.judge import Judge, usual_scope
-from selfrag.reflection.judgment import Code, Finding, Judgment, Reflection
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import Generate, Request, RequestResult, Steps, gather
 from selfrag.runtime import finish

@@ -21,7 +21,6 @@ from selfrag.engines import is_remote, ready_engine
 from selfrag.engines.base import Engine, check_process
 from selfrag.loading import DEMO, load_checkpoint, load_retriever
 from selfrag.prompting import SELFRAG, Layout, Prompting
-from selfrag.reflection.judge import Judge
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.runtime import Call, OwnsEngine
 from selfrag.runtime.batching import SharedRetriever
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
     from selfrag.intrinsics.flows.flow import Flow
     from selfrag.intrinsics.named import JudgeNames
     from selfrag.judges.conversation import Conversation, Passages
+    from selfrag.reflection.findings import Reflection
     from selfrag.reflection.inputs import Message
-    from selfrag.reflection.judgment import Reflection
+    from selfrag.reflection.judge import Judge
 
 
 Turns: TypeAlias = "Sequence[Mapping[str, Any] | Message]"

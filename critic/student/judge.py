@@ -20,9 +20,10 @@ from selfrag.common.provenance import model_files
 from selfrag.decoding.options import option_logprobs, option_requests
 from selfrag.judges.external import Late
 from selfrag.loading import resolve_model
+from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Cost, Judge
-from selfrag.reflection.judgment import Code, Judgment, JudgmentSource, Reflection
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.requests import Generated, Steps, failure_of
 
 if TYPE_CHECKING:

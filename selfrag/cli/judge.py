@@ -18,8 +18,8 @@ from selfrag.common.untrusted import printable, whole
 if TYPE_CHECKING:
     from retrieval.passage import Passage
     from selfrag.intrinsics.model_library import Library
+    from selfrag.reflection.findings import Reflection
     from selfrag.reflection.inputs import Message
-    from selfrag.reflection.judgment import Reflection
 
 WHAT, WITH = (partial(typer.Option, rich_help_panel=panel) for panel in ("What is judged", "What judges"))
 
@@ -67,8 +67,8 @@ def judge(
     from selfrag.intrinsics.named import is_opened
     from selfrag.judges.conversation import read_conversation, read_passages
     from selfrag.judges.wire import DIALECT
+    from selfrag.reflection.findings import Code
     from selfrag.reflection.inputs import Message
-    from selfrag.reflection.judgment import Code
 
     if name is None or name == PUBLISHED:
         _list_judges(name)

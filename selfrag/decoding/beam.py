@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
@@ -27,10 +28,12 @@ from selfrag.decoding.tree import (
     start_boundary,
 )
 from selfrag.prompting import Prompting, Turn
-from selfrag.reflection.judge import Judge, Scope, check_taking_part
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import RequestResult, Steps
+
+if TYPE_CHECKING:
+    from selfrag.reflection.judge import Judge
 
 
 def decode(
@@ -223,8 +226,12 @@ def _commit(tree: Tree, alive: list[Hypothesis], committed: int) -> Generator[Co
 
 def _named(policy: Decoding, judges: Sequence[Judge]) -> dict[str, Judge]:
     """Return the judges that the policy asks for, all of which must be there and able to judge what is written."""
-    known = {judge.name: judge for judge in judges}
     parts: tuple[ScoreTerm | Guardrail, ...] = (*policy.judges, *policy.guardrails)
+    if not parts:
+        return {}
+    from selfrag.reflection.judge import Scope, check_taking_part
+
+    known = {judge.name: judge for judge in judges}
     names = dict.fromkeys(part.judge for part in parts)
     for name in names:
         if name not in known:

@@ -16,9 +16,10 @@ from selfrag.decoding.segments import APPLICABLE
 from selfrag.decoding.terms import Effect, Guardrail, ScoreTerm
 from selfrag.decoding.trace import QUESTION, Node, Status
 from selfrag.decoding.tree import EvidenceFilterResult, JudgedEvidence, Tree, counted
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import NEEDS_PASSAGE, Judge, Scope
-from selfrag.reflection.judgment import Judgment, Reflection
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.reflection.requests import Steps, gather
 

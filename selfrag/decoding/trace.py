@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError, generation_error
@@ -14,13 +14,9 @@ from selfrag.common.reading import parse_json
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.refusals import refuses
 from selfrag.decoding.segments import Branch
-from selfrag.reflection.judgment import SELF_RAG_LABELS, Judgment, labels_of
+from selfrag.reflection.judgment import SELF_RAG_LABELS, Judgment
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import Finish
-from selfrag.reflection.weights import Weights
-
-if TYPE_CHECKING:
-    from selfrag.decoding.trace_schema import DecisionRecord, JudgmentRecord, NodeRecord, TraceRecord
 
 ROOT = -1
 """Parent of the first segments."""
@@ -347,22 +343,6 @@ def judgment_dict(judgment: Judgment) -> dict[str, Any]:
     return values | {"labels": [[label.name, label.value, label.token, str(label.kind)] for label in judgment.labels]}
 
 
-def _read_judgment(record: JudgmentRecord | None) -> Judgment | None:
-    return None if record is None else _read_known_judgment(record)
-
-
-def _read_known_judgment(record: JudgmentRecord) -> Judgment:
-    labels, distribution = labels_of(record), record["distribution"]
-    return Judgment(
-        labels=labels,
-        site=record["site"],
-        distribution=tuple([distribution[name] for name in labels.names]),
-        coverage=record["coverage"],
-        source=record["source"],
-        evidence=record["evidence"],
-    )
-
-
 PLAIN = ("id", "parent", "depth", "branch", "text", "finish", "likelihood", "ended", "score", "path_score")
 """Fields of a node that are JSON values as they are; `dropped_tokens` stands last."""
 
@@ -373,44 +353,23 @@ def trace_of(data: object) -> Trace:
     Raises:
         UserError: it is not one; the line names the first fault.
     """
-    from selfrag.decoding.trace_schema import read_record  # pydantic is slow to import, and most decodes read no trace
+    from selfrag.decoding.trace_reading import read_values  # most decodes read no trace
 
     try:
-        return _read_trace(read_record(data))
+        values = read_values(data)
+        decisions = tuple([Decision(**fields) for fields in values.pop("decisions")])
+        nodes = tuple([_read_node(fields) for fields in values.pop("nodes")])
+        return Trace(**values, nodes=nodes, decisions=decisions)
     except UserError as error:
         raise UserError(f"this is no trace in JSON: {error}") from error.__cause__
 
 
-def _read_trace(record: TraceRecord) -> Trace:
-    decisions = tuple([_read_decision(item) for item in record["decisions"]])
-    evidence = {decision.after: _Evidence(decision.passages) for decision in decisions}
-    nodes = tuple([_read_node(item, evidence[item["parent"]]) for item in record["nodes"]])
-    return Trace(
-        question=record["question"],
-        decoding=_read_decoding(record["decoding"]),
-        nodes=nodes,
-        decisions=decisions,
-        best=record["best"],
-        options=tuple(record["options"]),
-        costs=record.get("costs", {}),
-        narrow=record.get("narrow", False),
-    )
-
-
-FORMER_NAMES = {"reflectors": "judges", "gates": "guardrails", "joined": "judges"}
-"""Fields of traces that earlier versions wrote."""
-
-
-def _read_decoding(values: Mapping[str, Any]) -> Decoding:
-    values = {FORMER_NAMES.get(name, name): value for name, value in values.items()}
-    weights = values.get("weights")
-    if not isinstance(weights, Mapping):
-        raise UserError("decoding has no weights")
-    weights = {FORMER_NAMES.get(name, name): value for name, value in weights.items()}
+def _read_node(fields: dict[str, Any]) -> Node:
     try:
-        return Decoding(**{"without_evidence": "write", **values, "weights": Weights(**weights)})
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise UserError(f"decoding: {error}") from error
+        fields["status"] = Status(fields["status"])
+    except ValueError:
+        raise UserError(f"node {fields['id']} has the unknown status {fields['status']!r:.80}") from None
+    return Node(**fields)
 
 
 def _decision_dict(decision: Decision) -> dict[str, Any]:
@@ -431,25 +390,10 @@ def _decision_dict(decision: Decision) -> dict[str, Any]:
     return values
 
 
-def _read_decision(record: DecisionRecord) -> Decision:
-    return Decision(
-        after=record["after"],
-        action=record["action"],
-        reason=record["reason"],
-        judgment=_read_judgment(record["judgment"]),
-        query=record["query"],
-        passages=tuple([Passage(**passage) for passage in record["passages"]]),
-        guardrails=tuple([(name, _read_known_judgment(judgment)) for name, judgment in record.get("guardrails", ())]),
-        failure=record.get("failure"),
-        cause=record.get("cause"),
-    )
-
-
 class _Evidence:
     """The passages of a decision, as its candidates name them: by id, or by position where two share an id."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
-        self._passages = passages
         self._by_id: dict[str, Passage] = {}
         self._positions: dict[tuple[str, str, str], int] = {}
         for position, passage in enumerate(passages):
@@ -461,14 +405,6 @@ class _Evidence:
         if self._by_id.get(passage.id) == passage:
             return None
         return self._positions[passage.key]
-
-    def passage(self, identifier: str, position: int | None) -> Passage | None:
-        """Return the passage that a candidate names, or None if there is no such passage."""
-        if position is None:
-            return self._by_id.get(identifier)
-        if position < len(self._passages) and self._passages[position].id == identifier:
-            return self._passages[position]
-        return None
 
 
 def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
@@ -494,41 +430,6 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
     if node.undefined:
         values["undefined"] = dict(node.undefined)
     return values
-
-
-def _read_node(record: NodeRecord, evidence: _Evidence) -> Node:
-    place = f"node {record['id']}"
-    passage, passage_id = None, record["passage_id"]
-    if passage_id is not None:
-        passage = evidence.passage(passage_id, record.get("passage_at"))
-        if passage is None:
-            raise UserError(f"{place} has the unknown passage {passage_id!r:.80}")
-    try:
-        status = Status(record["status"])
-    except ValueError:
-        raise UserError(f"{place} has the unknown status {record['status']!r:.80}") from None
-    return Node(
-        id=record["id"],
-        parent=record["parent"],
-        depth=record["depth"],
-        branch=record["branch"],
-        passage=passage,
-        text=record["text"],
-        token_ids=record["token_ids"],
-        text_ids=record["text_ids"],
-        finish=record["finish"],
-        likelihood=record["likelihood"],
-        judgments={role: _read_judgment(judgment) for role, judgment in record["judgments"].items()},
-        boundary=_read_judgment(record["boundary"]),
-        ended=record["ended"],
-        score=record["score"],
-        path_score=record["path_score"],
-        status=status,
-        dropped_tokens=record["dropped_tokens"],
-        judges={name: _read_judgment(judgment) for name, judgment in record.get("judges", {}).items()},
-        places={name: tuple(map(_read_known_judgment, items)) for name, items in record.get("places", {}).items()},
-        undefined=record.get("undefined", {}),
-    )
 
 
 def _optional(judgment: Judgment | None) -> dict[str, Any] | None:

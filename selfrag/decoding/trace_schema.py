@@ -7,6 +7,7 @@ can be rescored and drawn without further checks.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, NotRequired
 
 from pydantic import AliasChoices, Field
@@ -16,14 +17,16 @@ from selfrag.common.errors import UserError
 from selfrag.common.validation import validate
 from selfrag.decoding.policy import Action, AnswerReason
 from selfrag.decoding.segments import Branch
-from selfrag.reflection.judgment import SUM_TOLERANCE, JudgmentSource, labels_of
-from selfrag.reflection.labels import CRITIQUES, RETRIEVE, LabelKind, Role
+from selfrag.reflection.judgment import SELF_RAG_LABELS, JudgmentSource
+from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Label, LabelKind, LabelSet, Role
 
 MAX_NODES = 100_000
 """Candidates of a trace that is read."""
 MAX_DEPTH = 1_024
 """Segments of a path in a trace that is read."""
 _MAX_INTEGER = 1 << 31
+SUM_TOLERANCE = 1e-3
+"""By how much the probabilities of a distribution that is read may differ from 1."""
 
 
 _CRITIQUE_ROLES = frozenset(labels.role for labels in CRITIQUES)
@@ -172,3 +175,24 @@ def _check_nodes(record: TraceRecord) -> None:
 def _check_retrieve(judgment: JudgmentRecord | None, place: str) -> None:
     if judgment is not None and labels_of(judgment) != RETRIEVE:
         raise UserError(f"{place}: its judgment is not about Retrieve")
+
+
+def labels_of(record: JudgmentRecord) -> LabelSet:
+    """Return the labels that a judgment of a trace is over.
+
+    Raises:
+        UserError: they are missing, or the distribution names others or does not sum to 1.
+    """
+    role, distribution, site = record["role"], record["distribution"], record["site"]
+    if "labels" in record:
+        labels = LabelSet(role, tuple([Label(*values) for values in record["labels"]]))
+    elif role in SELF_RAG_LABELS:
+        labels = SELF_RAG_LABELS[role]
+    else:
+        raise UserError(f"the judgment {site!r:.80} about {role} has no labels")
+    if tuple(distribution) != labels.names and sorted(distribution) != sorted(labels.names):
+        raise UserError(f"the judgment {site!r:.80} is not over the labels of {role}")
+    total = math.fsum(distribution.values())
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise UserError(f"the probabilities of the judgment {site!r:.80} sum to {total:g}, not 1")
+    return labels

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.common.errors import SearchError, generation_error
@@ -17,8 +17,7 @@ from selfrag.decoding.segments import path_score, read_critique, segment_score
 from selfrag.decoding.terms import Guardrail
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
 from selfrag.prompting import Evidence, Prompting, Turn
-from selfrag.reflection.judge import Judge
-from selfrag.reflection.judgment import Judgment, Reflection
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, RETRIEVE
 from selfrag.reflection.requests import (
     Failed,
@@ -32,6 +31,10 @@ from selfrag.reflection.requests import (
     Steps,
     has_ended,
 )
+
+if TYPE_CHECKING:
+    from selfrag.reflection.findings import Reflection
+    from selfrag.reflection.judge import Judge
 
 T = TypeVar("T")
 JudgedEvidence: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...]]

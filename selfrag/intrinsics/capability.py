@@ -19,9 +19,10 @@ from selfrag.judges.conversation import Conversation, Passages, read_input
 from selfrag.judges.layout import one_line
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.wire import Codec, Executor, Teachable
+from selfrag.reflection.findings import Code, Diagnostic, Reflection, spread
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, Scope
-from selfrag.reflection.judgment import Code, Diagnostic, Judgment, Reflection, spread
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.requests import Steps
 from selfrag.runtime import finish
 

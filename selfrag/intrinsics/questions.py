@@ -13,9 +13,10 @@ from selfrag.judges.conversation import same_question
 from selfrag.judges.critiques import CritiqueJudge
 from selfrag.judges.layout import is_word
 from selfrag.judges.sentences import first_passage, last_query
+from selfrag.reflection.findings import Code, Diagnostic, Finding, Reflection, spread
 from selfrag.reflection.inputs import JudgeInput, SiteKind
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, CHANGED, CLEAR, RELEVANCE
-from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, Reflection, spread
+from selfrag.reflection.judgment import Judgment
 
 ANSWERS = (
     "Do the documents hold what is needed to answer the last message of the user?"

@@ -14,6 +14,7 @@ from selfrag.judges.chat import CitationCodec, LabelCodec, SentenceCodec, Writin
 from selfrag.judges.layout import is_word, one_line
 from selfrag.judges.lenient_json import read
 from selfrag.judges.sentences import judged_turn, last_turn
+from selfrag.reflection.findings import Citation, Reflection, spread
 from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
 from selfrag.reflection.intrinsic_labels import (
     ANSWER_RELEVANCE,
@@ -26,7 +27,7 @@ from selfrag.reflection.intrinsic_labels import (
     POLICY,
     RISK,
 )
-from selfrag.reflection.judgment import Citation, Judgment, Reflection, spread
+from selfrag.reflection.judgment import Judgment
 
 FAITHFUL = (
     "Compare each sentence of the last reply with the documents. Its verdict is faithful if they support all of it,"

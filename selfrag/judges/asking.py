@@ -9,9 +9,9 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.common.errors import EngineError, UserError
 from selfrag.judges.conversation import Conversation, Passages, read_input
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import NEEDS_PASSAGE, Judge, Scope
-from selfrag.reflection.judgment import Reflection
 from selfrag.runtime import finish
 
 

@@ -23,10 +23,11 @@ from selfrag.judges.sentences import (
     source_sites,
 )
 from selfrag.judges.wire import DIALECT, ChatPrompt, Completion, Gold, ModelRequest, Slot, Target, Teachable, logsumexp
+from selfrag.reflection.findings import Citation, Diagnostic, Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.intrinsic_labels import CITED, in_set
 from selfrag.reflection.judge import Cost
-from selfrag.reflection.judgment import Citation, Diagnostic, Finding, Judgment, Reflection
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import LabelSet
 from selfrag.reflection.requests import Constraint
 

@@ -18,10 +18,11 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.policy import constraint
 from selfrag.judges.sentences import cited_spans, last_index, last_query, last_turn, response_sites, source_sites
 from selfrag.judges.words import bm25, overlap, shown
+from selfrag.reflection.findings import Code, Diagnostic, Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, CITED, COMPLIANCE, FAITHFULNESS, RELEVANCE
 from selfrag.reflection.judge import Cost, Judge, usual_scope
-from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, JudgmentSource, Reflection
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import ISREL, ISSUP, LabelSet, group
 from selfrag.reflection.requests import Steps
 

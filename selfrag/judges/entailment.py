@@ -22,9 +22,9 @@ from selfrag.judges.chat import LabelCodec
 from selfrag.judges.external import ServiceJudge, as_reflection
 from selfrag.judges.sentences import judged_turn
 from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Scope
-from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.labels import Label, LabelSet, Role
 
 ALCE_JUDGE = "google/t5_xxl_true_nli_mixture"

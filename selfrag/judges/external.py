@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from selfrag.judges.sentences import judged_turn
+from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, Scope, usual_scope
-from selfrag.reflection.judgment import Code, Judgment, JudgmentSource, Reflection
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import LabelSet
 from selfrag.reflection.requests import PATIENCE, External, ExternalResult, ExternalService, Steps, failure_of
 from selfrag.runtime import finish

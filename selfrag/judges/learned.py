@@ -23,10 +23,11 @@ from selfrag.judges.sentences import judged_turn
 from selfrag.judges.tokens import TokenCritiques
 from selfrag.judges.words import overlap, shown
 from selfrag.prompting import Prompting
+from selfrag.reflection.findings import Code, Diagnostic, Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.intrinsic_labels import CERTAINTY
 from selfrag.reflection.judge import Cost, Judge, Scope
-from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, JudgmentSource, Reflection
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.requests import Steps
 
 FORMAT = 1

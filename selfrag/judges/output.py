@@ -14,8 +14,9 @@ from selfrag.common.untrusted import printable
 from selfrag.judges.layout import is_word
 from selfrag.judges.lenient_json import JsonPath, JsonReading, read
 from selfrag.judges.wire import Completion, ModelRequest, TokenLogprob
+from selfrag.reflection.findings import Code, Diagnostic, Finding
 from selfrag.reflection.inputs import JudgeInput, Site
-from selfrag.reflection.judgment import Code, Diagnostic, Finding, Judgment, JudgmentSource
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import LabelSet
 
 LITTLE = 0.5

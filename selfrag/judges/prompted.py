@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from selfrag.judges.wire import Codec, Executor, ModelRequest
+from selfrag.reflection.findings import Code, Diagnostic, Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, usual_scope
-from selfrag.reflection.judgment import Code, Diagnostic, Finding, Reflection
 from selfrag.reflection.labels import LabelSet
 from selfrag.reflection.requests import Failed, Steps
 

@@ -8,8 +8,8 @@ from functools import cache
 
 from retrieval.sentences import SentenceFinder, Span, sentence_finder, sentences
 from selfrag.common.errors import UserError
+from selfrag.reflection.findings import Citation
 from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
-from selfrag.reflection.judgment import Citation
 
 # Abbreviations that spaCy's English rules end a sentence after, though a small letter or a figure follows.
 _ABBREVIATIONS = frozenset({"al.", "approx.", "c.", "ca.", "cf.", "esp.", "etc.", "fig.", "no.", "pp.", "vol.", "vs."})

@@ -9,9 +9,10 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.segments import read_critique
 from selfrag.judges.critiques import CritiqueJudge, CritiquePair
 from selfrag.prompting import Prompting, Turn
+from selfrag.reflection.findings import Diagnostic, Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.judge import Cost, Judge, usual_scope
-from selfrag.reflection.judgment import Diagnostic, Finding, Judgment, Reflection
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet
 from selfrag.reflection.requests import Generate, Generated, Steps, failure_of
 from selfrag.reflection.vocabulary import Vocabulary

@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.judge import Cost
-from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.requests import Constraint, Failed, Steps
 from selfrag.runtime import finish
 

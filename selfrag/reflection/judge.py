@@ -12,8 +12,8 @@ from enum import IntEnum, StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from selfrag.common.errors import UserError
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput
-from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.labels import LabelSet, Role
 from selfrag.reflection.requests import Steps
 

@@ -26,7 +26,7 @@ from selfrag.common.errors import ContextLengthError, EngineError, UserError
 from selfrag.common.reading import user_path
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
-from selfrag.reflection.judgment import Reflection
+from selfrag.reflection.findings import Reflection
 from selfrag.runtime.batching import SharedRetriever
 from selfrag.serving.citations import CitationStyle
 from selfrag.serving.requests import LONGEST, Asked, Fault

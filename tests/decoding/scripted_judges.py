@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from written import PROMPTING
 
 from selfrag.judges.sentences import judged_turn
+from selfrag.reflection.findings import Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, SiteKind
 from selfrag.reflection.judge import Cost, Judge, Scope, usual_scope
-from selfrag.reflection.judgment import Finding, Judgment, JudgmentSource, Reflection
+from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import ISSUP, LabelSet
 from selfrag.reflection.requests import Generate, Steps
 

@@ -24,10 +24,11 @@ from selfrag.decoding.trace import UNUSABLE, Node, Trace
 from selfrag.experiments.studies import rescored
 from selfrag.judges.sentences import judged_turn
 from selfrag.prompting import Turn
+from selfrag.reflection.findings import Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, SiteKind
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY, CITED, FAITHFULNESS, RELEVANCE
 from selfrag.reflection.judge import Scope
-from selfrag.reflection.judgment import Finding, Judgment, Reflection
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
 from selfrag.reflection.requests import Generate, Generated, Steps
 from selfrag.reflection.weights import Weights

@@ -9,9 +9,9 @@ from typing import Any
 from selfrag.evaluation.metrics.entailment import entails
 from selfrag.judges.entailment import ENTAILMENT
 from selfrag.judges.external import as_reflection
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, Scope
-from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.requests import Steps
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "</s>")

@@ -11,8 +11,8 @@ from selfrag.common.errors import UserError
 from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
 from selfrag.judges.endpoint import ConstraintMode, EndpointConfig, EndpointExecutor, obeys, parse
 from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, PromptPiece, Slot, TextPrompt
+from selfrag.reflection.findings import Code
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judgment import Code
 from selfrag.reflection.requests import Constraint, Failed
 
 STATE = JudgeInput((Message("user", "Who wrote Faust?"),))

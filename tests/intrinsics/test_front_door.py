@@ -31,8 +31,9 @@ from selfrag.intrinsics.catalog import AdapterCard, catalog, check_cards, codec_
 from selfrag.intrinsics.named import adapters_of
 from selfrag.judges.sentences import merged, response_sites, source_sites
 from selfrag.judges.wire import Completion
+from selfrag.reflection.findings import Code
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judgment import Code, JudgmentSource
+from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.requests import Failed
 
 QUESTION = "Which fish are yellow?"

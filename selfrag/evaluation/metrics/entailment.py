@@ -16,9 +16,9 @@ from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
 from selfrag.evaluation.metrics.citations import Pair
+from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
-from selfrag.reflection.judgment import Code, Reflection
 from selfrag.reflection.labels import Role
 from selfrag.runtime import finish
 

@@ -45,9 +45,9 @@ from selfrag.intrinsics.catalog import find
 from selfrag.judges.entailment import premise
 from selfrag.judges.sentences import last_query, merged
 from selfrag.judges.wire import ChatPrompt, Codec, Completion, ModelRequest, Slot
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.intrinsic_labels import FAITHFULNESS, in_set
-from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.requests import Failed
 from selfrag.training.intrinsics.certainty import (
     ChoiceAnswer,

@@ -16,9 +16,9 @@ from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.named import chat_model
 from selfrag.judges.wire import DIALECT, ChatPrompt, Codec, Completion, Executor, ModelRequest, Teachable
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
-from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.requests import Failed, Steps
 from selfrag.training.intrinsics.job import chosen
 from selfrag.training.intrinsics.rows import IntrinsicRow, gold_of

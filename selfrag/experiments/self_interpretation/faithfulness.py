@@ -40,9 +40,9 @@ from selfrag.experiments.self_interpretation.run import (
     read_grid,
     record,
 )
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
-from selfrag.reflection.judgment import Reflection
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.reflection.requests import Failed
 from selfrag.runtime import finish

@@ -27,9 +27,9 @@ from selfrag.judges.output import (
 )
 from selfrag.judges.sentences import judged_site, merged
 from selfrag.judges.wire import Completion, Gold, ModelRequest, Slot, Target, Teachable
+from selfrag.reflection.findings import Citation, Code, Finding, Reflection
 from selfrag.reflection.inputs import Site, SiteKind
 from selfrag.reflection.intrinsic_labels import CITED, in_set
-from selfrag.reflection.judgment import Citation, Code, Finding, Reflection
 from selfrag.reflection.labels import LabelSet
 
 

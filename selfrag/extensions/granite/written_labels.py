@@ -9,7 +9,7 @@ from typing import Any
 from selfrag.judges.lenient_json import JsonNode, JsonReading
 from selfrag.judges.output import LITTLE, LabelLikelihood, ModelOutput, certain, likelihood, shown
 from selfrag.judges.wire import Completion, ModelRequest
-from selfrag.reflection.judgment import Code
+from selfrag.reflection.findings import Code
 
 
 def bare(request: ModelRequest, completion: Completion) -> ModelOutput:

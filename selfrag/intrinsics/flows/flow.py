@@ -31,9 +31,10 @@ from selfrag.intrinsics.flows.progress import (
 from selfrag.judges.conversation import Conversation, read_input, same_question, search_query
 from selfrag.judges.sentences import response_sites
 from selfrag.prompting import Prompting
+from selfrag.reflection.findings import Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
-from selfrag.reflection.judgment import Finding, Judgment, Reflection
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import Failed, Retrieve, Retrieved
 from selfrag.runtime import QuestionAnswered, QuestionFailed, drive

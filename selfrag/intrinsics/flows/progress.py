@@ -20,9 +20,10 @@ from selfrag.judges import layout
 from selfrag.judges.external import beside
 from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest
 from selfrag.prompting import Prompting, Turn
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
-from selfrag.reflection.judgment import Judgment, Reflection
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import External, ExternalResult, Failed, RequestResult, Steps, failure_of, gather
 

@@ -22,8 +22,9 @@ from selfrag.extensions.granite.chat import read_spec
 from selfrag.extensions.granite.registry import DIALECTS, codec_of_spec, intrinsics_of
 from selfrag.intrinsics import CitationGeneration
 from selfrag.judges.wire import ChatPrompt, Completion
+from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judgment import Code, JudgmentSource, Reflection
+from selfrag.reflection.judgment import JudgmentSource
 
 TWO = "First one. Second one."
 OUT = Code.OUT_OF_RANGE

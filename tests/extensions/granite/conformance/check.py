@@ -35,8 +35,8 @@ from selfrag.extensions.granite.completion import CompletionCodec
 from selfrag.extensions.granite.replies import Shape
 from selfrag.judges.lenient_json import read
 from selfrag.judges.wire import Completion, ModelRequest, TextPrompt
+from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.judgment import Reflection
 
 
 def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: list[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from retrieval.sentences import Span
 from selfrag.judges.wire import ModelRequest
-from selfrag.reflection.judgment import Reflection
+from selfrag.reflection.findings import Reflection
 
 
 class Deviation(StrEnum):

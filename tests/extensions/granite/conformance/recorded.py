@@ -21,8 +21,8 @@ from selfrag.extensions.granite.chat import ChatCodec, Spec
 from selfrag.extensions.granite.completion import CompletionCodec, System
 from selfrag.extensions.granite.replies import Shape, reply
 from selfrag.judges.wire import Completion, Gold, ModelRequest, TokenLogprob
+from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site
-from selfrag.reflection.judgment import Code, Reflection
 
 _TAG = re.compile(r"<[rci]\d+> ")
 _DATE = re.compile(r"Today's Date: (.+?)\.\n")

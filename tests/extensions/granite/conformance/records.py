@@ -18,8 +18,8 @@ from selfrag.extensions.granite.written_labels import distribution, same
 from selfrag.judges.lenient_json import JsonPath
 from selfrag.judges.output import ModelOutput, shown, understand
 from selfrag.judges.wire import Completion, ModelRequest
+from selfrag.reflection.findings import Code, Finding, Reflection
 from selfrag.reflection.inputs import Site
-from selfrag.reflection.judgment import Code, Finding, Reflection
 from selfrag.reflection.labels import Role
 
 

@@ -1,0 +1,125 @@
+"""Read a trace: what `trace_schema` has checked becomes the arguments of `Trace`, its decisions and its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from retrieval.passage import Passage
+from selfrag.common.errors import UserError
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.trace_schema import DecisionRecord, JudgmentRecord, NodeRecord, labels_of, read_record
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.weights import Weights
+
+Fields: TypeAlias = dict[str, Any]
+"""Arguments of a constructor."""
+FORMER_NAMES = {"reflectors": "judges", "gates": "guardrails", "joined": "judges"}
+"""Fields of traces that earlier versions wrote."""
+
+
+def read_values(data: object) -> Fields:
+    """Return the fields of a trace, with those of its decisions and nodes in two lists.
+
+    Raises:
+        UserError: the first fault.
+    """
+    record = read_record(data)
+    decisions = [_read_decision(item) for item in record["decisions"]]
+    passages = {decision["after"]: decision["passages"] for decision in decisions}
+    named = {after: _by_id(items) for after, items in passages.items()}
+    nodes = []
+    for item in record["nodes"]:
+        parent = item["parent"]
+        nodes.append(_read_node(item, _find_passage(item, passages[parent], named[parent])))
+    return {
+        "question": record["question"],
+        "decoding": _read_decoding(record["decoding"]),
+        "decisions": decisions,
+        "nodes": nodes,
+        "best": record["best"],
+        "options": tuple(record["options"]),
+        "costs": record.get("costs", {}),
+        "narrow": record.get("narrow", False),
+    }
+
+
+def _read_decoding(values: Mapping[str, Any]) -> Decoding:
+    values = {FORMER_NAMES.get(name, name): value for name, value in values.items()}
+    weights = values.get("weights")
+    if not isinstance(weights, Mapping):
+        raise UserError("decoding has no weights")
+    weights = {FORMER_NAMES.get(name, name): value for name, value in weights.items()}
+    try:
+        return Decoding(**{"without_evidence": "write", **values, "weights": Weights(**weights)})
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise UserError(f"decoding: {error}") from error
+
+
+def _read_decision(record: DecisionRecord) -> Fields:
+    guardrails = record.get("guardrails", ())
+    return {
+        "after": record["after"],
+        "action": record["action"],
+        "reason": record["reason"],
+        "judgment": _read_optional(record["judgment"]),
+        "query": record["query"],
+        "passages": tuple([Passage(**passage) for passage in record["passages"]]),
+        "guardrails": tuple([(name, _read_judgment(judgment)) for name, judgment in guardrails]),
+        "failure": record.get("failure"),
+        "cause": record.get("cause"),
+    }
+
+
+def _by_id(passages: tuple[Passage, ...]) -> dict[str, Passage]:
+    """Return passages by their ids, the first of each."""
+    return {passage.id: passage for passage in reversed(passages)}
+
+
+def _find_passage(record: NodeRecord, passages: tuple[Passage, ...], named: Mapping[str, Passage]) -> Passage | None:
+    """Return the passage that a candidate names: by id, or by position where two share an id.
+
+    Raises:
+        UserError: the decision before it has no such passage.
+    """
+    identifier, position = record["passage_id"], record.get("passage_at")
+    if identifier is None:
+        return None
+    passage = None
+    if position is None:
+        passage = named.get(identifier)
+    elif position < len(passages) and passages[position].id == identifier:
+        passage = passages[position]
+    if passage is None:
+        raise UserError(f"node {record['id']} has the unknown passage {identifier!r:.80}")
+    return passage
+
+
+_SAME = (
+    *("id", "parent", "depth", "branch", "text", "token_ids", "text_ids", "finish", "likelihood", "ended", "score"),
+    *("path_score", "status", "dropped_tokens"),
+)
+"""Fields of a node that are read as they are; the status is checked where its names are."""
+
+
+def _read_node(record: NodeRecord, passage: Passage | None) -> Fields:
+    values: Mapping[str, Any] = record
+    judges, places = record.get("judges", {}), record.get("places", {})
+    return {name: values[name] for name in _SAME} | {
+        "passage": passage,
+        "judgments": {role: _read_optional(judgment) for role, judgment in record["judgments"].items()},
+        "boundary": _read_optional(record["boundary"]),
+        "judges": {name: _read_optional(judgment) for name, judgment in judges.items()},
+        "places": {name: tuple(map(_read_judgment, items)) for name, items in places.items()},
+        "undefined": record.get("undefined", {}),
+    }
+
+
+def _read_optional(record: JudgmentRecord | None) -> Judgment | None:
+    return None if record is None else _read_judgment(record)
+
+
+def _read_judgment(record: JudgmentRecord) -> Judgment:
+    labels, distribution = labels_of(record), record["distribution"]
+    probabilities = tuple([distribution[name] for name in labels.names])
+    return Judgment(labels, record["site"], probabilities, record["coverage"], record["source"], record["evidence"])
