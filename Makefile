@@ -47,13 +47,14 @@ mutants:  ## changes of the pure core that no test notices (hours; `MUTANTS='sel
 test-portable: env  ## the tests that touch numbers, as on a processor with AVX2 and without bf16 instructions
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow and not demo" $(NUMBERS)
 
-check: env  ## lint, format, types, import contracts, spelling, words
+check: env  ## lint, format, types, import contracts, spelling, words, plain code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/python scripts/tools/check_prose.py
+	$(BIN)/python scripts/tools/check_plain.py
 
 docs: env  ## the documentation site, in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
