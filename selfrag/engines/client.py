@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -126,6 +127,9 @@ class ServerTraits:
     limit_name: str = "max_tokens"  # field that limits new tokens
     mode: StrEnum | None = None  # how the server is held to constraints
     failed_trials: int = 0  # negotiations without a valid reply
+    # fields without which a request is still worth its reply; a server that refuses one by its name never gets it again
+    optional: frozenset[str] = frozenset()
+    dropped: set[str] = field(default_factory=set)  # optional fields that it refused
 
 
 class Client:
@@ -187,7 +191,7 @@ class Client:
         config, wait, requests, tries = self._config, self._config.backoff, 0, 0
         while True:
             await self._turn()
-            content = self._renamed(body())
+            content = self._adapted(body())
             reply = await self._once(method, address, content, parse, seconds or config.read_timeout)
             requests += 1
             if self._learns(reply, content):
@@ -251,19 +255,26 @@ class Client:
                 self._traits.mode = modes[-1]
         return result
 
-    def _renamed(self, content: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        limit = "max_tokens"
-        if content is None or limit not in content:
-            return content
-        renamed = {name: value for name, value in content.items() if name != limit}
-        return renamed | {self._traits.limit_name: content[limit]}
+    def _adapted(self, content: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return a body as the server takes it: the limit under its name, without fields that were refused."""
+        if content is None:
+            return None
+        traits = self._traits
+        adapted = {name: value for name, value in content.items() if name not in traits.dropped}
+        if "max_tokens" in adapted:
+            adapted[traits.limit_name] = adapted.pop("max_tokens")
+        return adapted
 
     def _learns(self, reply: ServerReply[Any], content: Mapping[str, Any] | None) -> bool:
-        """Return whether the server takes the limit of new tokens under its newer name only, as hosted models do."""
-        refused = reply.status == 400 and _NEW_LIMIT in reply.reason and "max_tokens" in (content or ())
-        if refused:
+        """Return whether a refusal names a field that the server takes under a newer name, or can do without."""
+        if reply.status not in (400, 422) or content is None:
+            return False
+        if _NEW_LIMIT in reply.reason and "max_tokens" in content:
             self._traits.limit_name = _NEW_LIMIT
-        return refused
+            return True
+        refused = [name for name in self._traits.optional & content.keys() if _refuses(reply.reason, name)]
+        self._traits.dropped.update(refused)
+        return bool(refused)
 
     async def _turn(self) -> None:
         """Wait until a request may start; another one may lengthen the pause meanwhile."""
@@ -309,7 +320,16 @@ class Client:
         return reply
 
 
+def _refuses(message: str, name: str) -> bool:
+    """Return whether a refusal is about the field of this name, as in `logprobs is not supported with this model`."""
+    return re.search(rf"\b{name}\b", message) is not None and _REFUSING.search(message) is not None
+
+
 _NEW_LIMIT = "max_completion_tokens"
+_REFUSING = re.compile(
+    r"not (?:be )?(?:supported|allowed|permitted)|n[o']t support|unsupported|unknown|unrecognized|unexpected|extra",
+    re.IGNORECASE,
+)
 _MOST_TOKENS = 10**9
 
 

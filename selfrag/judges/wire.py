@@ -95,6 +95,9 @@ class ModelRequest:
     sources: tuple[Site, ...] = ()  # places that the model may cite by number
     top_logprobs: int = 0  # alternatives wanted at each generated token; 0 for none
     adapter: str | None = None  # name of the LoRA adapter, as engine or server know it; None for the base model
+    prefill: str = ""  # how the reply begins, written for the model; generated text goes on from there
+    # whether the text may end with its first sentence; an executor that cannot stop there returns more
+    sentence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,9 @@ class Completion:
     """What came back for a request."""
 
     text: str = ""  # generated text without the prompt; empty if none was asked for
-    finish: str | None = None  # `stop`, `length`, or the server's own word; None if unknown
+    # `stop` where the model ended its turn, `sentence` at the end of one, `length`, or the server's own word; None if
+    # unknown
+    finish: str | None = None
     tokens: tuple[TokenLogprob, ...] | None = None  # log-probabilities of the text's tokens; None if there are none
     # for each slot the natural log-probability of each surface under the raw model, -inf allowed; None for a slot that
     # could not be scored
@@ -175,6 +180,8 @@ class Executor(Protocol):
 
     engine: Any = None  # the engine of this library that it runs on; None where it sends `External` requests
     activated: Collection[str] = ()  # the adapters of it that are activated LoRA
+    # whether a reply can be begun for the model; where not, `Request.prefill` is a wish, and whole replies are written
+    continues: bool = True
 
     def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
         """Return one result a request, in order; a request that failed alone comes back as `Failed`.

@@ -29,11 +29,16 @@ def said(text: str, tokens: list[tuple[str, dict[str, float]]] | None = None, fi
 
 
 class Handler(loopback.Answering):
+    def do_GET(self):
+        status = 200 if self.server.models else 404
+        self.answer(status, {"object": "list", "data": self.server.models})
+
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.bodies.append(body)
         self.server.paths.append(self.path)
-        self.answer(*self.server.reply(body))
+        reply = self.server.reply(body) if self.path.endswith(self.server.routes) else (404, {"detail": "Not Found"})
+        self.answer(*reply)
 
 
 class ChatServer(loopback.Loopback):
@@ -41,8 +46,15 @@ class ChatServer(loopback.Loopback):
 
     handler = Handler
 
-    def __init__(self, reply: Callable[[dict[str, Any]], Answer]) -> None:
+    def __init__(
+        self,
+        reply: Callable[[dict[str, Any]], Answer],
+        *,
+        models: tuple[dict[str, Any], ...] = (),
+        routes: tuple[str, ...] = ("",),
+    ) -> None:
         self.reply, self.bodies, self.paths = reply, [], []
+        self.models, self.routes = models, routes
         super().__init__()
 
     def __exit__(self, *_: object) -> None:

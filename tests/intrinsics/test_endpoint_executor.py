@@ -7,9 +7,10 @@ import math
 import pytest
 from chat_server import ChatServer, said
 
-from selfrag.common.errors import UserError
+from selfrag.common.errors import EngineError, UserError
 from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
-from selfrag.judges.endpoint import ConstraintMode, EndpointConfig, EndpointExecutor, obeys, parse
+from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor, executor_at
+from selfrag.judges.openai_wire import STOPS, ConstraintMode, Continuation, obeys, parse
 from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, PromptPiece, Slot, TextPrompt
 from selfrag.reflection.findings import Code
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -106,6 +107,103 @@ def test_a_beginning_is_continued_where_the_server_can_and_asked_for_where_not()
     assert (continued["continue_final_message"], continued["add_generation_prompt"]) == (True, False)
     (turn,) = asked_for["messages"]
     assert turn["content"].endswith(slot.prefill)
+
+
+COUNTING = " five, six,"
+WHOLE = "One, two, three."
+
+
+def counts(sent):
+    """A server that goes on with a last turn of the assistant, or with a text that ends in one."""
+    if "prompt" in sent:
+        return 200, {"choices": [{"text": COUNTING, "finish_reason": "length"}]}
+    return said(COUNTING if sent["messages"][-1]["role"] == "assistant" else WHOLE)
+
+
+def starts_again(sent):
+    return said(WHOLE)
+
+
+def by_fields(sent):
+    return said(COUNTING if "continue_final_message" in sent else WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("reply", "routes", "continuation", "requests"),
+    [
+        (by_fields, ("",), Continuation.FIELDS, 1),
+        (refusing("continue_final_message", "unknown field", counts), ("",), Continuation.LAST_TURN, 2),
+        (starts_again, ("",), Continuation.NONE, 3),
+        (refusing("continue_final_message", "unknown field", starts_again), ("",), Continuation.NONE, 3),
+        (counts, ("/v1/completions",), Continuation.COMPLETIONS, 3),
+    ],
+)
+def test_how_a_server_goes_on_with_a_reply_is_found_once(reply, routes, continuation, requests):
+    with ChatServer(reply, routes=routes) as server:
+        runs = executor(server)
+        assert runs.continues is (continuation is not Continuation.NONE)
+        assert (runs.continuation, len(server.bodies)) == (continuation, requests)
+        assert runs.continues is (continuation is not Continuation.NONE)
+        [result] = runs.run([ModelRequest(STATE, CHAT, 9, prefill="one, two, three, four,")])
+        assert (result.text, len(server.bodies)) == (COUNTING if runs.continues else WHOLE, requests + 1)
+        asked_to = json.dumps(server.bodies[-1])
+    assert ("write only what comes next" in asked_to) is (continuation is Continuation.NONE)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ((404, {"error": {"message": "model 'base' not found"}}), "model 'base' not found"),
+        ((500, {"error": "out of memory"}), "out of memory"),
+        ((401, {"error": "no"}), "the key in OPENAI_API_KEY is not set"),
+    ],
+)
+def test_a_server_that_cannot_answer_is_no_server_that_cannot_go_on(reply, message, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with ChatServer(lambda sent: reply) as server, pytest.raises(EngineError, match=message):
+        _ = executor(server, retries=0).continues
+
+
+@pytest.mark.parametrize("name", ["logprobs", "temperature"])
+def test_a_server_that_refuses_a_field_it_can_do_without_is_asked_without_it(name):
+    strict = refusing(name, f"Unsupported parameter: '{name}' is not supported with this model.", lambda s: said("No."))
+    slots = (Slot(("yes", "no"), SITE),)
+    results, bodies, _ = asked(strict, ModelRequest(STATE, CHAT, slots=slots), 2, constraint_mode=ConstraintMode.NONE)
+    assert [result.scores for result in results] == [((-math.inf, 0.0),)] * 2
+    assert [name in sent for sent in bodies] == [True, False, False]
+
+
+def test_alternatives_tell_of_labels_although_none_was_written():
+    tokens = [("The", {"The": math.log(0.5), "yes": math.log(0.2), "no": math.log(0.1)}), (" text", {" text": 0.0})]
+    request = ModelRequest(STATE, CHAT, slots=(Slot(("yes", "no"), SITE),))
+    [result], _, _ = asked(lambda s: said("The text", tokens), request, constraint_mode=ConstraintMode.NONE)
+    assert [math.exp(value) for value in result.scores[0]] == pytest.approx([0.2, 0.1])
+
+
+def test_a_vllm_without_its_tokenizer_here_ends_texts_after_a_sentence():
+    card = {"id": "base", "owned_by": "vllm", "root": "/secret", "max_model_len": 512}
+    choice = {"message": {"content": "One."}, "finish_reason": "stop", "stop_reason": "."}
+    with ChatServer(lambda sent: (200, {"choices": [choice]}), models=(card,)) as server:
+        runs = executor_at("base", server.url)
+        [result] = runs.run([ModelRequest(STATE, CHAT, 9, sentence=True, prefill="So ")])
+    [sent] = server.bodies  # nothing to find out
+    assert (result.finish, runs.continues, sent["include_stop_str_in_output"]) == ("sentence", True, True)
+    assert (sent["stop"], sent["continue_final_message"]) == (list(STOPS), True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokenizer": "nowhere/at-all"}, "no usable tokenizer"),
+        ({"max_model_len": 9}, "no option 'max_model_len'"),
+        ({"url": "ftp://x"}, "web address"),
+    ],
+)
+def test_a_model_at_an_address_that_cannot_be_had(options, message, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    card = {"id": "base", "owned_by": "vllm"}
+    with ChatServer(starts_again, models=(card,)) as server, pytest.raises(UserError, match=message):
+        executor_at("base", **{"url": server.url, **options})
 
 
 def test_rendered_prompts_go_to_the_text_route():

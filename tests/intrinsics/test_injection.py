@@ -26,8 +26,8 @@ from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
 from selfrag.experiments.self_interpretation.run import PromptWriter
 from selfrag.intrinsics.catalog import catalog, codec_of, dialects
 from selfrag.judges.conversation import read_input
-from selfrag.judges.endpoint import ConstraintMode, body
 from selfrag.judges.entailment import CODEC as ENTAILMENT
+from selfrag.judges.openai_wire import ConstraintMode, Continuation, body
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.sentences import rules
 from selfrag.judges.wire import DIALECT, ChatPrompt, ModelRequest, PromptPiece, TextPrompt
@@ -113,7 +113,7 @@ def by_endpoint(name: str, asked: ModelRequest) -> Counter[int]:
     """As a server does it: the template over the messages, and all of it tokenised with special tokens."""
     tokenizer, _, control = family(name)
     begun = asked.slots[0].prefill if asked.slots else ""
-    sent = body(asked, "m", ConstraintMode.STRUCTURED, begun)
+    sent = body(asked, "m", ConstraintMode.STRUCTURED, begun, Continuation.FIELDS)
     text = sent.get("prompt")
     if text is None:
         documents = {"documents": sent["documents"]} if "documents" in sent else {}

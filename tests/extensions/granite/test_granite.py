@@ -39,7 +39,7 @@ from selfrag.intrinsics import (
 from selfrag.intrinsics.catalog import codec_of, dialects, find
 from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments
 from selfrag.intrinsics.families import find_published
-from selfrag.judges.endpoint import ConstraintMode, body
+from selfrag.judges.openai_wire import ConstraintMode, body
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import Completion
 from selfrag.loading import load_tokenizer

@@ -1,0 +1,322 @@
+"""Requests of codecs as JSON for the text routes of OpenAI, and the replies read back. Pure.
+
+Such a server tokenises what it is sent, and nobody here knows which control tokens the model has. So what a caller or
+a passage wrote is sent with look-alikes of such tokens broken up (`selfrag.common.untrusted.unmarked`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from itertools import groupby
+from typing import Any
+
+from selfrag.common.untrusted import markers, unmarked
+from selfrag.engines.client import BadReplyError, json_of, label_schema, response_format, token_count
+from selfrag.judges.output import certain, likelihood
+from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, Slot, TextPrompt, TokenLogprob
+from selfrag.reflection.requests import Constraint, ConstraintForm
+
+CHAT, TEXT = "/chat/completions", "/completions"
+
+STOPS = (".", "!", "?", "\n")
+"""Texts at which a sentence may end; servers take four at most. Whoever asked for a sentence reads where it does."""
+
+
+class ConstraintMode(StrEnum):
+    """How an endpoint is made to hold to a constraint."""
+
+    AUTO = "auto"  # the first of the others that it takes and obeys
+    STRUCTURED = "structured_outputs"  # vLLM: schema, pattern or choice; replies can be begun for the model
+    SCHEMA = "response_format"  # OpenAI: a JSON schema
+    NONE = "none"  # nothing but the prompt; replies are read as they come
+
+
+class Continuation(StrEnum):
+    """How an endpoint is made to go on with a reply that has begun."""
+
+    AUTO = "auto"  # the first of the others that it takes and obeys
+    VLLM = "vllm"  # by its fields; it also ends a text after a stop string, which stays in the text. Never guessed
+    FIELDS = "continue_final_message"  # by these fields, on other servers
+    LAST_TURN = "assistant"  # llama.cpp, Ollama and others: a last turn of the assistant is continued
+    COMPLETIONS = "completions"  # a server without a route for chats: the conversation is one text
+    NONE = "none"  # it writes whole replies
+
+
+_RENDERED = ("tools", "functions", "chat_template_kwargs")
+"""Fields of a caller's request, beside messages and documents, that a chat template shows."""
+
+
+def route_of(request: ModelRequest, continuation: Continuation) -> str:
+    """Return the route that a request is sent to."""
+    as_text = isinstance(request.prompt, TextPrompt) or continuation is Continuation.COMPLETIONS
+    return TEXT if as_text else CHAT
+
+
+def body(
+    request: ModelRequest,
+    model: str,
+    constraint_mode: ConstraintMode,
+    begun: str = "",
+    continuation: Continuation = Continuation.NONE,
+) -> dict[str, Any]:
+    """Return the JSON that asks for the text of a request.
+
+    Args:
+        request: what is asked.
+        model: name of the model there; an adapter takes its place.
+        constraint_mode: how its constraint is sent.
+        begun: how the reply begins, written for the model.
+        continuation: how the server is made to go on from there; where it cannot, the model is asked to.
+    """
+    content: dict[str, Any] = {"model": request.adapter or model, "max_tokens": request.max_tokens}
+    if request.temperature is not None:
+        content["temperature"] = request.temperature
+    if request.sentence and continuation is Continuation.VLLM:
+        content |= {"stop": list(STOPS), "include_stop_str_in_output": True}
+    content |= _constraint_fields(request.constraint, constraint_mode)
+    top = request.top_logprobs
+    prompt, reply = request.prompt, _beginning(begun)
+    if isinstance(prompt, TextPrompt) or continuation is Continuation.COMPLETIONS:
+        content["prompt"] = _text(prompt) + reply
+        return content | ({"logprobs": top} if top else {})
+    rendered = {key: _harmless(value) for key, value in prompt.extra.items() if key in _RENDERED}
+    content = {**prompt.extra, **rendered, **content, **_chat(prompt, reply, continuation)}
+    return content | ({"logprobs": True, "top_logprobs": top} if top else {})
+
+
+def _chat(prompt: ChatPrompt, begun: str, continuation: Continuation) -> dict[str, Any]:
+    known = markers(prompt.own)
+    turns = [{"role": unmarked(turn.role), "content": unmarked(turn.content, known)} for turn in prompt.messages]
+    content: dict[str, Any] = {"messages": turns}
+    if prompt.documents:
+        content["documents"] = [_harmless(document) for document in prompt.documents]
+    if not begun:
+        return content
+    if continuation in (Continuation.VLLM, Continuation.FIELDS, Continuation.LAST_TURN):
+        turns.append({"role": "assistant", "content": begun})
+        fields = {"add_generation_prompt": False, "continue_final_message": True}
+        return content | ({} if continuation is Continuation.LAST_TURN else fields)
+    task = f"\n\nYour reply begins like this; write only what comes next, without repeating it:\n{begun}"
+    turns[-1] = {**turns[-1], "content": turns[-1]["content"] + task}
+    return content
+
+
+def _text(prompt: TextPrompt | ChatPrompt) -> str:
+    """Return a prompt as one text; neighbouring text pieces are joined first, so that halves of a marker are seen."""
+    known = markers(prompt.own)
+    if isinstance(prompt, ChatPrompt):
+        turns = [f"{unmarked(turn.role).capitalize()}: {unmarked(turn.content, known)}" for turn in prompt.messages]
+        return "\n\n".join([*turns, "Assistant:"])
+    texts = []
+    for is_control, pieces in groupby(prompt.pieces, lambda piece: piece.control):
+        text = "".join(piece.text for piece in pieces)
+        texts.append(text if is_control else unmarked(text, known))
+    return "".join(texts)
+
+
+def _beginning(text: str) -> str:
+    """Return the beginning of a reply, which may end with an open bracket of the codec's own."""
+    safe = unmarked(text)
+    return safe if text.endswith(" ") else safe.removesuffix(" ")
+
+
+def _harmless(value: Any) -> Any:
+    """Return a JSON value with every text in it `unmarked`, names of fields included."""
+    if isinstance(value, str):
+        return unmarked(value)
+    if isinstance(value, Mapping):
+        return {_harmless(key): _harmless(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_harmless(item) for item in value]
+    return value
+
+
+def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> dict[str, Any]:
+    if constraint is None or mode is ConstraintMode.NONE:
+        return {}
+    if mode is not ConstraintMode.SCHEMA:
+        return {"structured_outputs": constraint.as_structured_outputs()}
+    return response_format("reply", constraint.value) if constraint.form is ConstraintForm.JSON else {}
+
+
+def parse(content: bytes, route: str) -> Completion:
+    """Return the completion in a reply of a route; nothing is ever filled in.
+
+    Raises:
+        BadReplyError: the reply has no text.
+    """
+    reply = json_of(content)
+    match reply:
+        case {"choices": [{"message": {"content": str() | None as text}} as choice, *_]} if route == CHAT:
+            pass
+        case {"choices": [{"text": str(text)} as choice, *_]} if route == TEXT:
+            pass
+        case _:
+            raise BadReplyError("the reply lacks choices[0] with its text")
+    finish, usage = choice.get("finish_reason"), reply.get("usage")
+    if finish == "stop" and isinstance(choice.get("stop_reason"), str):
+        finish = "sentence"  # vLLM names the stop string
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    return Completion(
+        text or "",
+        finish if isinstance(finish, str) else None,
+        _tokens(choice),
+        prompt_tokens=token_count(usage, "prompt_tokens"),
+        cached_tokens=token_count(details, "cached_tokens"),
+        generated_tokens=token_count(usage, "completion_tokens"),
+    )
+
+
+def _tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
+    """Return the tokens of a reply; None where there are none, or any of them cannot be read."""
+    tokens = []
+    for row in _rows(choice):
+        token = _token(row)
+        if token is None:
+            return None
+        tokens.append(token)
+    return tuple(tokens) or None
+
+
+def _rows(choice: Mapping[str, Any]) -> Sequence[Any]:
+    """Return one object a token, as `/chat/completions` has them; `/completions` has parallel lists."""
+    match choice:
+        case {"logprobs": {"content": [*rows]}}:
+            return rows
+        case {"logprobs": {"tokens": [*texts], "token_logprobs": [*values]} as logprobs} if len(texts) == len(values):
+            tops = logprobs.get("top_logprobs")
+        case _:
+            return ()
+    if not isinstance(tops, list) or len(tops) != len(texts):
+        tops = [None] * len(texts)
+    rows = []
+    for text, value, top in zip(texts, values, tops, strict=True):
+        pairs = top.items() if isinstance(top, dict) else ()
+        listed = [{"token": name, "logprob": logprob} for name, logprob in pairs]
+        rows.append({"token": text, "logprob": value, "top_logprobs": listed})
+    return rows
+
+
+def _token(row: Any) -> TokenLogprob | None:
+    match row:
+        case {"token": str(text), "logprob": float() | int() as value} if _is_logprob(value):
+            return TokenLogprob(text, float(value), _alternatives(row.get("top_logprobs")))
+        case _:
+            return None
+
+
+def _alternatives(rows: Any) -> tuple[tuple[str, float], ...]:
+    """Return those that have a log-probability, best first; servers write -9999 for what a constraint forbids."""
+    pairs = []
+    for row in rows if isinstance(rows, list) else ():
+        match row:
+            case {"token": str(text), "logprob": float() | int() as value} if _is_logprob(value) and value > -9998:
+                pairs.append((text, float(value)))
+    return tuple(sorted(pairs, key=lambda pair: -pair[1]))
+
+
+def _is_logprob(value: float) -> bool:
+    return math.isfinite(value) and value <= 1e-3
+
+
+_FIELD = "label"
+
+
+def label_request(slot: Slot, request: ModelRequest, most: int, constraint_mode: ConstraintMode) -> ModelRequest:
+    """Return the request that has a slot's label written after its prefill, with up to `most` alternatives a token."""
+    longest = max(map(len, slot.surfaces))
+    labelling = replace(
+        request,
+        max_tokens=longest + 8,  # a token is a character at least
+        temperature=0.0,
+        constraint=Constraint.choice(slot.surfaces),
+        top_logprobs=most,
+        sentence=False,
+    )
+    if constraint_mode is not ConstraintMode.SCHEMA:
+        return labelling
+    words = [surface.strip() for surface in slot.surfaces]
+    return replace(labelling, max_tokens=longest + 32, constraint=Constraint.json(label_schema(words)))
+
+
+def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
+    """Return the natural log-probability of each surface, read off the alternatives; None where nothing says it.
+
+    Alternatives that were not returned lower the coverage. Without any, a label that was written is taken as certain.
+    """
+    text = completion.text
+    labels = [surface.strip() for surface in slot.surfaces]
+    begin = _label_begin(text)
+    if begin is None:
+        return None
+    index = _written_label(text[begin:], labels)
+    read = None
+    if completion.tokens and any(token.top for token in completion.tokens):
+        read = likelihood(completion.tokens, text, (begin, len(text)), labels)
+    if read is None and index is not None:
+        read = certain(index, len(labels))
+    if read is None:
+        return None
+    # The label that was written is all that is known for certain; a coverage of 1 says so.
+    return tuple(math.log(p * read.coverage) if p > 0 else -math.inf for p in read.distribution)
+
+
+def _label_begin(text: str) -> int | None:
+    """Return where the label stands: at the beginning, or as the value of the one field."""
+    bare = text.lstrip()
+    if not bare:
+        return None
+    if not bare.startswith("{"):
+        return len(text) - len(bare)
+    mark = json.dumps(_FIELD)
+    after = text.find(mark)
+    if after < 0:
+        return None
+    quote = text.find('"', text.find(":", after + len(mark)))
+    return None if quote < 0 else quote + 1
+
+
+def _written_label(text: str, labels: Sequence[str]) -> int | None:
+    """Return the index of the label that a text begins with: `rel` is not what `relevant` says."""
+    written = text.casefold()
+    # Longer labels first: none is the beginning of another, but stripped ones may be.
+    for index in sorted(range(len(labels)), key=lambda index: -len(labels[index])):
+        label = labels[index].casefold()
+        after = written[len(label) :]
+        if written.startswith(label) and not after[:1].isalnum():
+            return index
+    return None
+
+
+_JSON_BEGINS = ("", *'{["-0123456789tfn')
+
+
+def follows(completion: Completion, constraint: Constraint | None, mode: ConstraintMode) -> bool:
+    """Return whether a reply follows its constraint, as far as it was sent and the reply is whole."""
+    if constraint is None or mode is ConstraintMode.NONE:
+        return True
+    if mode is ConstraintMode.SCHEMA and constraint.form is not ConstraintForm.JSON:
+        return True
+    if completion.finish == "length" and constraint.form is not ConstraintForm.CHOICE:
+        return constraint.form is not ConstraintForm.JSON or completion.text.lstrip()[:1] in _JSON_BEGINS
+    return obeys(completion.text, constraint)
+
+
+def obeys(text: str, constraint: Constraint) -> bool:
+    """Return whether the whole text is what the constraint allows; white space around a choice does not matter."""
+    import jsonschema
+
+    if constraint.form is ConstraintForm.CHOICE:
+        return text.strip() in [choice.strip() for choice in constraint.value]
+    if constraint.form is ConstraintForm.REGEX:
+        return re.fullmatch(constraint.value, text) is not None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(jsonschema.Draft202012Validator(constraint.value).is_valid(value))
