@@ -9,6 +9,7 @@ for peaked distributions, so greedy decoding has no near-ties.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,22 @@ def _trained(core: Any, vocab_size: int, special: list[str], alphabet: list[str]
     return core
 
 
-def byte_level_tokenizer(*, reflection: bool = True, vocab_size: int = 400) -> Any:
-    """A byte-level BPE tokenizer as SmolLM2 has it: `<|im_start|>` as BOS (never added), `<|im_end|>` as EOS."""
+SMOL = {"unk_token": "<|endoftext|>", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+
+
+def byte_level_tokenizer(
+    *, reflection: bool = True, vocab_size: int = 400, special: Mapping[str, str] = SMOL, more: Sequence[str] = ()
+) -> Any:
+    """A byte-level BPE tokenizer; by default as SmolLM2 has it: `<|im_start|>` as BOS (never added) and `<|im_end|>`.
+
+    `special` are its named special tokens, `more` further ones.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    core, special = Tokenizer(models.BPE()), {"unk_token": "<|endoftext|>"}
-    special |= {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    core = Tokenizer(models.BPE())
     core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    _trained(core, vocab_size, list(special.values()), pre_tokenizers.ByteLevel.alphabet())
+    _trained(core, vocab_size, [*special.values(), *more], pre_tokenizers.ByteLevel.alphabet())
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, clean_up_tokenization_spaces=False, **special)
     return with_reflection_tokens(tokenizer) if reflection else tokenizer
 
@@ -89,6 +97,40 @@ def save_llama(
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
     sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": context}
     return _save(LlamaForCausalLM, LlamaConfig(**sizes, **_common(tokenizer, tie)), tokenizer, path)
+
+
+_QWEN = """{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and enable_thinking is false %}<think>
+
+</think>
+
+{% endif %}{% endif %}"""
+_LLAMA = """{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>
+
+{{ m.content | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>
+
+{% endif %}"""
+
+
+def save_chat(path: Path, family: str, *, context: int = 2048) -> Path:
+    """Write a random chat model without reflection tokens, a Qwen 3 or a Llama, with the chat template of `family`."""
+    import transformers
+
+    if family == "qwen":
+        template, special = _QWEN, {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
+        more = ("<|im_start|>", "<think>", "</think>")
+    else:
+        template, special = _LLAMA, {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
+        more = ("<|start_header_id|>", "<|end_header_id|>")
+    tokenizer = byte_level_tokenizer(reflection=False, special=special, more=more)
+    tokenizer.chat_template = template
+    name = {"qwen": "Qwen3", "llama": "Llama"}[family]
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": context}
+    config = getattr(transformers, f"{name}Config")(**sizes, **_common(tokenizer, tie=False))
+    return _save(getattr(transformers, f"{name}ForCausalLM"), config, tokenizer, path)
 
 
 def save_gpt2(path: Path, *, reflection: bool = True, tie: bool = True) -> Path:
