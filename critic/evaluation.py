@@ -27,7 +27,7 @@ from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
-from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
+from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, mean
 from selfrag.evaluation.metrics.classification import BINS, equal_bins, error_statistic, macro_effective, macro_f1
 from selfrag.reflection.judgment import Judgment
 
@@ -124,7 +124,7 @@ def figures(rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], 
     truth = np.eye(len(names))[[y for _, y in known]].reshape(-1, len(names))
     is_gold, is_judged = np.eye(len(names))[gold], np.eye(len(names) + 1)[judged][:, : len(names)]
 
-    def f1(counts: Floats) -> Floats:
+    def f1(counts: FloatArray) -> FloatArray:
         """Over the labels that a sample's gold holds; a label never judged has F1 0."""
         return macro_f1(counts @ (is_gold * is_judged), counts @ is_gold, counts @ is_judged)
 
@@ -144,7 +144,9 @@ def figures(rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], 
     )
 
 
-def calibration_error(probabilities: Floats, truth: Floats, bins: int = BINS) -> Callable[[Floats], Floats]:
+def calibration_error(
+    probabilities: FloatArray, truth: FloatArray, bins: int = BINS
+) -> Callable[[FloatArray], FloatArray]:
     """Expected calibration error of bootstrap samples, from distributions and gold [n, labels], one-hot."""
     if not len(probabilities):
         return error_statistic(np.empty(0), np.empty(0, dtype=np.intp))

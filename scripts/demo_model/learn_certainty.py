@@ -28,7 +28,7 @@ from selfrag.decoding.trace import UNUSABLE, Trace
 from selfrag.evaluation.intervals import bracketed, counted, mean, pooled_auc
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.evaluation.normalisation import contains_any
-from selfrag.experiments.intrinsics.flows import BM25, read_collection
+from selfrag.experiments.intrinsics.flows import PassageSearch, read_collection
 from selfrag.judges.learned import ScoreCalibrator
 from selfrag.loading import CALIBRATOR
 from selfrag.training.rows import read_rows
@@ -122,7 +122,7 @@ def asked(
     search = None
     for split, count in wanted.items():
         collection = read_collection(corpus, split)
-        search = search or BM25(list(collection.passages.values()))
+        search = search or PassageSearch(list(collection.passages.values()))
         queries = {key: (text, short(answers)) for key, (text, answers) in collection.queries.items()}
         known = sorted(key for key, (text, answers) in queries.items() if answers and text not in trained)
         chosen = random.Random(seed).sample(known, min(count, len(known)))  # noqa: S311

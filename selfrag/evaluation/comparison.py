@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from selfrag.common.errors import UserError
-from selfrag.evaluation.intervals import ROUNDS, SHARE, Bounds, Estimate, Floats, effective_items, interval
+from selfrag.evaluation.intervals import ROUNDS, SHARE, Bounds, Estimate, FloatArray, effective_items, interval
 from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.registry import Part, is_count
 from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records
@@ -26,7 +26,7 @@ class Draws:
     """A figure and what it was in each resampling."""
 
     value: float  # on all items
-    samples: Floats  # [R] in each resampling; NaN where no item of the draw counted
+    samples: FloatArray  # [R] in each resampling; NaN where no item of the draw counted
     n: int  # items that count
     effective: float  # items that the figure rests on, by their weights
     bounds: Bounds | None = SHARE  # of the figure; None where it has none
@@ -117,7 +117,7 @@ def _mean_bounds(draws: Sequence[Draws]) -> Bounds | None:
     return float(np.mean([low for low, _ in bounds])), float(np.mean([high for _, high in bounds]))
 
 
-def _block(top: Floats, bottom: Floats, rng: np.random.Generator, rounds: int) -> Floats:
+def _block(top: FloatArray, bottom: FloatArray, rng: np.random.Generator, rounds: int) -> FloatArray:
     items = len(top)
     counts = rng.multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
     below = counts @ bottom
@@ -296,7 +296,7 @@ AVERAGED = ("citation_precision", "citation_precision_alce", "citation_recall", 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """One system in one table."""
 
     system: str  # its name
@@ -309,14 +309,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ComparisonTable:
     """All systems on one file, or on average."""
 
     name: str  # of the file, or `average`
     kind: str  # of task; `average` for the average
     metrics: tuple[str, ...]  # columns, the headline first
     items: int  # of the file, or files of the average
-    rows: tuple[Row, ...]  # in the order of the runs
+    rows: tuple[ComparisonRow, ...]  # in the order of the runs
     notes: tuple[str, ...] = ()  # what a reader must know
 
 
@@ -325,12 +325,12 @@ class Comparison:
     """Tables a file, and the average if there are several files."""
 
     reference: str | None  # the system that differences are against; None without differences
-    tables: tuple[Table, ...]  # in the order of the files
-    average: Table | None  # over all files
+    tables: tuple[ComparisonTable, ...]  # in the order of the files
+    average: ComparisonTable | None  # over all files
     seed: int = field(default=0)  # of the bootstrap
 
 
-Figures = dict[str, dict[str, Draws | None]]
+FileDraws = dict[str, dict[str, Draws | None]]
 """System to metric to draws, of one file."""
 
 
@@ -351,10 +351,10 @@ def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int 
     return Comparison(against, tables, averaged, seed)
 
 
-def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> Figures:
+def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
     columns = [(run.name, metric) for run in runs for metric in run.files[file].metrics]
     parts = [run.files[file].scores[metric] for run in runs for metric in run.files[file].metrics]
-    figures: Figures = {run.name: {} for run in runs}
+    figures: FileDraws = {run.name: {} for run in runs}
     bounds = [bounds_of(metric) for _, metric in columns]
     for (system, metric), draws in zip(columns, bootstrap(parts, name=file, seed=seed, bounds=bounds), strict=True):
         figures[system][metric] = draws
@@ -364,7 +364,7 @@ def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> Figures:
     return figures
 
 
-def _table(runs: Sequence[SystemRun], file: str, figures: Figures, against: str | None) -> Table:
+def _table(runs: Sequence[SystemRun], file: str, figures: FileDraws, against: str | None) -> ComparisonTable:
     results = {run.name: run.files[file] for run in runs}
     first = results[runs[0].name]
     metrics = (*first.metrics, *first.whole)
@@ -372,11 +372,11 @@ def _table(runs: Sequence[SystemRun], file: str, figures: Figures, against: str 
         _row(name, figures, metrics, against, found.seconds / len(found.ids), found.failed)
         for name, found in results.items()
     ]
-    return Table(file, first.kind, metrics, len(first.ids), tuple(rows), tuple(_notes(first, results)))
+    return ComparisonTable(file, first.kind, metrics, len(first.ids), tuple(rows), tuple(_notes(first, results)))
 
 
-def _average(runs: Sequence[SystemRun], drawn: Mapping[str, Figures], against: str | None) -> Table:
-    averaged: Figures = {}
+def _average(runs: Sequence[SystemRun], drawn: Mapping[str, FileDraws], against: str | None) -> ComparisonTable:
+    averaged: FileDraws = {}
     heading = {file: result.metrics[0] for file, result in runs[0].files.items() if not is_count(result.metrics[0])}
     for run in runs:
         heads = [drawn[file][run.name][metric] for file, metric in heading.items()]
@@ -390,12 +390,12 @@ def _average(runs: Sequence[SystemRun], drawn: Mapping[str, Figures], against: s
         for run in runs
     ]
     named = ", ".join(f"{metric} of {file}" for file, metric in heading.items()) or "nothing: all headlines are counts"
-    return Table(AVERAGE, AVERAGE, metrics, len(drawn), tuple(rows), (f"{HEADLINE} is the mean of {named}",))
+    return ComparisonTable(AVERAGE, AVERAGE, metrics, len(drawn), tuple(rows), (f"{HEADLINE} is the mean of {named}",))
 
 
 def _row(
-    name: str, figures: Figures, metrics: Sequence[str], against: str | None, seconds: float | None, failed: int
-) -> Row:
+    name: str, figures: FileDraws, metrics: Sequence[str], against: str | None, seconds: float | None, failed: int
+) -> ComparisonRow:
     own = figures[name]
     differences: dict[str, Estimate | None] = {}
     if against is not None and against != name:
@@ -403,7 +403,7 @@ def _row(
             mine, other = own[metric], figures[against][metric]
             differences[metric] = None if mine is None or other is None else (mine - other).estimate
     estimates = {metric: None if (draws := own[metric]) is None else draws.estimate for metric in metrics}
-    return Row(name, estimates, differences, seconds, failed)
+    return ComparisonRow(name, estimates, differences, seconds, failed)
 
 
 def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
 NONE = "\N{EN DASH}"
 """Stands for a figure that is not defined."""
@@ -70,7 +70,7 @@ def counted(found: Estimate, *, scale: float = 100) -> str:
     return f"{bracketed(found, scale=scale)} n={found.n}"
 
 
-def share(part: Floats, whole: Floats) -> Floats:
+def share(part: FloatArray, whole: FloatArray) -> FloatArray:
     """`part / whole`, and 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
 
@@ -82,7 +82,7 @@ SHARE: Bounds = (0.0, 1.0)
 DIFFERENCE: Bounds = (-1.0, 1.0)
 
 
-def effective_items(weights: Floats) -> float:
+def effective_items(weights: FloatArray) -> float:
     """Return Kish's effective number of items, (sum of weights)^2 / sum of squared weights; 0.0 without weight."""
     squared = float((weights**2).sum())
     return float(weights.sum()) ** 2 / squared if squared > 0 else 0.0
@@ -90,7 +90,7 @@ def effective_items(weights: Floats) -> float:
 
 def bootstrap(
     items: int,
-    statistic: Callable[[Floats], Floats],
+    statistic: Callable[[FloatArray], FloatArray],
     seed: int = 0,
     *,
     effective: float | None = None,
@@ -116,7 +116,7 @@ def bootstrap(
 
 def interval(
     value: float,
-    samples: Floats,
+    samples: FloatArray,
     items: int,
     *,
     effective: float | None = None,
@@ -148,7 +148,7 @@ def agreeing_interval(value: float, effective: float, bounds: Bounds | None) -> 
     return alike * value + (1 - alike) * bounds[0], alike * value + (1 - alike) * bounds[1]
 
 
-def mean(values: Sequence[float] | Floats, *, seed: int = 0, bounds: Bounds | None = SHARE) -> Estimate:
+def mean(values: Sequence[float] | FloatArray, *, seed: int = 0, bounds: Bounds | None = SHARE) -> Estimate:
     """Return the mean of one value an item; `bounds` are those of a value."""
     data = np.asarray(values, dtype=np.float64)
     return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, bounds=bounds)
@@ -165,7 +165,7 @@ def pooled_auc(
     right = np.array([len(scores) for scores in positives], dtype=np.float64)
     wrong = np.array([len(scores) for scores in negatives], dtype=np.float64)
 
-    def statistic(counts: Floats) -> Floats:
+    def statistic(counts: FloatArray) -> FloatArray:
         won = ((counts @ matrix) * counts).sum(axis=1)
         pairs = (counts @ right) * (counts @ wrong)
         return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
@@ -174,7 +174,7 @@ def pooled_auc(
     return bootstrap(len(matrix), statistic, seed, effective=effective)
 
 
-def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]) -> Floats:
+def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]) -> FloatArray:
     """[n, n] pairs in which a positive of item i scores above a negative of item j, ties half (Mann-Whitney).
 
     With counts c of how often a bootstrap sample draws each item, the pooled AUC of the sample is
@@ -200,7 +200,7 @@ def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Est
     kept = [np.array(pairs, dtype=np.int64) for pairs in items if pairs]
     counts = np.array([np.bincount(pairs @ (2, 1), minlength=4) for pairs in kept], dtype=np.float64).reshape(-1, 4)
 
-    def statistic(drawn: Floats) -> Floats:
+    def statistic(drawn: FloatArray) -> FloatArray:
         neither, second, first, both = (drawn @ counts).T
         total = neither + second + first + both
         chance = ((both + first) * (both + second) + (neither + first) * (neither + second)) / total**2

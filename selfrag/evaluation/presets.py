@@ -166,7 +166,7 @@ TRAINING_JOIN = TASK_INPUT
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class QuestionWording:
     """What stands around a question."""
 
     instruction: str = ""  # words before the question; empty asks the question alone
@@ -196,7 +196,7 @@ PAPER = "paper"
 class Protocol:
     """One way of running a task."""
 
-    wording: Wording  # around the question
+    wording: QuestionWording  # around the question
     passages: int  # the first so many of the file are evidence
     new_tokens: int  # of an answer, all segments together
     segments: int  # of an answer
@@ -272,7 +272,7 @@ def _read() -> Mapping[str, Preset]:
         if decoding is not None:
             make = Decoding.official if decoding.pop("policy", "paper") == "official" else Decoding
             decoding = make(passages=values["passages"], **decoding)
-        return Protocol(Wording(**wording), decoding=decoding, **values)
+        return Protocol(QuestionWording(**wording), decoding=decoding, **values)
 
     for name, table in tables.items():
         protocols = {key: protocol(values) for key, values in table.pop("protocols").items()}

@@ -20,7 +20,7 @@ from selfrag.common.errors import EngineError, UserError, require
 from selfrag.common.reading import read_json
 from selfrag.decoding.segments import read_critique
 from selfrag.engines.base import Engine
-from selfrag.evaluation.intervals import Estimate, Floats, bracketed, mean
+from selfrag.evaluation.intervals import Estimate, FloatArray, bracketed, mean
 from selfrag.evaluation.metrics.classification import calibration_error, plot_reliability, reliability
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
@@ -46,7 +46,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class CalibrationFigures:
     """How well the probabilities of a group fit, before and after scaling that was fitted on other instructions."""
 
     scaling: Scaling  # fitted on all places
@@ -93,7 +93,7 @@ def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
     logs, right = _logs([one.judgment for one in observed]), np.array([one.right for one in observed])
     labels = logs.shape[1] if biased else 0
 
-    def cost(x: Floats) -> float:
+    def cost(x: FloatArray) -> float:
         logits = logs * math.exp(-x[0]) + (np.append(0.0, x[1:]) if biased else 0.0)
         norm = np.logaddexp.reduce(logits, axis=1)
         loss = np.mean(norm - logits[np.arange(len(right)), right])
@@ -104,14 +104,14 @@ def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
     return Scaling(math.exp(x[0]), (0.0, *map(float, x[1:])) if biased else ())
 
 
-def _logs(judgments: Sequence[Judgment]) -> Floats:
+def _logs(judgments: Sequence[Judgment]) -> FloatArray:
     return np.asarray(np.log(np.maximum([one.distribution for one in judgments], 1e-12)))
 
 
-def calibrate(observed: Sequence[Observed], *, biased: bool = False, seed: int = 0) -> dict[Role, Figures]:
+def calibrate(observed: Sequence[Observed], *, biased: bool = False, seed: int = 0) -> dict[Role, CalibrationFigures]:
     """Scalings of all groups, with figures from five folds over the instructions."""
     folds = require("sklearn.model_selection", extra="eval").GroupKFold(FOLDS)
-    found: dict[Role, Figures] = {}
+    found: dict[Role, CalibrationFigures] = {}
     for labels in GROUPS:
         own = [one for one in observed if one.judgment.labels == labels]
         if not own:
@@ -126,7 +126,7 @@ def calibrate(observed: Sequence[Observed], *, biased: bool = False, seed: int =
                 after[i] = scaling(own[i].judgment)
         right = [one.right for one in own]
         before, now = (_measured(judged, right, seed) for judged in ([one.judgment for one in own], after))
-        found[labels.role] = Figures(fit(own, biased=biased), len(own), *zip(before, now, strict=True))
+        found[labels.role] = CalibrationFigures(fit(own, biased=biased), len(own), *zip(before, now, strict=True))
     return found
 
 
@@ -143,7 +143,7 @@ def confidence(judged: Sequence[Judgment], right: Sequence[int]) -> tuple[list[f
     ]
 
 
-def table(found: Mapping[Role, Figures]) -> str:
+def table(found: Mapping[Role, CalibrationFigures]) -> str:
     """The figures as a Markdown table."""
     head = ["group", "places", "temperature", "loss, nats", "scaled", "ECE, %", "scaled", "accuracy, %", "scaled", ""]
     lines = [
@@ -156,7 +156,7 @@ def table(found: Mapping[Role, Figures]) -> str:
     return compact(head, lines)
 
 
-def write(observed: Sequence[Observed], found: Mapping[Role, Figures], out: Path) -> None:
+def write(observed: Sequence[Observed], found: Mapping[Role, CalibrationFigures], out: Path) -> None:
     """Write `calibration.json`, `calibration.md` and a reliability diagram of each group into `out`."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def write(observed: Sequence[Observed], found: Mapping[Role, Figures], out: Path
         plot_reliability(bins, out / f"reliability-{role}.svg")
 
 
-def _record(found: Mapping[Role, Figures]) -> dict[str, Any]:
+def _record(found: Mapping[Role, CalibrationFigures]) -> dict[str, Any]:
     return as_record({role: one.scaling for role, one in found.items() if one.helps})
 
 
@@ -187,7 +187,7 @@ def settings_file(folder: Path) -> Path:
     return file
 
 
-def store(found: Mapping[Role, Figures], folder: Path) -> Path:
+def store(found: Mapping[Role, CalibrationFigures], folder: Path) -> Path:
     """Put the scalings into a checkpoint, or into an adapter, whose merged checkpoint has them. Returns the file."""
     file = settings_file(folder)
     before = read_json(file)

@@ -21,7 +21,7 @@ from selfrag.common.jsonl import read_jsonl
 from selfrag.common.untrusted import visible
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import ROOT, Trace, trace_of
-from selfrag.evaluation.comparison import Comparison, Row, SystemRun, Table, compare, read_runs
+from selfrag.evaluation.comparison import Comparison, ComparisonRow, ComparisonTable, SystemRun, compare, read_runs
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
@@ -58,7 +58,7 @@ main, header { max-width: 90rem } .results td { white-space: nowrap } article td
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SystemOutcome:
     """What one system made of an item."""
 
     system: str  # its name
@@ -76,12 +76,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ItemCase:
     """An item (None if the data file is not at hand) and what every system made of it, in the order of the runs."""
 
     id: str
     item: Item | None
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[SystemOutcome, ...]
 
     @property
     def question(self) -> str | None:
@@ -119,7 +119,7 @@ class CaseFile:
     """The cases of one file."""
 
     name: str  # of the file
-    cases: tuple[Case, ...]  # in the order of the file
+    cases: tuple[ItemCase, ...]  # in the order of the file
     items: int  # how many the runs have
     note: str | None = None  # why there is no question or gold answer; None if there is
 
@@ -152,15 +152,15 @@ def _case_file(runs: Sequence[SystemRun], name: str, most: int, data: Path | Non
     except (UserError, OSError, KeyError) as error:
         note = f"{error}; questions come from traces"
     outcomes = [_outcomes(run, name, chosen) for run in runs]
-    cases = tuple(Case(key, items.get(key), tuple(one[key] for one in outcomes)) for key in ids if key in chosen)
+    cases = tuple(ItemCase(key, items.get(key), tuple(one[key] for one in outcomes)) for key in ids if key in chosen)
     return CaseFile(name, cases, len(ids), note)
 
 
-def _outcomes(run: SystemRun, name: str, chosen: set[str]) -> dict[str, Outcome]:
+def _outcomes(run: SystemRun, name: str, chosen: set[str]) -> dict[str, SystemOutcome]:
     result = run.files[name]
     places = {key: i for i, key in enumerate(result.ids)}
 
-    def parse(record: dict[str, Any]) -> tuple[str, Outcome | None]:
+    def parse(record: dict[str, Any]) -> tuple[str, SystemOutcome | None]:
         key = item_id(record)
         if key not in chosen:
             return key, None
@@ -171,7 +171,7 @@ def _outcomes(run: SystemRun, name: str, chosen: set[str]) -> dict[str, Outcome]
     return {key: outcome for key, outcome in found if outcome is not None}
 
 
-def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part | None]) -> Outcome:
+def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part | None]) -> SystemOutcome:
     trace, damage = None, None
     if record.get("trace") is not None:
         try:
@@ -179,7 +179,7 @@ def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part |
         except UserError as error:
             damage = str(error)
     output, failure = Output.from_record(record) or Output(""), record.get("error")
-    return Outcome(system, output, None if failure is None else str(failure), scores, trace, damage)
+    return SystemOutcome(system, output, None if failure is None else str(failure), scores, trace, damage)
 
 
 def run_origin(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -293,7 +293,7 @@ def _gold(item: Item) -> list[tuple[str, Sequence[str], str, int]]:
     return found
 
 
-def _figures(outcome: Outcome) -> list[tuple[str, str]]:
+def _figures(outcome: SystemOutcome) -> list[tuple[str, str]]:
     values = {name: ratio([part]) for name, part in outcome.scores.items() if name not in outcome.output.usage}
     return [(name.replace("_", " "), "-" if one is None else f"{one:.3g}") for name, one in values.items()]
 
@@ -349,7 +349,7 @@ def traces_of(report: Report) -> dict[str, Trace]:
     }
 
 
-def _picture(shown: Table) -> str:
+def _picture(shown: ComparisonTable) -> str:
     """A table's plots as base64 of an SVG, which in an `img` can neither run nor be fetched; empty without a figure."""
     if not any(row.figures[shown.metrics[0]] for row in shown.rows):
         return ""
@@ -411,7 +411,7 @@ def draw(comparison: Comparison) -> Any:
     return draw_tables(tables(comparison))
 
 
-def draw_tables(shown: Sequence[Table]) -> Any:
+def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
     """A row of panels for each table: headline with interval, against tokens where there are any, against retrieval."""
     if not shown or not any(row.figures[table.metrics[0]] for table in shown for row in table.rows):
         raise UserError("no system has a headline figure: nothing to draw")
@@ -433,14 +433,14 @@ def draw_tables(shown: Sequence[Table]) -> Any:
     return figure
 
 
-def spoken(table: Table) -> str:
+def spoken(table: ComparisonTable) -> str:
     """The picture of one table in words, for readers who do not see it."""
     head = table.metrics[0]
     parts = [f"{row.system} {_say(row.figures[head], head)}" for row in table.rows]
     return f"{title(table)}: {head} of {'; '.join(parts)}; the same against tokens and against the retrieval rate"
 
 
-def _scores(axes: Any, table: Table) -> None:
+def _scores(axes: Any, table: ComparisonTable) -> None:
     head = table.metrics[0]
     names = [f"{place}  {_name(row.system)}" for place, row in enumerate(table.rows, 1)]
     for place, row in enumerate(table.rows):
@@ -456,7 +456,7 @@ def _scores(axes: Any, table: Table) -> None:
     axes.grid(axis="x", alpha=0.3)
 
 
-def _against(axes: Any, table: Table, costs: dict[str, float | None], what: str) -> None:
+def _against(axes: Any, table: ComparisonTable, costs: dict[str, float | None], what: str) -> None:
     head = table.metrics[0]
     points = [
         (cost, *_ends(found, head), place)
@@ -499,7 +499,7 @@ def _name(text: str, longest: int = 32) -> str:
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _tokens(row: Row) -> float | None:
+def _tokens(row: ComparisonRow) -> float | None:
     found = [row.figures.get(name) for name in TOKENS]
     known = [one.value for one in found if one is not None]
     return sum(known) if len(known) == len(TOKENS) else None

@@ -162,7 +162,7 @@ Counted: TypeAlias = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunJob:
     """One system over some files."""
 
     system: System  # how items are answered
@@ -180,12 +180,12 @@ class Run:
         return {**self.settings, **own}
 
 
-def run(job: Run, files: Sequence[TaskFile], engine: Callable[[], Serving], label: str = "") -> Counted:
+def run(job: RunJob, files: Sequence[TaskFile], engine: Callable[[], Serving], label: str = "") -> Counted:
     """`run_all` for one system on one engine, which is called for only if there is something to run."""
     return run_all([job], files, answer_here(engine), label or job.folder.name)[0]
 
 
-def run_all(jobs: Sequence[Run], files: Sequence[TaskFile], execute: Execute, label: str = "items") -> list[Counted]:
+def run_all(jobs: Sequence[RunJob], files: Sequence[TaskFile], execute: Execute, label: str = "items") -> list[Counted]:
     """Run all items that are not recorded yet; those of all systems are given to `execute` at once.
 
     Args:
@@ -225,7 +225,7 @@ def run_all(jobs: Sequence[Run], files: Sequence[TaskFile], execute: Execute, la
 class _Open:
     """One file of one run, with what is still to be answered."""
 
-    def __init__(self, job: Run, file: TaskFile, directory: RunDirectory, results: Counted) -> None:
+    def __init__(self, job: RunJob, file: TaskFile, directory: RunDirectory, results: Counted) -> None:
         self.pending: list[Item] = []
         self._job, self._file, self._directory, self._results = job, file, directory, results
         self._records = RecordFile(job.folder, file.name)
@@ -444,7 +444,7 @@ def run_systems(
         component("name", name)
     make, about, load = _answering(model, settings, live=retriever is not None)
     jobs = [
-        Run(
+        RunJob(
             make(kind, None),
             {"name": name, **about},
             out / name,
@@ -486,7 +486,7 @@ def _answering(
 
 
 def _here(
-    jobs: Sequence[Run], load: Callable[[], Any], files: Sequence[TaskFile], retriever: Retriever | None
+    jobs: Sequence[RunJob], load: Callable[[], Any], files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
     """One system after the other in this process, on one engine that is loaded when it is needed."""
     with on_demand(load) as engine:
@@ -495,7 +495,7 @@ def _here(
 
 
 def _on(
-    cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile], retriever: Retriever | None
+    cluster: Cluster, jobs: Sequence[RunJob], model: Model, files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
     """All systems at once on a cluster, so that no actor waits for the end of another system."""
     if any(isinstance(job.system, Prompted) for job in jobs):

@@ -41,7 +41,7 @@ from selfrag.tokenization import HFTextCodec, TextCodec
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class SystemPrompt:
     """What the model reads before it answers."""
 
     question: str  # as asked, for the answer
@@ -55,7 +55,7 @@ class _State:
     usage: Usage = field(default_factory=Usage)
 
 
-def write(prompt: Prompt, codec: TextCodec, max_tokens: int) -> Decoder:
+def write(prompt: SystemPrompt, codec: TextCodec, max_tokens: int) -> Decoder:
     """One greedy answer.
 
     Raises:
@@ -72,7 +72,7 @@ def write(prompt: Prompt, codec: TextCodec, max_tokens: int) -> Decoder:
     return _answer(prompt, [node], 0, state.usage, max_tokens)
 
 
-def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int) -> Decoder:
+def choose(prompt: SystemPrompt, codec: TextCodec, options: Sequence[str], eos_id: int) -> Decoder:
     """The most probable of `options` after the prompt, by exact probability.
 
     `options` are as the model would write them, and `eos_id` ends one that another one continues from.
@@ -102,7 +102,7 @@ def _all(state: _State, requests: list[Generate]) -> Generator[RequestBatch, lis
     return [result for result in results if isinstance(result, Generated)]
 
 
-def _node(prompt: Prompt, number: int, text: str, ids: Ids) -> Node:
+def _node(prompt: SystemPrompt, number: int, text: str, ids: Ids) -> Node:
     one = prompt.passages[0] if len(prompt.passages) == 1 else None
     node = Node(number, ROOT, 1, "none" if one is None else "passage", one, text, ids, ids)
     node.ended, node.status, node.dropped_tokens = True, Status.FINISHED, prompt.dropped_tokens
@@ -110,7 +110,7 @@ def _node(prompt: Prompt, number: int, text: str, ids: Ids) -> Node:
 
 
 def _answer(
-    prompt: Prompt, nodes: list[Node], best: int, usage: Usage, max_tokens: int, options: tuple[str, ...] = ()
+    prompt: SystemPrompt, nodes: list[Node], best: int, usage: Usage, max_tokens: int, options: tuple[str, ...] = ()
 ) -> Answer:
     reads = bool(prompt.passages)
     decision = Decision(ROOT, "retrieve" if reads else "write", "as the system does", passages=prompt.passages)
@@ -127,7 +127,7 @@ def _answer(
     return Answer(prompt.question, text, segments, usage, trace)
 
 
-def _answered(item: Item, task: Task, prompt: Prompt, codec: TextCodec, eos_id: int) -> Decoder:
+def _answered(item: Item, task: Task, prompt: SystemPrompt, codec: TextCodec, eos_id: int) -> Decoder:
     """One greedy answer, or the most probable option where the task has them scored."""
     if item.options and not task.written:
         return (yield from choose(prompt, codec, choices(item).surfaces, eos_id))
@@ -167,7 +167,7 @@ class Untuned:
         prompt = self.prompt(item, hint, bare=not hint)
         return (yield from _answered(item, task, prompt, self.codec, self.eos_id))
 
-    def prompt(self, item: Item, hint: str = "", *, bare: bool = False) -> Prompt:
+    def prompt(self, item: Item, hint: str = "", *, bare: bool = False) -> SystemPrompt:
         """Numbered passages, the question, the hint if there is one; `bare` adds no word to passages and question."""
         used = item.passages[: self.passages]
         ids = [*self.chat.before]
@@ -181,7 +181,7 @@ class Untuned:
         lead = QUESTION if used and not bare else ""
         told = f"\n\n{hint}" if hint else ""
         ids += [*self.codec.encode(f"{lead}{item.instruction}{told}"), *self.chat.after]
-        return Prompt(item.instruction, tuple(ids), used, dropped)
+        return SystemPrompt(item.instruction, tuple(ids), used, dropped)
 
     def as_dict(self) -> dict[str, Any]:
         """Settings and the texts of the prompt."""
@@ -340,9 +340,9 @@ def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
     return decoding
 
 
-Role = Literal["base", "finetuned", "sail", "selfrag"]
+TrainedModelKind = Literal["base", "finetuned", "sail", "selfrag"]
 
-ROLES: dict[str, Role] = {
+ROLES: dict[str, TrainedModelKind] = {
     "base": "base",
     "rag-1": "base",
     "rag-5": "base",
@@ -357,9 +357,9 @@ PROTOCOL: Literal["write"] = "write"
 """`without_evidence` of systems that are measured: published protocols have an answer for items without passages."""
 AS_PUBLISHED = "selfrag"
 """Ours under the policy that a published task was run with; on files of users the same as `selfrag-adaptive`."""
-BY_PROTOCOL: dict[str, Role] = {"rag": "base", "finetuned-rag": "finetuned"}
+BY_PROTOCOL: dict[str, TrainedModelKind] = {"rag": "base", "finetuned-rag": "finetuned"}
 """Baselines with as many passages as the protocol of a published task gives them; one on files of users."""
-SYSTEMS: dict[str, Role] = {AS_PUBLISHED: "selfrag", **BY_PROTOCOL, **ROLES}
+SYSTEMS: dict[str, TrainedModelKind] = {AS_PUBLISHED: "selfrag", **BY_PROTOCOL, **ROLES}
 """`ROLES` and the systems that no comparison needs twice."""
 GROUP = "selfrag.systems"
 """Entry points of other packages: each names a function of a tokenizer and of settings that gives a `System`."""

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from selfrag.evaluation.comparison import AVERAGE, Comparison, Row, Table
+from selfrag.evaluation.comparison import AVERAGE, Comparison, ComparisonRow, ComparisonTable
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.metrics.registry import judge_of, scale_of
 from selfrag.render import terminal_text
@@ -92,7 +92,7 @@ class Terminal:
             yield from (terminal_text(note, "dim") for note in table.notes)
 
 
-def _shown(table: Table, columns: Sequence[str], reference: str | None) -> RichTable:
+def _shown(table: ComparisonTable, columns: Sequence[str], reference: str | None) -> RichTable:
     kept = [metric for metric in table.metrics[1:] if metric in columns or judge_of(metric)]
     brief = replace(table, metrics=(table.metrics[0], *kept))
     header, *rows = grid(brief, reference, narrow=columns is NARROW)
@@ -142,19 +142,19 @@ def about(comparison: Comparison) -> str:
     return f"{text}."
 
 
-def tables(comparison: Comparison) -> tuple[Table, ...]:
+def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
     """The average, if there is one, and the tables of the files."""
     return (*([comparison.average] if comparison.average else []), *comparison.tables)
 
 
-def title(table: Table) -> str:
+def title(table: ComparisonTable) -> str:
     """A heading."""
     if table.kind == AVERAGE:
         return f"Average over {table.items} files"
     return f"{table.name} ({table.kind}, {table.items} items)"
 
 
-def grid(table: Table, reference: str | None, *, narrow: bool = False) -> list[list[str]]:
+def grid(table: ComparisonTable, reference: str | None, *, narrow: bool = False) -> list[list[str]]:
     """Header and rows; the headline, citation precision and what judges said with intervals, other figures bare.
 
     `narrow` leaves out the difference of citations and the seconds.
@@ -173,7 +173,7 @@ def grid(table: Table, reference: str | None, *, narrow: bool = False) -> list[l
 
 
 def _row(
-    row: Row, head: str, others: Sequence[str], paired: Sequence[str], *, compared: bool, timed: bool
+    row: ComparisonRow, head: str, others: Sequence[str], paired: Sequence[str], *, compared: bool, timed: bool
 ) -> list[str]:
     cells = [row.system, _interval(row.figures[head], head)]
     cells += [_difference(row.differences.get(head), head)] if compared else []

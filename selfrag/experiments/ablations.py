@@ -14,7 +14,7 @@ from typing import Any
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.comparison import Comparison, Table, bootstrap, read_runs
+from selfrag.evaluation.comparison import Comparison, ComparisonTable, bootstrap, read_runs
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.items import OUTPUT, Output
 from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY_SUBSTRING, MEMORY, PUBLISHED_MEMORY
@@ -26,8 +26,8 @@ from selfrag.evaluation.task import SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.studies import (
     FileStudy,
-    Outcome,
     Setting,
+    SettingOutcome,
     balance,
     opened,
     spared,
@@ -185,7 +185,7 @@ def published_difference(row: str, file: str) -> str:
 def _changed(one: FileStudy, first: str, second: str) -> str:
     """Items whose answer or citations differ between two settings, by their names; a dash for another model."""
 
-    def said(outcome: Outcome) -> tuple[str, tuple[str, ...]] | None:
+    def said(outcome: SettingOutcome) -> tuple[str, tuple[str, ...]] | None:
         return None if outcome.output is None else (outcome.output.text, outcome.output.cited)
 
     if second not in one.outcomes:
@@ -194,7 +194,7 @@ def _changed(one: FileStudy, first: str, second: str) -> str:
     return f"{sum(said(here) != said(there) for here, there in pairs)} of {len(one.file.items)}"
 
 
-def _difference(table: Table, name: str) -> str:
+def _difference(table: ComparisonTable, name: str) -> str:
     """Of the headline to the whole, paired; a dash where it is a count, of which less is nothing lost."""
     (row,) = (row for row in table.rows if row.system == name)
     found = None if is_count(table.metrics[0]) else row.differences.get(table.metrics[0])

@@ -17,7 +17,7 @@ WIDTH = 120
 """Columns of a table that goes into a file or a pipe."""
 STEER = partial(typer.Option, rich_help_panel="What is varied")
 
-Out = Annotated[
+StudyFolder = Annotated[
     Path, typer.Option("--out", "-o", help="folder of the study; the same command continues an interrupted one")
 ]
 Changes = Annotated[list[str] | None, STEER("--set", help="setting of the base policy, KEY=VALUE, such as mode=always")]
@@ -26,7 +26,7 @@ Seed = Annotated[int, ASKED(help="seed of the sample, the halves and the interva
 
 def sweep(
     files: Files,
-    out: Out,
+    out: StudyFolder,
     *,
     axis: Annotated[
         list[str] | None,
@@ -79,7 +79,7 @@ def sweep(
 
 def ablate(
     files: Files,
-    out: Out,
+    out: StudyFolder,
     *,
     changes: Changes = None,
     baseline: Annotated[

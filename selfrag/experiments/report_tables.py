@@ -12,7 +12,7 @@ from selfrag.render.tables import aligned, escape
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """One table."""
 
     title: str  # its heading
@@ -22,11 +22,11 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class MeasuredSection:
     """What was measured of one intrinsic."""
 
     name: str  # of the intrinsic, or `flows`
-    tables: tuple[Table, ...]  # for people
+    tables: tuple[ReportTable, ...]  # for people
     figures: Mapping[str, Any]  # system -> figures, as plain values
     items: tuple[Mapping[str, Any], ...] = ()  # one record a row and system, as plain values
     # system -> bins of a diagram, where there is one
@@ -55,7 +55,7 @@ def given(*values: float | None, digits: int = 1) -> tuple[str, ...]:
     return tuple(NONE if value is None else f"{value:.{digits}f}" for value in values)
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     """A table with its heading and notes; what others wrote is made harmless."""
     body = aligned(table.head, [[escape(cell) for cell in row] for row in table.rows])
     notes = "".join(f"\n{note}.\n" for note in table.notes)

@@ -29,7 +29,7 @@ from selfrag.evaluation.runner import (
     Execute,
     Finished,
     Model,
-    Run,
+    RunJob,
     answer_here,
     engine_kind,
     on_demand,
@@ -199,7 +199,7 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SettingOutcome:
     """What one setting answers to one item."""
 
     output: Output | None  # None if the item failed
@@ -213,20 +213,24 @@ class FileStudy:
 
     file: TaskFile  # what was asked
     settings: tuple[Setting, ...]  # in order, the base first
-    outcomes: Mapping[str, tuple[Outcome, ...]]  # name of the setting to one outcome an item, in the order of the items
+    outcomes: Mapping[
+        str, tuple[SettingOutcome, ...]
+    ]  # name of the setting to one outcome an item, in the order of the items
 
 
 def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
     """Answer a file under every setting, of which the first is the base."""
     policies = [_policy(job, file, setting.decoding) for setting in settings]
-    rows: dict[str, list[Outcome]] = {item.id: [Outcome(None, "missing")] * len(settings) for item in file.items}
+    rows: dict[str, list[SettingOutcome]] = {
+        item.id: [SettingOutcome(None, "missing")] * len(settings) for item in file.items
+    }
 
     def decode(name: str, own: int | None, policy: Decoding, items: Sequence[Item]) -> None:
         """Run items under a policy, whose setting is `own` if it is one, and read what all settings answer from it."""
         folder = job.folder / file.name / name
         identity = {**job.identity, "name": name.rpartition("/")[2]}
         source = {**job.source, "ids": _digest(items)}
-        run = Run(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
+        run = RunJob(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
         (results,) = run_all([run], [replace(file, items=tuple(items))], job.execute, f"{file.name} {name}")
         seconds = float(results[file.name]["seconds"]) / len(items)
         for key, output, trace in read_recorded(folder / f"{file.name}.jsonl"):
@@ -236,9 +240,9 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
                 wanted = replace(policy, weights=Weights())
                 for i, other in enumerate(policies):
                     if replace(other, weights=Weights()) == wanted:
-                        rows[key][i] = Outcome(None, "decoded", seconds)
+                        rows[key][i] = SettingOutcome(None, "decoded", seconds)
             if own is not None:
-                rows[key][own] = Outcome(output, "decoded", seconds)
+                rows[key][own] = SettingOutcome(output, "decoded", seconds)
 
     decode("recording", None, recording(policies), file.items)
     while lacking := _lacking(file.items, rows):
@@ -261,7 +265,7 @@ def _digest(items: Sequence[Item]) -> str:
     return hashlib.sha256("\n".join(item.id for item in items).encode()).hexdigest()
 
 
-def _lacking(items: Sequence[Item], rows: Mapping[str, Sequence[Outcome]]) -> dict[int, list[Item]]:
+def _lacking(items: Sequence[Item], rows: Mapping[str, Sequence[SettingOutcome]]) -> dict[int, list[Item]]:
     """Setting to the items that are to be decoded under it: each item under the first setting that lacks it."""
     found: dict[int, list[Item]] = {}
     for item in items:
@@ -272,12 +276,12 @@ def _lacking(items: Sequence[Item], rows: Mapping[str, Sequence[Outcome]]) -> di
 
 
 def _read(
-    trace: Trace, usage: Mapping[str, int], row: list[Outcome], policies: Sequence[Decoding], seconds: float
+    trace: Trace, usage: Mapping[str, int], row: list[SettingOutcome], policies: Sequence[Decoding], seconds: float
 ) -> None:
     """Fill in what the settings of a row that are not known yet answer exactly from a record."""
     for i, found in enumerate(rescored(trace, usage, policies)):
         if found is not None and found.exact and row[i].source == "missing":
-            row[i] = Outcome(found.output, "replayed", found.share * seconds)
+            row[i] = SettingOutcome(found.output, "replayed", found.share * seconds)
 
 
 def balance(studies: Sequence[FileStudy]) -> dict[str, Any]:

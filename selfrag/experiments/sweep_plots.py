@@ -11,7 +11,7 @@ from typing import Any
 from selfrag.common.atomic import writing
 from selfrag.common.errors import require
 from selfrag.common.untrusted import printable
-from selfrag.evaluation.comparison import Row, Table
+from selfrag.evaluation.comparison import ComparisonRow, ComparisonTable
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.pareto import Point, front
@@ -107,7 +107,7 @@ def _draw(axes: Any, name: str, curve: Curve, scale: float, places: Mapping[floa
 
 
 def plots_of(
-    table: Table,
+    table: ComparisonTable,
     series: Mapping[str, Sequence[tuple[Any, str]]],
     base: str,
     chosen: str | None,
@@ -158,6 +158,6 @@ def normalised(curve: Curve) -> Curve:
     return [(at, replace(e, value=e.value / whole, low=e.low / whole, high=e.high / whole)) for at, e in ordered]
 
 
-def _curve(rows: Mapping[str, Row], series: Sequence[tuple[Any, str]], metric: str) -> Curve:
+def _curve(rows: Mapping[str, ComparisonRow], series: Sequence[tuple[Any, str]], metric: str) -> Curve:
     points = [(value, rows[name].figures.get(metric)) for value, name in series]
     return [(float(v), e) for v, e in points if e is not None and isinstance(v, int | float)]

@@ -23,7 +23,7 @@ from selfrag.common.provenance import commit, versions
 from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.comparison import Comparison, SystemRun, Table, bootstrap, compare, read_runs
+from selfrag.evaluation.comparison import Comparison, ComparisonTable, SystemRun, bootstrap, compare, read_runs
 from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.metrics.answers import FLUENCY
@@ -52,7 +52,7 @@ Scores = Mapping[str, Sequence[Part | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class FigureLimit:
     """A bound on a figure, `retrieval_rate<=0.4` as text."""
 
     metric: str
@@ -72,7 +72,7 @@ class Goal:
     """The highest figure of a metric among settings within limits, such as `headline,retrieval_rate<=0.4`."""
 
     metric: str = HEADLINE  # to be high; `headline` for the one that the task is averaged by
-    limits: tuple[Limit, ...] = (Limit("retrieval_rate", "<=", 0.4),)  # all must hold
+    limits: tuple[FigureLimit, ...] = (FigureLimit("retrieval_rate", "<=", 0.4),)  # all must hold
 
     def __str__(self) -> str:
         return ",".join([self.metric, *map(str, self.limits)])
@@ -83,7 +83,7 @@ class Goal:
         metric, *limits = text.split(",")
         found = [_LIMIT.fullmatch(limit) for limit in limits]
         try:
-            parsed = tuple(Limit(one[1], one[2], float(one[3])) for one in found if one is not None)
+            parsed = tuple(FigureLimit(one[1], one[2], float(one[3])) for one in found if one is not None)
         except ValueError:
             parsed = ()
         if not re.fullmatch(r"[\w.@-]+", metric.strip()) or len(parsed) < len(limits):
@@ -112,7 +112,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenSetting:
     """A setting chosen on one half and measured on the other."""
 
     goal: Goal  # what was sought, the headline by its name
@@ -159,7 +159,7 @@ def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]
 
 def choose(
     settings: Mapping[str, Scores], goal: Goal, base: str, headline: str, *, seed: int = 0, name: str = ""
-) -> Choice:
+) -> ChosenSetting:
     """Choose on one half, of equal settings the first, and confirm on the other; `base` is what the gain is against."""
     needed = goal.needs(headline)
     sought = Goal(needed[0], goal.limits)
@@ -171,14 +171,14 @@ def choose(
     within = [one for one, found in here.items() if all(limit.holds(found[limit.metric]) for limit in sought.limits)]
     ranked = [(value, -i, one) for i, one in enumerate(within) if (value := here[one][sought.metric]) is not None]
     if not ranked:
-        return Choice(sought, None, len(within))
+        return ChosenSetting(sought, None, len(within))
     value, _, best = max(ranked)
     columns = [settings[best][sought.metric], known[sought.metric]]
     columns += [settings[best][limit.metric] for limit in sought.limits]
     draws = bootstrap([_at(column, second) for column in columns], name=name, seed=seed)
     mine, other, *bounded = draws
     figures = [None if one is None else one.estimate for one in bounded]
-    return Choice(
+    return ChosenSetting(
         goal=sought,
         name=best,
         candidates=len(within),
@@ -348,7 +348,7 @@ class Swept:
     studies: tuple[FileStudy, ...]  # one a file
     comparison: Comparison  # all settings against the base
     # name of the file to the best setting; missing where no goal was given, or the file lacks its figures
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, ChosenSetting]
 
 
 def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
@@ -374,7 +374,7 @@ def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed:
     if judge is not None:
         judge_settings(studies, folders, judge, out)
     runs = read_runs(folders, [file.name for file in files])
-    choices: dict[str, Choice] = {}
+    choices: dict[str, ChosenSetting] = {}
     for file in files:
         found = {run.name: run.files[file.name].scores for run in runs}
         headline = file.task.headline
@@ -416,7 +416,7 @@ def brief(found: Comparison) -> Comparison:
     return replace(found, tables=tables, average=None if found.average is None else _brief(found.average))
 
 
-def _brief(table: Table) -> Table:
+def _brief(table: ComparisonTable) -> ComparisonTable:
     kept = tuple(metric for metric in table.metrics[1:] if metric in SHOWN or metric.startswith(JUDGED))
     defined = tuple(metric for metric in kept if any(row.figures[metric] is not None for row in table.rows))
     rows = tuple(replace(row, seconds=None) for row in table.rows)

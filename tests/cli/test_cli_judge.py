@@ -18,7 +18,7 @@ from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.engines import load_engine
 from selfrag.evaluation.records import read_records
-from selfrag.experiments.self_interpretation.grid import Cell
+from selfrag.experiments.self_interpretation.grid import GridCell
 from selfrag.experiments.self_interpretation.report import published
 from selfrag.intrinsics.catalog import catalog, codec_of, find, intrinsics
 from selfrag.intrinsics.families import adapter_codecs, checkpoint_codecs, find_published
@@ -303,7 +303,7 @@ def test_an_endpoint_answers_and_one_failure_is_counted(rivers, tmp_path, capsys
         assert shown.startswith("# Self-interpretation: gpt\n\nendpoint, prompt as chat, 200 tokens at most; 4 of 4")
         assert "Failed, which counts as wrong: k5-top-last-2-basic 1." in shown
         assert "0.375" in shown  # three of four questions, one of two answers each
-        assert f"{published()[Cell(5, 'top-last', 2, 'direct')]['answer_recall']:.3f}" in shown
+        assert f"{published()[GridCell(5, 'top-last', 2, 'direct')]['answer_recall']:.3f}" in shown
         assert main([*command, "--retry-failed"]) == 0
         assert len(server.bodies) == 10
         assert main(["interpret", "faithfulness", str(run), *asked, "--cell", "*-direct"]) == 0

@@ -70,7 +70,7 @@ def make(folder: Path) -> list[Path]:
     model = {"config.json": "00ff" * 16, "model.safetensors": "abcdef" * 10}
     for name, system, engine, traces in zip(NAMES, systems, (answers, plain), (True, False), strict=True):
         identity = {"name": name, "model": model, "engine": "scripted"}
-        job = runner.Run(system, identity, folder / name, {"limit": None, "seed": 0}, traces=traces)
+        job = runner.RunJob(system, identity, folder / name, {"limit": None, "seed": 0}, traces=traces)
         runner.run(job, files, lambda reply=engine: ScriptedEngine(reply, EOS, limits=LIMITS))
     return [folder / name for name in NAMES]
 

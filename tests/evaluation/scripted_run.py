@@ -18,7 +18,7 @@ from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING
 
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.runner import Run, run
+from selfrag.evaluation.runner import RunJob, run
 from selfrag.evaluation.systems import Untuned
 from selfrag.evaluation.task import SHORT
 from selfrag.evaluation.task_files import TaskFile
@@ -67,9 +67,9 @@ def finetuned(passages: int) -> Untuned:
     return Untuned(PROMPTING.codec, Chat(before, after, "selfrag"), EOS, passages, is_told=False)
 
 
-def job(folder: Path, **options: Any) -> Run:
+def job(folder: Path, **options: Any) -> RunJob:
     """The run that all tests repeat."""
-    return Run(finetuned(0), {"name": "finetuned", "model": {"weights": "abc"}}, folder, **options)
+    return RunJob(finetuned(0), {"name": "finetuned", "model": {"weights": "abc"}}, folder, **options)
 
 
 def start(folder: Path, pause: float = 0.0, **options: Any) -> dict[str, dict[str, Any]]:

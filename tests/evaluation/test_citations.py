@@ -13,7 +13,7 @@ from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.citations import (
     Cited,
-    CitedSentence,
+    CitedClaim,
     by_passage,
     by_sentence,
     cited_sentences,
@@ -92,30 +92,30 @@ class Letters:
 
 def test_alce_by_hand() -> None:
     response = [
-        CitedSentence("ab", ("a", "b", "c")),  # together: yes; a and b are needed, c is not: 1, 2 of 3
-        CitedSentence("d", ("d", "dx")),  # each alone is enough: 1, 2 of 2
-        CitedSentence("e", ("f",)),  # does not entail: 0, 0 of 1
-        CitedSentence("g"),  # cites nothing: 0
+        CitedClaim("ab", ("a", "b", "c")),  # together: yes; a and b are needed, c is not: 1, 2 of 3
+        CitedClaim("d", ("d", "dx")),  # each alone is enough: 1, 2 of 2
+        CitedClaim("e", ("f",)),  # does not entail: 0, 0 of 1
+        CitedClaim("g"),  # cites nothing: 0
     ]
     found, none = cites([response, []], Letters())
     assert none is None
     assert (found.recall, found.precision) == pytest.approx((2 / 4, 4 / 6))
     assert found.f1 == pytest.approx(2 * 0.5 * (4 / 6) / (0.5 + 4 / 6))
     # The fourth citation would have been enough, but is not read.
-    three, uncited = cites([[CitedSentence("z", ("a", "b", "c", "z"))], [CitedSentence("a")]], Letters())
+    three, uncited = cites([[CitedClaim("z", ("a", "b", "c", "z"))], [CitedClaim("a")]], Letters())
     assert [(one.recall, one.precision, one.f1) for one in (three, uncited) if one] == [(0.0, 0.0, 0.0)] * 2
 
 
 def test_the_judge_is_asked_in_rounds_for_what_is_needed_and_a_missing_verdict_leaves_a_response_out() -> None:
     judge = Letters()
-    cites([[CitedSentence("ab", ("a", "ab")), CitedSentence("z", ("a", "b")), CitedSentence("a", ("a",))]] * 2, judge)
+    cites([[CitedClaim("ab", ("a", "ab")), CitedClaim("z", ("a", "b")), CitedClaim("a", ("a",))]] * 2, judge)
     assert judge.rounds == [
         [("a\nab", "ab"), ("a\nb", "z"), ("a", "a")],
         [("a", "ab"), ("ab", "ab")],  # not of `z`, which is not recalled
         # ("ab", "ab") is what is left without the passage that does not entail, and is known already
     ]
-    unknown = [CitedSentence("a", ("a",)), CitedSentence("?", ("a",))]
-    uncited = [CitedSentence("?")]  # nobody needs to be asked
+    unknown = [CitedClaim("a", ("a",)), CitedClaim("?", ("a",))]
+    uncited = [CitedClaim("?")]  # nobody needs to be asked
     found = cites([unknown[:1], unknown, uncited], Letters())
     assert [None if one is None else one.f1 for one in found] == [1.0, None, 0.0]
 
@@ -134,15 +134,15 @@ def test_claim_recall_by_hand() -> None:
 def test_sentences_cite_their_segment() -> None:
     output = Output("Ann did. It rained. So.", ("p1",), segments=(("Ann did. It rained.", "p1"), (" So.", None)))
     own = ("Title: Ann\nAnn wrote it.",)
-    wanted = (CitedSentence("Ann did.", own), CitedSentence("It rained.", own), CitedSentence("So."))
+    wanted = (CitedClaim("Ann did.", own), CitedClaim("It rained.", own), CitedClaim("So."))
     assert cited_sentences(output, PASSAGES) == wanted
 
     # A system that rests on all it read cites all with every sentence; an abstention cites nothing.
     output = Output("Ann. Bob.", ("p1", "p2"), ("p1", "p2"), True, (("Ann. Bob.", None),))
     both = (premise(PASSAGES["p1"]), "It rained.")
-    assert cited_sentences(output, PASSAGES) == (CitedSentence("Ann.", both), CitedSentence("Bob.", both))
+    assert cited_sentences(output, PASSAGES) == (CitedClaim("Ann.", both), CitedClaim("Bob.", both))
     output = Output("I don't know.", ("p1",), segments=(("I don't know.", "p1"),))
-    assert cited_sentences(output, PASSAGES) == (CitedSentence("I don't know."),)
+    assert cited_sentences(output, PASSAGES) == (CitedClaim("I don't know."),)
     with pytest.raises(UserError, match="'p9' is not known; give the index"):
         cited_sentences(Output("Ann.", ("p9",), segments=(("Ann.", "p9"),)), PASSAGES)
 
@@ -151,9 +151,9 @@ def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says
     said = "Ann wrote [1][2]. It rained. [2] So it did [3].\n[1] So."
     output = Output(said, ("p2",), ("p1", "p2"), True, (("..", None),))
     assert cited_sentences(output, PASSAGES, marked=True) == (
-        CitedSentence("Ann wrote.", tuple(map(premise, PASSAGES.values()))),
-        CitedSentence("It rained.", ("It rained.",)),
-        CitedSentence("So it did."),  # there is no third passage
+        CitedClaim("Ann wrote.", tuple(map(premise, PASSAGES.values()))),
+        CitedClaim("It rained.", ("It rained.",)),
+        CitedClaim("So it did."),  # there is no third passage
     )
     own = Output("Ann did [2].", ("p1",), ("p1", "p2"), True, (("Ann did [2].", "p1"),))
     assert cited_sentences(own, PASSAGES, marked=True) == cited_sentences(own, PASSAGES)  # citations by segment
@@ -200,13 +200,13 @@ def test_three_grades_of_support_as_longbench_cite_counts_them() -> None:
         }
     )
     response = [
-        CitedSentence("Goethe wrote Faust.", ("By Goethe.", "A river.")),
-        CitedSentence("He wrote it in Rome.", ("By Goethe.",)),
-        CitedSentence("It is prose.", ("A river.",)),
-        CitedSentence("So much for that."),
-        CitedSentence("It sold well."),
+        CitedClaim("Goethe wrote Faust.", ("By Goethe.", "A river.")),
+        CitedClaim("He wrote it in Rome.", ("By Goethe.",)),
+        CitedClaim("It is prose.", ("A river.",)),
+        CitedClaim("So much for that."),
+        CitedClaim("It sold well."),
     ]
-    (found, nothing, silent) = judge.cites(["Who?"] * 3, [response, [], [CitedSentence("It is blue.")]])
+    (found, nothing, silent) = judge.cites(["Who?"] * 3, [response, [], [CitedClaim("It is blue.")]])
     # (1 + 0.5 + 0 + 1 + 0) / 5 and 2 of 4 citations; without a grade there is no figure.
     assert (found.recall, found.precision) == (0.5, 0.5)
     assert (nothing.recall, nothing.precision, nothing.f1) == (0.0, 0.0, 0.0)

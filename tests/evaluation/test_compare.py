@@ -16,7 +16,16 @@ from rich.console import Console
 from scripted_run import FILE, Slow, job, reply
 
 from selfrag.common.errors import UserError
-from selfrag.evaluation.comparison import Comparison, Row, Table, average, bootstrap, compare, read_run, read_runs
+from selfrag.evaluation.comparison import (
+    Comparison,
+    ComparisonRow,
+    ComparisonTable,
+    average,
+    bootstrap,
+    compare,
+    read_run,
+    read_runs,
+)
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import METRICS
 from selfrag.evaluation.runner import run
@@ -160,9 +169,9 @@ def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(tmp_path: P
 def test_a_table_that_is_too_wide_is_cut_between_columns_and_never_inside_an_interval(width: int) -> None:
     estimate = Estimate(0.5, 0.0, 1.0, 3)
     metrics = ("str_em", "citation_precision", "citation_recall (true)", "citation_precision (true)")
-    row = Row("selfrag-adaptive", dict.fromkeys(metrics, estimate), {}, 0.1, 0)
+    row = ComparisonRow("selfrag-adaptive", dict.fromkeys(metrics, estimate), {}, 0.1, 0)
     console = Console(width=width, file=io.StringIO())
-    console.print(Terminal(Comparison(None, (Table("f", "long", metrics, 3, (row,)),), None)))
+    console.print(Terminal(Comparison(None, (ComparisonTable("f", "long", metrics, 3, (row,)),), None)))
     lines = console.file.getvalue().splitlines()
     assert sum(line.count("[0.0, 100.0]") for line in lines) == len(metrics)
     assert max(map(len, lines)) <= width

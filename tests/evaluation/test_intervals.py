@@ -21,7 +21,7 @@ from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     UNANSWERABLE,
-    Outcome,
+    FlowOutcome,
     adaptive_bins,
     brier,
     calibration_error,
@@ -127,25 +127,25 @@ def test_answerability_by_hand() -> None:
 
 def test_jafs_by_hand() -> None:
     outcomes = [
-        Outcome(answerable=False, answered=False),
-        Outcome(answerable=True, answered=True, faithfulness=0.8),
-        Outcome(answerable=False, answered=True, faithfulness=1.0),
-        Outcome(answerable=True, answered=False),
+        FlowOutcome(answerable=False, answered=False),
+        FlowOutcome(answerable=True, answered=True, faithfulness=0.8),
+        FlowOutcome(answerable=False, answered=True, faithfulness=1.0),
+        FlowOutcome(answerable=True, answered=False),
     ]
     assert [one.jafs for one in outcomes] == [1.0, 0.8, 0.0, 0.0]
     found = joint_figures(outcomes)
     assert (found.jafs.value, found.responses) == (pytest.approx(0.45), 1)
     # The paper counts the abstention on an answerable question as 0 (section 5.2.2).
     assert (found.faithfulness.value, found.response_faithfulness.value) == (0.4, 0.8)
-    gated = [Outcome(answerable=True, answered=i > 0, faithfulness=0.75 if i else None) for i in range(10)]
+    gated = [FlowOutcome(answerable=True, answered=i > 0, faithfulness=0.75 if i else None) for i in range(10)]
     assert joint_figures(gated).faithfulness.value == pytest.approx(0.675)
     classes = found.answerability.classes
     assert classes[UNANSWERABLE].f1.value == classes[ANSWERABLE].f1.value == pytest.approx(0.5)
     # An answer whose faithfulness is unknown is left out, and counted.
-    found = joint_figures([Outcome(answerable=True, answered=True), outcomes[0]])
+    found = joint_figures([FlowOutcome(answerable=True, answered=True), outcomes[0]])
     assert (found.jafs.value, found.jafs.n, found.unknown, found.responses) == (1.0, 1, 1, 1)
     with pytest.raises(ValueError, match="not between"):
-        Outcome(answerable=True, answered=True, faithfulness=1.5)
+        FlowOutcome(answerable=True, answered=True, faithfulness=1.5)
 
 
 # Four answers at 0.95 with three right, one at 0.25 that is wrong: 0.8 * 0.2 + 0.2 * 0.25 = 0.21.

@@ -22,14 +22,14 @@ from retrieval.passage import Passage
 from scripts.tools.make_results import groups, keep, page
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
-from selfrag.evaluation.comparison import Comparison, Row, Table, compare, read_runs
+from selfrag.evaluation.comparison import Comparison, ComparisonRow, ComparisonTable, compare, read_runs
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.report import (
-    Case,
     CaseFile,
-    Outcome,
+    ItemCase,
     Report,
+    SystemOutcome,
     draw_tables,
     parts,
     read_cases,
@@ -132,10 +132,10 @@ def test_a_damaged_trace_spoils_only_itself(copied: list[Path]) -> None:
 # The page
 
 
-def outcome(system: str = "ours", share: float = 1.0, **changes: object) -> Outcome:
+def outcome(system: str = "ours", share: float = 1.0, **changes: object) -> SystemOutcome:
     answer = {"text": "Paris.", "segments": (("Paris.", "d1"),), "read": ("d1",), "usage": {"searches": 2}}
     output = Output(**{key: changes.pop(key, value) for key, value in answer.items()})
-    return replace(Outcome(system, output, None, {"contains": (share, 1.0)}, None), **changes)
+    return replace(SystemOutcome(system, output, None, {"contains": (share, 1.0)}, None), **changes)
 
 
 def hostile_page(text: str) -> Structure:
@@ -150,8 +150,10 @@ def hostile_page(text: str) -> Structure:
     about = {"commit": f"c{text}", "time": text, "versions": {f"v{text}": text}}
     identity = {"engine": text, "model": {f"model.safetensors{text}": text}, "system": {"kind": text}}
     manifest = {"identity": identity, "about": about, "files": {f"file{text}": file}}
-    table = Table(f"f{text}", text, ("contains",), 1, (Row(f"s{text}", {"contains": None}, {}, None, 0),), (text,))
-    cases = CaseFile(f"file{text}", (Case(f"q{text}", item, (traced, bare)),), 9, text or None)
+    table = ComparisonTable(
+        f"f{text}", text, ("contains",), 1, (ComparisonRow(f"s{text}", {"contains": None}, {}, None, 0),), (text,)
+    )
+    cases = CaseFile(f"file{text}", (ItemCase(f"q{text}", item, (traced, bare)),), 9, text or None)
     return Structure(render(Report(Comparison(None, (table,), None), {f"s{text}": manifest}, (cases,), 3)))
 
 
@@ -190,12 +192,12 @@ def test_the_report_of_real_runs(runs: list[Path]) -> None:
 
 
 def test_what_is_not_at_hand_is_said() -> None:
-    text = Structure(parts().article(Case("q", None, (outcome(read=("d1", "d2")),)), "item")).text()
+    text = Structure(parts().article(ItemCase("q", None, (outcome(read=("d1", "d2")),)), "item")).text()
     assert "not at hand" in text
     assert "was shown: d1, d2" in text
     right, wrong = outcome("a"), outcome("b", 0.0, error="gone")
     for outcomes, kinds in (((right,), {"right"}), ((right, wrong), {"wrong", "differ", "failed"})):
-        assert Case("q", None, outcomes).kinds == {"all", *kinds}
+        assert ItemCase("q", None, outcomes).kinds == {"all", *kinds}
 
 
 def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(browser, runs: list[Path], tmp_path: Path) -> None:
@@ -240,8 +242,8 @@ def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(browser, runs: lis
 # Plots
 
 
-def table(*names: str, head: str = "contains") -> Table:
-    def row(place: int, name: str) -> Row:
+def table(*names: str, head: str = "contains") -> ComparisonTable:
+    def row(place: int, name: str) -> ComparisonRow:
         value = (0.2, 0.5, 0.4)[place]
         figures = {
             head: Estimate(value, value - 0.1, value + 0.1, 9),
@@ -249,10 +251,10 @@ def table(*names: str, head: str = "contains") -> Table:
             "prompt_tokens": Estimate(100.0 * (place + 1), 90.0, 900.0, 9),
             "generated_tokens": Estimate(10.0, 9.0, 11.0, 9),
         }
-        return Row(name, figures, {}, 0.5, 0)
+        return ComparisonRow(name, figures, {}, 0.5, 0)
 
     metrics = (head, "retrieval_rate", "prompt_tokens", "generated_tokens")
-    return Table("set", "short", metrics, 9, tuple(row(i, name) for i, name in enumerate(names)))
+    return ComparisonTable("set", "short", metrics, 9, tuple(row(i, name) for i, name in enumerate(names)))
 
 
 def test_the_panels_hold_the_figures() -> None:
@@ -267,7 +269,9 @@ def test_the_panels_hold_the_figures() -> None:
     (front,) = [line for line in tokens.lines if line.get_linestyle() == "--"]
     assert list(front.get_xdata()) == pytest.approx([110, 210])  # c costs more than b and is worse
     with pytest.raises(UserError, match="nothing to draw"):
-        draw_tables([Table("set", "short", ("contains",), 9, (Row("a", {"contains": None}, {}, 0.5, 0),))])
+        draw_tables(
+            [ComparisonTable("set", "short", ("contains",), 9, (ComparisonRow("a", {"contains": None}, {}, 0.5, 0),))]
+        )
 
 
 def test_names_of_others_are_only_text() -> None:

@@ -44,7 +44,7 @@ from selfrag.experiments.studies import (
     write_answers,
 )
 from selfrag.experiments.sweep_plots import normalised, places_of
-from selfrag.experiments.sweeps import Axis, Goal, Limit, choose, halves, plan
+from selfrag.experiments.sweeps import Axis, FigureLimit, Goal, choose, halves, plan
 from selfrag.reflection.intrinsic_labels import ANSWERABLE
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights
@@ -342,7 +342,7 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
         "solid": {"acc": both(0.8, 0.75), "rate": both(0.2, 0.2)},
         "also": {"acc": both(0.9, 0.9), "rate": both(0.4, 0.4)},
     }
-    found = choose(settings, Goal("headline", (Limit("rate", "<=", 0.4),)), "base", "acc")
+    found = choose(settings, Goal("headline", (FigureLimit("rate", "<=", 0.4),)), "base", "acc")
     assert (found.name, found.candidates, found.chosen_at) == ("lucky", 3, 0.9)
     assert (found.confirmed.value, found.confirmed.n) == (0.25, len(second))
     assert found.gain.value == -0.25
@@ -350,7 +350,7 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
     assert found.as_dict()["limits"]["rate<=0.4"]["value"] == pytest.approx(0.8)
     alone = choose(settings, Goal("acc", ()), "base", "acc")
     assert (alone.name, alone.kept) == ("dear", True)
-    none = choose(settings, Goal("acc", (Limit("rate", "<=", 0.1),)), "base", "acc")
+    none = choose(settings, Goal("acc", (FigureLimit("rate", "<=", 0.1),)), "base", "acc")
     assert (none.name, none.candidates) == (None, 0)
     assert not Goal("headline", ()).fits("words", ["words"])  # of texts without a reference: more is not better
     assert Goal("words", ()).fits("words", ["words"])

@@ -17,7 +17,7 @@ from selfrag.cli.main import main
 from selfrag.common.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.records import read_manifest, read_records
-from selfrag.evaluation.runner import Run, answer_here, run_all
+from selfrag.evaluation.runner import RunJob, answer_here, run_all
 from selfrag.evaluation.systems import known_systems, named_system
 from selfrag.evaluation.task import SHORT
 from selfrag.evaluation.task_files import TaskFile
@@ -42,7 +42,7 @@ def searching(folder: Path, turns: Any = tagged.two_searches, live: bool = True,
     item = replace(ITEM, instruction="Who?", passages=tagged.FOUND[:1], answers=("Text of d2",))
     file = TaskFile("set", Path("set.jsonl"), "0" * 64, SHORT, (item,), 1)
     run_all(
-        [Run(Searching(scripted.searcher, live=live), {"name": "tags"}, folder)],
+        [RunJob(Searching(scripted.searcher, live=live), {"name": "tags"}, folder)],
         [file],
         answer_here(lambda: engine, search),
     )

@@ -17,14 +17,14 @@ from retrieval.passage import Passage
 from retrieval.sentences import sentences
 from selfrag.common.errors import UserError
 from selfrag.decoding.refusals import abstains
-from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, effective_items, plain, share
+from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, effective_items, plain, share
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, harmonic, metric
 from selfrag.evaluation.normalisation import contains_any, evaluated, first_line, lifted
 from selfrag.judges.entailment import premise
 from selfrag.judges.sentences import rules
 
-Pair: TypeAlias = tuple[str, str]
+EntailmentPair: TypeAlias = tuple[str, str]
 """Premise and hypothesis."""
 CITATIONS = ("citation_precision", "citation_precision_alce", "citation_recall")
 
@@ -122,7 +122,7 @@ def pair_figures(
     counts = [(len(right & said), len(right), len(said), right == said, 1) for right, said in sets]
     hit, are, said, same, one = np.array(counts, dtype=np.float64).reshape(-1, 5).T
 
-    def estimate(part: Floats, whole: Floats) -> Estimate:
+    def estimate(part: FloatArray, whole: FloatArray) -> Estimate:
         effective = effective_items(whole)
         return bootstrap(len(sets), lambda drawn: share(drawn @ part, drawn @ whole), seed, effective=effective)
 
@@ -177,14 +177,14 @@ def _discounted(gains: Sequence[float]) -> float:
 MOST = 3
 """Citations of a sentence that ALCE reads; further ones are left out."""
 
-Entails: TypeAlias = Callable[[Sequence[Pair]], Sequence[bool | None]]
+Entails: TypeAlias = Callable[[Sequence[EntailmentPair]], Sequence[bool | None]]
 """Whether each (premise, claim) pair is an entailment, None where nobody could say; asked for many at a time."""
 Claims: TypeAlias = Callable[[str], Sequence[str]]
 """Cuts a text into what it claims."""
 
 
 @dataclass(frozen=True, slots=True)
-class CitedSentence:
+class CitedClaim:
     """A sentence of a response, and the texts of the passages it cites, in order of citation."""
 
     text: str
@@ -216,7 +216,7 @@ def as_list_for(question: str) -> Claims:
 
 def cited_sentences(
     output: Output, passages: Mapping[str, Passage], *, claims: Claims = as_sentences, marked: bool = False
-) -> tuple[CitedSentence, ...]:
+) -> tuple[CitedClaim, ...]:
     """Claims of an answer with what they cite; an answer that abstains cites nothing.
 
     A segment is the unit of citation, so each of its claims cites the segment's passage. Where no segment cites, every
@@ -227,18 +227,18 @@ def cited_sentences(
     if marked and not by_segment:
         return marked_sentences(first_line(output.text), _known(output.read, passages))
     if abstains(output.text):
-        return tuple(CitedSentence(text) for text in claims(output.text))
+        return tuple(CitedClaim(text) for text in claims(output.text))
     if not by_segment:
         shared = tuple(map(premise, _known(output.cited, passages)))
-        return tuple(CitedSentence(text, shared) for text in claims(output.text))
+        return tuple(CitedClaim(text, shared) for text in claims(output.text))
     found = []
     for text, cited in output.segments:
         own = tuple(map(premise, _known([cited] if cited else [], passages)))
-        found += [CitedSentence(claim, own) for claim in claims(text)]
+        found += [CitedClaim(claim, own) for claim in claims(text)]
     return tuple(found)
 
 
-def marked_sentences(text: str, passages: Sequence[Passage]) -> tuple[CitedSentence, ...]:
+def marked_sentences(text: str, passages: Sequence[Passage]) -> tuple[CitedClaim, ...]:
     """Sentences of a text whose citations are numbers in brackets, `[1]` being the first passage.
 
     A citation behind a full stop belongs to the sentence before. As in ALCE, a sentence with a number that no passage
@@ -255,7 +255,7 @@ def marked_sentences(text: str, passages: Sequence[Passage]) -> tuple[CitedSente
     for (start, end), own in zip(spans, cited, strict=True):
         good = all(1 <= number <= len(passages) for number in own)
         texts = tuple(premise(passages[number - 1]) for number in own) if good else ()
-        found.append(CitedSentence(bare[start:end], texts))
+        found.append(CitedClaim(bare[start:end], texts))
     return tuple(found)
 
 
@@ -287,7 +287,7 @@ class Cites:
         return harmonic(self.recall, self.precision)
 
 
-def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails) -> list[Cites | None]:
+def cites(responses: Sequence[Sequence[CitedClaim]], entails: Entails) -> list[Cites | None]:
     """ALCE's automatic citation evaluation, response by response.
 
     A sentence counts as recalled if its citations together entail it. A citation is precise if its sentence is
@@ -295,11 +295,11 @@ def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails) -> lis
     three times, each time with all distinct pairs that have to be known by then. None for a response without sentences,
     or with a missing verdict.
     """
-    kept = [[CitedSentence(s.text, s.passages[:MOST]) for s in response] for response in responses]
+    kept = [[CitedClaim(s.text, s.passages[:MOST]) for s in response] for response in responses]
     cited = [sentence for response in kept for sentence in response if sentence.passages]
-    verdicts: dict[Pair, bool | None] = {}
+    verdicts: dict[EntailmentPair, bool | None] = {}
 
-    def ask(pairs: Iterable[Pair]) -> None:
+    def ask(pairs: Iterable[EntailmentPair]) -> None:
         fresh = [pair for pair in dict.fromkeys(pairs) if pair not in verdicts]
         if fresh:
             verdicts.update(zip(fresh, entails(fresh), strict=True))
@@ -316,7 +316,7 @@ def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails) -> lis
     return [_response(response, verdicts) for response in kept]
 
 
-def _response(response: Sequence[CitedSentence], verdicts: Mapping[Pair, bool | None]) -> Cites | None:
+def _response(response: Sequence[CitedClaim], verdicts: Mapping[EntailmentPair, bool | None]) -> Cites | None:
     found = [_judged(sentence, verdicts) for sentence in response]
     known = [one for one in found if one is not None]
     if not found or len(known) < len(found):
@@ -326,7 +326,7 @@ def _response(response: Sequence[CitedSentence], verdicts: Mapping[Pair, bool | 
     return Cites(recall, sum(precise for _, precise in known) / citations if citations else 0.0)
 
 
-def _judged(sentence: CitedSentence, verdicts: Mapping[Pair, bool | None]) -> tuple[bool, int] | None:
+def _judged(sentence: CitedClaim, verdicts: Mapping[EntailmentPair, bool | None]) -> tuple[bool, int] | None:
     """Whether a sentence is recalled, and how many of its citations are precise; None if nobody knows."""
     cited, claim = sentence.passages, sentence.text
     if not cited:

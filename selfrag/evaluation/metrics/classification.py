@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selfrag.common.errors import UserError, require
-from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, effective_items, mean, plain, share
+from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, effective_items, mean, plain, share
 from selfrag.render.figures import save
 
 
@@ -77,7 +77,7 @@ def classification(
     )
 
     def estimate(figure: Any, effective: float) -> Estimate:
-        def statistic(drawn: Floats) -> Floats:
+        def statistic(drawn: FloatArray) -> FloatArray:
             return np.asarray(figure(drawn @ (wanted * given), drawn @ wanted, drawn @ given))
 
         return bootstrap(len(truth), statistic, seed, effective=effective)
@@ -102,18 +102,18 @@ def classification(
     )
 
 
-def f1(hit: Floats, are: Floats, said: Floats) -> Floats:
+def f1(hit: FloatArray, are: FloatArray, said: FloatArray) -> FloatArray:
     """F1 of each class in each sample, from right predictions, members and predictions [samples, classes]."""
     return share(2 * hit, are + said)
 
 
-def macro_f1(hit: Floats, are: Floats, said: Floats) -> Floats:
+def macro_f1(hit: FloatArray, are: FloatArray, said: FloatArray) -> FloatArray:
     """Mean F1 [samples] of the classes that have members in the sample; arguments as `f1`."""
     present = (are > 0).astype(np.float64)
     return share((f1(hit, are, said) * present).sum(axis=1), present.sum(axis=1))
 
 
-def macro_effective(members: Floats) -> float:
+def macro_effective(members: FloatArray) -> float:
     """Return the items that a mean over classes rests on; the smallest class limits it. `members` are [n, classes]."""
     sizes = members.sum(axis=0)
     present = sizes[sizes > 0]
@@ -141,7 +141,7 @@ ANSWERABLE, UNANSWERABLE = "answerable", "unanswerable"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FlowOutcome:
     """What became of one question, whose passages hold an answer or not.
 
     `faithfulness` of the answer to the passages is from 0 to 1; None where nothing was answered, or nobody could say.
@@ -185,7 +185,7 @@ class JointFigures:
         return plain(self)
 
 
-def joint_figures(outcomes: Sequence[Outcome], *, seed: int = 0) -> JointFigures:
+def joint_figures(outcomes: Sequence[FlowOutcome], *, seed: int = 0) -> JointFigures:
     """Figures of a flow over questions."""
     truth = [ANSWERABLE if one.answerable else UNANSWERABLE for one in outcomes]
     said = [ANSWERABLE if one.answered else UNANSWERABLE for one in outcomes]
@@ -208,7 +208,7 @@ BINS = 10
 """Stretches of confidence of the paper's figure, and of most of the field's."""
 
 Indices = NDArray[np.intp]
-Statistic: TypeAlias = Callable[[Floats], Floats]
+Statistic: TypeAlias = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def adaptive_bins(confidence: ArrayLike, bins: int = BINS) -> Indices:
     return (place * bins // max(1, len(values))).astype(np.intp)
 
 
-def error_statistic(surplus: Floats, bins: Indices) -> Statistic:
+def error_statistic(surplus: FloatArray, bins: Indices) -> Statistic:
     """Expected calibration error of bootstrap samples.
 
     Args:
@@ -293,7 +293,7 @@ def reliability(
 
 def _binned(
     confidence: Sequence[float], correct: Sequence[float], bins: int = BINS, adaptive: bool = False
-) -> tuple[Floats, Floats, Indices]:
+) -> tuple[FloatArray, FloatArray, Indices]:
     values, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if values.shape != right.shape:
         raise ValueError(f"{values.size} confidences for {right.size} outcomes")

@@ -15,20 +15,20 @@ from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
-from selfrag.evaluation.metrics.citations import Pair
+from selfrag.evaluation.metrics.citations import EntailmentPair
 from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.labels import Role
 from selfrag.runtime import finish
 
-Verdicts: TypeAlias = list[bool | None]
+EntailmentVerdicts: TypeAlias = list[bool | None]
 
 QUESTION = Message("user", "Write one factual sentence.")
 """Before a hypothesis, since reflection tokens judge what answers an instruction; critics have the same words."""
 
 
-def entails(judge: Judge, pairs: Sequence[Pair]) -> Verdicts:
+def entails(judge: Judge, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts:
     """Return one verdict a pair of premise and claim, in order; None where the judge said nothing.
 
     Raises:
@@ -45,7 +45,7 @@ def entails(judge: Judge, pairs: Sequence[Pair]) -> Verdicts:
     return [_verdict(reflection) for reflection in reflections]
 
 
-def _input(pair: Pair) -> JudgeInput:
+def _input(pair: EntailmentPair) -> JudgeInput:
     premise, hypothesis = pair
     return JudgeInput((QUESTION, Message("assistant", hypothesis)), (Passage("premise", premise, ""),))
 
@@ -75,7 +75,7 @@ class Remembered:
         self._log = RunLog(path, {"judge": dict(judge.identity())}, self._take, remedy=remedy)
         self._log.close()
 
-    def entails(self, pairs: Sequence[Pair]) -> Verdicts:
+    def entails(self, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts:
         """Return verdicts from the file, and from the judge for the others; equal pairs are asked once."""
         keys = [hashlib.sha256(json.dumps(pair).encode("utf-8", "surrogatepass")).hexdigest() for pair in pairs]
         unknown = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in self._verdicts}

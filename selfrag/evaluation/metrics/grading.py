@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
-from selfrag.evaluation.metrics.citations import CitedSentence, Cites
+from selfrag.evaluation.metrics.citations import CitedClaim, Cites
 from selfrag.intrinsics.named import chat_model
 from selfrag.judges.chat import LabelCodec
 from selfrag.judges.entailment import LEAST
@@ -92,7 +92,7 @@ class Grader:
         asked = [replace(one, arguments={"reference": two}) for one, two in zip(states, references, strict=True)]
         return self._grades(QUALITY, asked)
 
-    def cites(self, questions: Sequence[str], responses: Sequence[Sequence[CitedSentence]]) -> list[Cites | None]:
+    def cites(self, questions: Sequence[str], responses: Sequence[Sequence[CitedClaim]]) -> list[Cites | None]:
         """Citation recall and precision of LongBench-Cite, response by response.
 
         A sentence counts 1, 0.5 or 0 if all that it cites together supports it fully, partly or not; one that cites

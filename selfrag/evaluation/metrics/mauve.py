@@ -16,7 +16,7 @@ import numpy as np
 from selfrag.common.errors import UserError, require
 from selfrag.common.pretrained import load
 from selfrag.common.provenance import model_files
-from selfrag.evaluation.intervals import Floats
+from selfrag.evaluation.intervals import FloatArray
 from selfrag.judges.entailment import batches, short_name
 from selfrag.loading import load_tokenizer, resolve_model
 
@@ -41,7 +41,7 @@ class Features(Protocol):
     def identity(self) -> Mapping[str, Any]:
         """Everything that decides the vectors, as plain values."""
 
-    def embed(self, texts: Sequence[str]) -> Floats:
+    def embed(self, texts: Sequence[str]) -> FloatArray:
         """A vector each [n, d]."""
 
 
@@ -83,7 +83,7 @@ class HiddenStates:
         """Checkpoint and limit."""
         return {"model": self.source, "files": dict(self.files), "max_tokens": MAX_TOKENS}
 
-    def embed(self, texts: Sequence[str]) -> Floats:
+    def embed(self, texts: Sequence[str]) -> FloatArray:
         """A vector each [n, hidden].
 
         Raises:

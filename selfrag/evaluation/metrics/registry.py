@@ -26,7 +26,7 @@ GROUP = "selfrag.metrics"
 Part: TypeAlias = tuple[float, float]
 """What one item adds to numerator and denominator. `(value, 1)` makes the figure a mean."""
 Measure: TypeAlias = Callable[[Item, Output], "float | Part | None"]
-Function = TypeVar("Function", bound=Callable[..., Any])
+Registered = TypeVar("Registered", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def metric(
     of_failure: Part | None = (0.0, 1.0),
     unit: Literal["share", "count"] = "share",
     needs: tuple[str, str] | None = None,
-) -> Callable[[Function], Function]:
+) -> Callable[[Registered], Registered]:
     """Register a function as a metric; a decorator that returns the function.
 
     Args:
@@ -117,7 +117,7 @@ def metric(
         ValueError: another metric has this name.
     """
 
-    def register(function: Function) -> Function:
+    def register(function: Registered) -> Registered:
         if name in METRICS or name in PARAMETRIC or name in JUDGED:
             raise ValueError(f"there is a metric {name} already")
         line = about or (function.__doc__ or "").strip().partition("\n")[0]

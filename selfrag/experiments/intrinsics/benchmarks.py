@@ -34,7 +34,7 @@ from selfrag.reflection.judge import Judge
 from selfrag.training.intrinsics.certainty import parse_row
 from selfrag.training.intrinsics.rows import STEMS, parser
 
-Row: TypeAlias = dict[str, Any]
+BenchmarkRow: TypeAlias = dict[str, Any]
 AT_ONCE = 64
 """Rows that are given to a model together."""
 VERDICTS = {True: "faithful", False: "unfaithful", None: "NA"}
@@ -47,7 +47,7 @@ class Labelling:
     judge: Judge | None = None  # says of each sentence of an answer whether its passages entail it
     checker: Subject | None = None  # says which questions are answerable
 
-    def __call__(self, intrinsic: str, rows: Iterator[Row], said: list[str]) -> Iterator[Row]:
+    def __call__(self, intrinsic: str, rows: Iterator[BenchmarkRow], said: list[str]) -> Iterator[BenchmarkRow]:
         """The rows of an intrinsic; what the checker left out is said in `said`."""
         if intrinsic == "hallucination_detection" and self.judge is not None:
             return (row for some in _parts(rows) for row in _judged(some, self.judge))
@@ -56,11 +56,11 @@ class Labelling:
         return rows
 
 
-def _parts(rows: Iterator[Row]) -> Iterator[list[Row]]:
+def _parts(rows: Iterator[BenchmarkRow]) -> Iterator[list[BenchmarkRow]]:
     return iter(lambda: list(islice(rows, AT_ONCE)), [])
 
 
-def _judged(rows: Iterable[Row], judge: Judge) -> Iterator[Row]:
+def _judged(rows: Iterable[BenchmarkRow], judge: Judge) -> Iterator[BenchmarkRow]:
     """Rows whose sentences are faithful where all passages together entail them; NA where there was no verdict."""
     states = [parser("hallucination_detection")(row).state for row in rows]
     pairs = [
@@ -76,7 +76,7 @@ def _judged(rows: Iterable[Row], judge: Judge) -> Iterator[Row]:
         yield row | {"label_level": "sentence", "sentences": labels}
 
 
-def _agreed(rows: Iterator[Row], checker: Subject, said: list[str]) -> Iterator[Row]:
+def _agreed(rows: Iterator[BenchmarkRow], checker: Subject, said: list[str]) -> Iterator[BenchmarkRow]:
     """Rows whose label the checker gives, too."""
     left = 0
     for some in _parts(rows):
@@ -91,7 +91,7 @@ def _agreed(rows: Iterator[Row], checker: Subject, said: list[str]) -> Iterator[
 
 
 UNLABELLED = Labelling()
-Read: TypeAlias = Callable[[RawRow, Path], Iterator[Row]]
+Read: TypeAlias = Callable[[RawRow, Path], Iterator[BenchmarkRow]]
 """Rows of one record of the file at a path; raises `UnusableError` for a record that is none of the benchmark's."""
 
 
@@ -99,7 +99,7 @@ def _user(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
 
 
-def _squad(raw: RawRow, path: Path) -> Iterator[Row]:
+def _squad(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """SQuAD 2, an article a record as published, or a question a record as on the hub.
 
     {"title": "..", "paragraphs": [{"context": "..", "qas": [{"id": "..", "question": "..", "is_impossible": false}]}]}
@@ -115,7 +115,7 @@ def _squad(raw: RawRow, path: Path) -> Iterator[Row]:
         yield _answerable(row, row["title"], row["context"], impossible=not row["answers"])
 
 
-def _answerable(asked: PublicRow, title: str, context: str, *, impossible: bool) -> Row:
+def _answerable(asked: PublicRow, title: str, context: str, *, impossible: bool) -> BenchmarkRow:
     return {
         "id": f"squad2-{asked['id']}",
         "dataset": "squad2",
@@ -140,7 +140,7 @@ def _turns(task: PublicRow) -> list[dict[str, str]]:
     return turns
 
 
-def _mtrag(raw: RawRow, path: Path) -> Iterator[Row]:
+def _mtrag(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """MT-RAG's generation tasks; `reference+RAG.jsonl` has passages for unanswerable questions, too.
 
     {"task_id": "..<::>2", "input": [..], "contexts": [{"document_id": "..", "title": "..", "text": ".."}],
@@ -170,7 +170,7 @@ def _mtrag(raw: RawRow, path: Path) -> Iterator[Row]:
 _MARK = re.compile(r"^\|user\|:\s*")
 
 
-def _mtrag_rewrite(raw: RawRow, path: Path) -> Iterator[Row]:
+def _mtrag_rewrite(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """MT-RAG's rewritten questions: `retrieval_tasks/DOMAIN/DOMAIN_rewrite.jsonl`, with `qrels/dev.tsv` beside it.
 
     {"_id": "..<::>2", "text": "|user|: What .. ?"}; conversations and right answers are those of
@@ -207,7 +207,7 @@ GRADES = ("faithful", "unfaithful")
 _PASSAGE = re.compile(r"^passage (\d+):", re.MULTILINE)
 
 
-def _ragtruth(raw: RawRow, path: Path) -> Iterator[Row]:
+def _ragtruth(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """The QA part of RAGTruth: `response.jsonl` with `source_info.jsonl` beside it; responses of good quality.
 
     {"id": "1472", "source_id": "11316", "labels": [{"start": 219, "end": 229, ..}], "split": "test", "quality": "good",
@@ -253,7 +253,7 @@ def _ragtruth(raw: RawRow, path: Path) -> Iterator[Row]:
     }
 
 
-def _mmlu(raw: RawRow, path: Path) -> Iterator[Row]:
+def _mmlu(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """MMLU as on the hub, or one of its CSV files, whose name has the subject: question, four options, letter.
 
     {"question": "..", "subject": "abstract_algebra", "choices": ["..", "..", "..", ".."], "answer": 1}
@@ -271,7 +271,7 @@ def _mmlu(raw: RawRow, path: Path) -> Iterator[Row]:
     }
 
 
-def _alce(raw: RawRow, path: Path) -> Iterator[Row]:
+def _alce(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """Answers on ALCE's ELI5 as its `run.py` writes them, with the citations of the model that wrote them.
 
     {"data": [{"question": "..", "docs": [{"title": "..", "text": ".."}], "output": "So it is [1][2].", ..}]}
@@ -301,12 +301,12 @@ def _alce(raw: RawRow, path: Path) -> Iterator[Row]:
     }
 
 
-def _citation(span: tuple[int, int], document: Mapping[str, str], begin: int, end: int) -> Row:
+def _citation(span: tuple[int, int], document: Mapping[str, str], begin: int, end: int) -> BenchmarkRow:
     response = {"response_begin": span[0], "response_end": span[1]}
     return response | {"doc_id": document["doc_id"], "doc_begin": begin, "doc_end": end}
 
 
-def _longbench(raw: RawRow, path: Path) -> Iterator[Row]:
+def _longbench(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """English answers on LongBench-Cite as its scripts write them, with `LongBench-Cite.json` beside the file.
 
     {"idx": 3, "dataset": "hotpotqa", "query": "..", "statements": [{"statement": "..", "citation": [{"cite": ".."}]}]}
@@ -340,7 +340,7 @@ def _longbench(raw: RawRow, path: Path) -> Iterator[Row]:
     }
 
 
-def _choices(raw: RawRow, path: Path) -> Iterator[Row]:
+def _choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """Multiple choice of section 3.3 as on the hub: eleven of its sets in eight schemas, named after the file.
 
     ARC-Easy, OpenBookQA, CommonsenseQA and RiddleSense: {"question" or "question_stem": "..", "choices": {"text": [..],
@@ -377,7 +377,7 @@ def _choices(raw: RawRow, path: Path) -> Iterator[Row]:
     yield row | {"label": ascii_uppercase[right]}
 
 
-def _run(raw: RawRow, path: Path) -> Iterator[Row]:
+def _run(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """A model's own short answers: a file of records of `selfrag eval run --traces`, scored by `contains`.
 
     {"id": "..", "text": "..", "scores": {"contains": [1.0, 1.0], ..}, "trace": {"best": 4, "nodes": [..], ..}, ..}
@@ -391,7 +391,7 @@ def _run(raw: RawRow, path: Path) -> Iterator[Row]:
     yield row | {"answer": raw.record["text"], "score": score, "right": right}
 
 
-def _answers(raw: RawRow, path: Path) -> Iterator[Row]:
+def _answers(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
     """The same records with answers of any length, whose sentences are for a judge to label."""
     _, row = _recorded(raw, path)
     said = raw.record["text"]
@@ -404,7 +404,7 @@ def _answers(raw: RawRow, path: Path) -> Iterator[Row]:
     }
 
 
-def _recorded(raw: RawRow, path: Path) -> tuple[Mapping[str, Any], Row]:
+def _recorded(raw: RawRow, path: Path) -> tuple[Mapping[str, Any], BenchmarkRow]:
     """The trace of a record, and a row with its question and passages."""
     if raw.record.get("error") or not text(raw.record, "text").strip():
         raise UnusableError("an item without an answer")
@@ -475,7 +475,7 @@ def write_rows(given: Sequence[tuple[str, Path]], out: Path, part: str, label: L
     return said
 
 
-def _told(given: Sequence[tuple[str, Path]], part: str, target: Path, said: list[str]) -> Iterator[Row]:
+def _told(given: Sequence[tuple[str, Path]], part: str, target: Path, said: list[str]) -> Iterator[BenchmarkRow]:
     """The rows of some files; what was read is said in `said`."""
     seen: set[str] = set()
     for name, path in given:
@@ -492,13 +492,13 @@ def _told(given: Sequence[tuple[str, Path]], part: str, target: Path, said: list
         said.append(f"{name}: {len(seen) - before} rows in {target}{f'; left out: {left}' if left else ''}")
 
 
-def read_benchmark(form: Benchmark, path: Path, part: str, skipped: Counter[str]) -> Iterator[Row]:
+def read_benchmark(form: Benchmark, path: Path, part: str, skipped: Counter[str]) -> Iterator[BenchmarkRow]:
     """Rows of one file in the schema of its intrinsic, each of them checked.
 
     The file is JSON, JSON lines or Parquet, of MMLU also CSV. Where records name a split, the part `dev` takes `test`,
     too. `skipped` counts the records that give no row, by reason, while rows are taken.
     """
-    check: Callable[[Row], object] = parse_row if form.intrinsic == "uncertainty" else parser(form.intrinsic)
+    check: Callable[[BenchmarkRow], object] = parse_row if form.intrinsic == "uncertainty" else parser(form.intrinsic)
     for raw in _csv(path) if path.suffix == ".csv" else raw_rows(path, form.split):
         with raw.blamed():
             try:

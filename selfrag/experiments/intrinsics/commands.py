@@ -97,7 +97,7 @@ def intrinsics(
 ) -> None:
     """Measure the intrinsics of a model: the paper's tables with baselines and the published figures."""
     quiet()
-    from selfrag.experiments.intrinsics.run import PARTS, Settings, evaluate
+    from selfrag.experiments.intrinsics.run import PARTS, MeasurementSettings, evaluate
     from selfrag.experiments.report_tables import markdown
 
     parts = tuple(only) if only else PARTS[:-1]
@@ -116,7 +116,7 @@ def intrinsics(
         index,
         answers,
     )
-    settings = Settings(model, data, adapters, corpus, *measured)
+    settings = MeasurementSettings(model, data, adapters, corpus, *measured)
     for section in evaluate(settings, out):
         for table in section.tables:
             show_markdown(f"{markdown(table)}\n")

@@ -25,14 +25,14 @@ from selfrag.evaluation.metrics.citations import Entails, as_sentences, ndcg_at,
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     UNANSWERABLE,
+    FlowOutcome,
     JointFigures,
-    Outcome,
     joint_figures,
 )
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.experiments.intrinsics.measures import published_table
 from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
-from selfrag.experiments.report_tables import Section, Table, percent, share
+from selfrag.experiments.report_tables import MeasuredSection, ReportTable, percent, share
 from selfrag.intrinsics.flows.flow import NAMES, named, run
 from selfrag.intrinsics.flows.progress import AnswerWriter
 from selfrag.intrinsics.questions import Answerability, QueryRewrite
@@ -47,7 +47,7 @@ _SHORT = 4  # letters; shorter titles are words of the language as often as name
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class JudgedTurn:
     """A question at the end of a conversation."""
 
     id: str  # of the query, with `FOLLOW_UP` where it was made dependent
@@ -59,7 +59,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class QueryCollection:
     """A corpus with judged queries."""
 
     passages: Mapping[str, Passage]  # by id
@@ -67,12 +67,12 @@ class Collection:
     relevant: Mapping[str, frozenset[str]]  # id of a query -> ids of its passages
 
 
-def read_collection(folder: Path, split: str) -> Collection:
+def read_collection(folder: Path, split: str) -> QueryCollection:
     """Read `wiki-mix.jsonl.gz` (or `corpus.jsonl`), `queries.jsonl` and `qrels.tsv`."""
     passages = read_passages(folder)
     read = read_jsonl(folder / "queries.jsonl", _query)
     queries = {name: (text, answers) for name, part, text, answers in read if part == split}
-    return Collection(passages, queries, read_qrels(folder / "qrels.tsv"))
+    return QueryCollection(passages, queries, read_qrels(folder / "qrels.tsv"))
 
 
 def read_qrels(path: Path) -> dict[str, frozenset[str]]:
@@ -104,10 +104,10 @@ def read_passages(corpus: Path) -> dict[str, Passage]:
     return {one.id: one for one in read_jsonl(texts, _passage)}
 
 
-def judged_turns(rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] | None) -> list[Turn]:
+def judged_turns(rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] | None) -> list[JudgedTurn]:
     """Rows of rewrites of which a relevant passage is known, and is among `passages` where those are given."""
     return [
-        Turn(
+        JudgedTurn(
             row.id, row.state, row.text or "", known, same_question(row.state.query or "", row.text or ""), row.answers
         )
         for row in rows
@@ -115,18 +115,18 @@ def judged_turns(rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] |
     ]
 
 
-def unanswerable_turns(rows: Sequence[IntrinsicRow]) -> list[Turn]:
+def unanswerable_turns(rows: Sequence[IntrinsicRow]) -> list[JudgedTurn]:
     """Questions of MT-RAG that its whole corpus does not answer, as its rows of answerability label them."""
     return [
-        Turn(row.id, replace(row.state, passages=()), row.state.query or "", frozenset(), False)
+        JudgedTurn(row.id, replace(row.state, passages=()), row.state.query or "", frozenset(), False)
         for row in rows
         if row.source == "mtrag/unanswerable"
     ]
 
 
-def turns(collection: Collection) -> list[Turn]:
+def turns(collection: QueryCollection) -> list[JudgedTurn]:
     """For each question that names its passage's title: the follow-up, and the question itself after another topic."""
-    made: list[Turn] = []
+    made: list[JudgedTurn] = []
     openings: list[str] = []
     for key, (text, answers) in sorted(collection.queries.items()):
         relevant = frozenset(one for one in collection.relevant.get(key, ()) if one in collection.passages)
@@ -137,10 +137,10 @@ def turns(collection: Collection) -> list[Turn]:
             continue
         opening = f"Tell me about {title}."
         dependent = (Message("user", opening), Message("user", with_pronoun(text, title)))
-        made.append(Turn(key + FOLLOW_UP, JudgeInput(dependent), text, relevant, False, answers))
+        made.append(JudgedTurn(key + FOLLOW_UP, JudgeInput(dependent), text, relevant, False, answers))
         if openings and openings[-1] != opening:
             alone = (Message("user", openings[-1]), Message("user", text))
-            made.append(Turn(key, JudgeInput(alone), text, relevant, True, answers))
+            made.append(JudgedTurn(key, JudgeInput(alone), text, relevant, True, answers))
         openings.append(opening)
     return made
 
@@ -173,7 +173,7 @@ def _query(record: dict[str, Any]) -> tuple[str, str, str, tuple[str, ...]]:
     return record["id"], str(record.get("split")), record["text"], tuple(map(str, record.get("answers") or []))
 
 
-def sample(found: Sequence[Turn], limit: int | None) -> list[Turn]:
+def sample(found: Sequence[JudgedTurn], limit: int | None) -> list[JudgedTurn]:
     """At most `limit`, evenly over the list, dependent and standalone ones alike."""
     if limit is None or len(found) <= limit:
         return list(found)
@@ -194,14 +194,14 @@ FLOWS_HEAD = (
 
 
 def evaluate_flows(
-    followups: Sequence[Turn],
+    followups: Sequence[JudgedTurn],
     retriever: Retriever,
     writer: AnswerWriter,
     subject: Subject,
     engine: Any,
     seed: int,
     beside: Beside = ALONE,
-) -> Section:
+) -> MeasuredSection:
     """Run the paper's flows.
 
     A question is answerable if the flow retrieved one of its passages, and answered if the text does not say that it
@@ -210,7 +210,7 @@ def evaluate_flows(
     """
     rewrite, answerable = (subject.judge(kind.name) for kind in (QueryRewrite, Answerability))
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
-    first: list[Outcome | None] = []
+    first: list[FlowOutcome | None] = []
     for name in NAMES:
         flow = named(name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES)
         answers = run(flow, [one.state for one in followups], engine, retriever)
@@ -246,7 +246,7 @@ def evaluate_flows(
             }
             for one, answer, outcome in zip(followups, answers, outcomes, strict=True)
         ]
-    own = Table(
+    own = ReportTable(
         f"Flows ({len(followups)} questions, {PASSAGES} passages)",
         FLOWS_HEAD,
         tuple(lines),
@@ -267,36 +267,36 @@ def evaluate_flows(
         published_table("tables 14 to 16, MT-RAG", (*_CLASSES[:2], "responses", *judged), PUBLISHED["flows"], 0),
         published_table("table 11, MT-RAG", (*_CLASSES, *judged), PUBLISHED["gating"], 0),
     )
-    return Section(FLOWS_PART, tables, figures, tuple(items))
+    return MeasuredSection(FLOWS_PART, tables, figures, tuple(items))
 
 
-def _joint(outcome: Outcome | None) -> float:
+def _joint(outcome: FlowOutcome | None) -> float:
     return nan if outcome is None or outcome.jafs is None else outcome.jafs
 
 
 def _outcomes(
-    followups: Sequence[Turn], answers: Sequence[Answer | UserError], subject: Subject, beside: Beside
-) -> list[Outcome | None]:
+    followups: Sequence[JudgedTurn], answers: Sequence[Answer | UserError], subject: Subject, beside: Beside
+) -> list[FlowOutcome | None]:
     """What became of each question; None where the flow failed: who writes nothing has not abstained."""
     states = answered(followups, answers)
     silent = iter(_abstained([state for state in states if state is not None], beside.grader))
     kinds = [None if state is None else next(silent) for state in states]
     asked = [state for state, kind in zip(states, kinds, strict=True) if state is not None and kind is False]
     found = iter(faithfulness(asked, subject, beside.entails))
-    outcomes: list[Outcome | None] = []
+    outcomes: list[FlowOutcome | None] = []
     for one, state, kind in zip(followups, states, kinds, strict=True):
         if state is None:
             outcomes.append(None)
             continue
         known = bool(one.relevant & {passage.id for passage in state.passages})
-        outcomes.append(Outcome(known, not kind, None if kind else next(found)))
+        outcomes.append(FlowOutcome(known, not kind, None if kind else next(found)))
     return outcomes
 
 
-def answered(turns: Sequence[Turn], answers: Sequence[Answer | UserError]) -> list[JudgeInput | None]:
+def answered(turns: Sequence[JudgedTurn], answers: Sequence[Answer | UserError]) -> list[JudgeInput | None]:
     """Each conversation with its answer and the passages it was written from; None where nothing was written."""
 
-    def state(one: Turn, answer: Answer) -> JudgeInput:
+    def state(one: JudgedTurn, answer: Answer) -> JudgeInput:
         shown = {p.key: p for decision in answer.trace.decisions for p in decision.passages}
         return JudgeInput((*one.state.messages, Message("assistant", answer.text)), tuple(shown.values()))
 
@@ -333,7 +333,7 @@ def _flow_cells(found: JointFigures) -> tuple[str, ...]:
     return (*shares, str(found.responses), faithful, of_responses, percent(found.jafs), str(found.unknown))
 
 
-class BM25:
+class PassageSearch:
     """Okapi BM25 (k1 1.2, b 0.75) over title and text, by the `bm25s` package."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
@@ -374,13 +374,13 @@ class Writing:
 
 def evaluate_rewrite(
     rows: Sequence[IntrinsicRow],
-    followups: Sequence[Turn],
+    followups: Sequence[JudgedTurn],
     search: Retriever | None,
     subjects: Sequence[Subject],
     seed: int,
     writing: Writing | None = None,
     beside: Beside = ALONE,
-) -> Section:
+) -> MeasuredSection:
     """Measure every subject, the original question and the gold rewrite.
 
     `rows` are conversations with human rewrites, and `followups` questions with known passages, for which `search`
@@ -402,7 +402,7 @@ def evaluate_rewrite(
     columns = ("exact match", "word F1", "left alone as people did", "rewritten as people did")
     alone = sum(same_question(row.state.query or "", row.text or "") for row in rows)
     tables = [
-        Table(
+        ReportTable(
             f"Rewrites against people's ({len(rows)}, of which people left {alone} alone)",
             ("system", *columns, "undefined"),
             tuple(lines),
@@ -429,7 +429,7 @@ def evaluate_rewrite(
     ):
         paper = PUBLISHED[key].items()
         tables += [published_table(f"{title}, MT-RAG, {part}", head, found, 2) for part, found in paper]
-    return Section(REWRITE_PART, tuple(tables), figures, tuple(items))
+    return MeasuredSection(REWRITE_PART, tuple(tables), figures, tuple(items))
 
 
 def _against_people(rows: Sequence[IntrinsicRow], texts: Sequence[str], seed: int) -> dict[str, Estimate]:
@@ -445,11 +445,11 @@ def _against_people(rows: Sequence[IntrinsicRow], texts: Sequence[str], seed: in
     }
 
 
-Measured: TypeAlias = tuple[list[Table], dict[str, Any], list[dict[str, Any]]]
+Measured: TypeAlias = tuple[list[ReportTable], dict[str, Any], list[dict[str, Any]]]
 """Tables, figures by system and part, and items."""
 
 
-def _queries(followups: Sequence[Turn], subjects: Sequence[Subject]) -> dict[str, list[str]]:
+def _queries(followups: Sequence[JudgedTurn], subjects: Sequence[Subject]) -> dict[str, list[str]]:
     """What each system searches for, for each question."""
     queries: dict[str, list[str]] = {"no rewrite": [one.state.query or "" for one in followups]}
     for subject in subjects:
@@ -461,7 +461,7 @@ def _queries(followups: Sequence[Turn], subjects: Sequence[Subject]) -> dict[str
     return queries | {"gold rewrite": [one.gold for one in followups]}
 
 
-def _by_need(followups: Sequence[Turn]) -> dict[str, list[int]]:
+def _by_need(followups: Sequence[JudgedTurn]) -> dict[str, list[int]]:
     """Places of all questions, and of those that need the conversation and those that do not."""
     return {
         "full": list(range(len(followups))),
@@ -470,7 +470,9 @@ def _by_need(followups: Sequence[Turn]) -> dict[str, list[int]]:
     }
 
 
-def _retrieval(followups: Sequence[Turn], search: Retriever, queries: Mapping[str, list[str]], seed: int) -> Measured:
+def _retrieval(
+    followups: Sequence[JudgedTurn], search: Retriever, queries: Mapping[str, list[str]], seed: int
+) -> Measured:
     rankings = {
         system: [[one.id for one in hits] for hits in search(texts, max(DEPTHS))] for system, texts in queries.items()
     }
@@ -482,7 +484,7 @@ def _retrieval(followups: Sequence[Turn], search: Retriever, queries: Mapping[st
             figures.setdefault(system, {})[part] = {name: one.as_dict() for name, one in found.items()}
             lines.append((system, *map(share, found.values())))
         head = ("system", *(f"R@{k}" for k in DEPTHS), "nDCG@10")
-        tables.append(Table(f"Retrieval with the rewrite, {part} ({len(members)})", head, tuple(lines)))
+        tables.append(ReportTable(f"Retrieval with the rewrite, {part} ({len(members)})", head, tuple(lines)))
     if any(one.id.endswith(FOLLOW_UP) for one in followups):
         note = "Follow-ups made from questions that name their passage's title; the question itself is the gold rewrite"
         tables[0] = replace(tables[0], notes=(note,))
@@ -497,7 +499,7 @@ ANSWERS_HEAD = ("system", "faithfulness", "quality", "word F1", "failed")
 
 
 def _answers(
-    followups: Sequence[Turn],
+    followups: Sequence[JudgedTurn],
     search: Retriever,
     queries: Mapping[str, list[str]],
     writing: Writing,
@@ -534,7 +536,7 @@ def _answers(
             failed = sum(every[at]["failed"] == 1.0 for at in members)
             lines.append((system, *map(share, found.values()), str(failed)))
             figures.setdefault(system, {})[part] = {name: one.as_dict() for name, one in found.items()}
-        tables.append(Table(f"Answers after rewrites, {part} ({len(members)})", ANSWERS_HEAD, tuple(lines)))
+        tables.append(ReportTable(f"Answers after rewrites, {part} ({len(members)})", ANSWERS_HEAD, tuple(lines)))
     judge = "this library's hallucination detection" if beside.entails is None else "a judge of entailment"
     notes = (
         f"{ANSWER_PASSAGES} passages; faithfulness by {judge}; word F1 against the right answers that are known",
@@ -545,7 +547,7 @@ def _answers(
 
 
 def _qualities(
-    turns: Sequence[Turn], answers: Sequence[Answer | UserError], subject: Subject, beside: Beside
+    turns: Sequence[JudgedTurn], answers: Sequence[Answer | UserError], subject: Subject, beside: Beside
 ) -> list[dict[str, float | None]]:
     """Faithfulness, quality and word F1 of each answer, where they are known."""
     states = answered(turns, answers)
@@ -565,8 +567,8 @@ def _qualities(
     return found
 
 
-def _figures(followups: Sequence[Turn], ranked: Sequence[Sequence[str]], seed: int) -> Mapping[str, Estimate]:
-    def over(score: Callable[[Turn, Sequence[str]], float | None]) -> Estimate:
+def _figures(followups: Sequence[JudgedTurn], ranked: Sequence[Sequence[str]], seed: int) -> Mapping[str, Estimate]:
+    def over(score: Callable[[JudgedTurn, Sequence[str]], float | None]) -> Estimate:
         values = [score(one, ranking) for one, ranking in zip(followups, ranked, strict=True)]
         return mean([value for value in values if value is not None], seed=seed)
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
 from selfrag.evaluation.metrics.citations import (
     Cited,
-    CitedSentence,
+    CitedClaim,
     Cites,
     Entails,
     by_passage,
@@ -40,7 +40,7 @@ from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.metrics.registry import harmonic
 from selfrag.evaluation.normalisation import normalise
 from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
-from selfrag.experiments.report_tables import Section, Table, given, percent, share
+from selfrag.experiments.report_tables import MeasuredSection, ReportTable, given, percent, share
 from selfrag.intrinsics.catalog import find
 from selfrag.judges.entailment import premise
 from selfrag.judges.sentences import last_query, merged
@@ -69,10 +69,12 @@ def area(scored: Iterable[tuple[bool | float, float | None]], seed: int) -> Esti
     return pooled_auc([[p] if one else [] for one, p in known], [[] if one else [p] for one, p in known], seed=seed)
 
 
-def published_table(title: str, head: Sequence[str], systems: Mapping[str, Sequence[float]], digits: int = 1) -> Table:
+def published_table(
+    title: str, head: Sequence[str], systems: Mapping[str, Sequence[float]], digits: int = 1
+) -> ReportTable:
     """Figures of the paper as a table."""
     rows = tuple((system, *given(*values, digits=digits)) for system, values in systems.items())
-    return Table(f"Published: {title}", ("system", *head), rows)
+    return ReportTable(f"Published: {title}", ("system", *head), rows)
 
 
 def _cells(found: ClassFigures) -> tuple[str, str, str]:
@@ -89,7 +91,7 @@ def _parts(rows: Sequence[IntrinsicRow]) -> dict[str, Sequence[int]]:
 
 def evaluate_answerability(
     rows: Sequence[IntrinsicRow], subjects: Sequence[Subject], train: Sequence[IntrinsicRow], seed: int
-) -> Section:
+) -> MeasuredSection:
     """Measure every subject, and the most frequent label of the training rows."""
     truth = [str(row.label) for row in rows]
     frequent = Counter(str(row.label) for row in train or rows)
@@ -112,7 +114,7 @@ def evaluate_answerability(
             cells = [cell for label in labels for cell in _cells(found.classes[label])]
             lines.append((system, *cells, percent(found.weighted_f1), share(under), str(found.undefined)))
             figures.setdefault(system, {})[part] = found.as_dict() | {"auc": under.as_dict()}
-        tables.append(Table(f"Answerability, {part} ({len(members)})", ANSWERABILITY_HEAD, tuple(lines)))
+        tables.append(ReportTable(f"Answerability, {part} ({len(members)})", ANSWERABILITY_HEAD, tuple(lines)))
     tables += [published_table(name, _CLASSES, systems) for name, systems in PUBLISHED["answerability"].items()]
     items = tuple(
         {
@@ -123,7 +125,7 @@ def evaluate_answerability(
         }
         for at, row in enumerate(rows)
     )
-    return Section(ANSWERABILITY_PART, tuple(tables), figures, items)
+    return MeasuredSection(ANSWERABILITY_PART, tuple(tables), figures, items)
 
 
 CITATIONS_PART = "citation_generation"
@@ -136,7 +138,7 @@ def evaluate_citations(
     train: Sequence[IntrinsicRow],
     seed: int,
     beside: Beside = ALONE,
-) -> Section:
+) -> MeasuredSection:
     """Measure every subject, the first sentence of the passages, and the one with most words in common.
 
     With a judge also by entailment (section 6.2.1 of the paper): ALCE's recall and precision of citations, which are
@@ -184,7 +186,7 @@ def evaluate_citations(
         {"id": row.id, "gold": gold["first sentence"][at], **{system: cited[at] for system, cited in given_by.items()}}
         for at, row in enumerate(rows)
     )
-    own = Table(
+    own = ReportTable(
         f"Citations against annotated ones ({len(rows)} responses)",
         CITATIONS_HEAD,
         tuple(lines),
@@ -196,7 +198,7 @@ def evaluate_citations(
     )
     annotated = {"the rows themselves": (asked["first sentence"], gold["first sentence"])}
     systems = annotated | {system: (asked[system], cited) for system, cited in given_by.items()}
-    judged: list[Table] = []
+    judged: list[ReportTable] = []
     for name, judge in {"entailment": _passages_by(beside.entails), "grades": _snippets_by(beside.grader)}.items():
         if judge is not None:
             scored = {system: judge(rows, *cited) for system, cited in systems.items()}
@@ -207,10 +209,10 @@ def evaluate_citations(
     alce = published_table("Table 12, ALCE", ("R", "P", "F1"), PUBLISHED["citations_alce"])
     f1 = {system: [one[2] for one in values] for system, values in PUBLISHED["citations_longbench"].items()}
     long = published_table("Table 13, LongBench-Cite, F1", ("Chat", "MultifieldQA", "HotpotQA", "GovReport"), f1)
-    return Section(CITATIONS_PART, (own, *judged, alce, long), figures, items)
+    return MeasuredSection(CITATIONS_PART, (own, *judged, alce, long), figures, items)
 
 
-Judge: TypeAlias = Callable[
+CitationMeasure: TypeAlias = Callable[
     [Sequence[IntrinsicRow], Sequence[ModelRequest], Sequence[Sequence[Cited]]], list[Cites | None]
 ]
 """Figures of each row, of what was asked and cited for it."""
@@ -220,7 +222,7 @@ JUDGED = {
 }
 
 
-def _passages_by(entails: Entails | None) -> Judge | None:
+def _passages_by(entails: Entails | None) -> CitationMeasure | None:
     """ALCE's figures, citations lifted to their passages."""
     if entails is None:
         return None
@@ -233,7 +235,7 @@ def _passages_by(entails: Entails | None) -> Judge | None:
     )
 
 
-def _snippets_by(grader: Grader | None) -> Judge | None:
+def _snippets_by(grader: Grader | None) -> CitationMeasure | None:
     """LongBench-Cite's figures; neighbouring sentences that are cited together are one snippet."""
     if grader is None:
         return None
@@ -243,17 +245,17 @@ def _snippets_by(grader: Grader | None) -> Judge | None:
     )
 
 
-def _cited_sentences(request: ModelRequest, cited: Sequence[Cited], text: Callable[[Site], str]) -> list[CitedSentence]:
+def _cited_sentences(request: ModelRequest, cited: Sequence[Cited], text: Callable[[Site], str]) -> list[CitedClaim]:
     found = []
     for number, site in enumerate(request.sites):
         spans = merged(request.state, [request.sources[one.evidence] for one in cited if one.sentence == number])
-        found.append(CitedSentence(site.text, tuple(dict.fromkeys(map(text, spans)))))
+        found.append(CitedClaim(site.text, tuple(dict.fromkeys(map(text, spans)))))
     return found
 
 
 def _by_judge(
     name: str, rows: Sequence[IntrinsicRow], scored: Mapping[str, Sequence[Cites | None]], seed: int
-) -> tuple[list[Table], dict[str, Any]]:
+) -> tuple[list[ReportTable], dict[str, Any]]:
     """Tables of a judge in `JUDGED`, and figures by system and data set."""
     tables, figures = [], dict[str, Any]()
     for part, members in _parts(rows).items():
@@ -270,7 +272,7 @@ def _by_judge(
             found = {"recall": recall.as_dict(), "precision": precision.as_dict(), "f1": f1.value if known else None}
             figures.setdefault(system, {})[part] = found
         head = ("system", "recall", "precision", "F1", "undefined")
-        tables.append(Table(f"Citations by {name}, {part} ({len(members)})", head, tuple(lines), (JUDGED[name],)))
+        tables.append(ReportTable(f"Citations by {name}, {part} ({len(members)})", head, tuple(lines), (JUDGED[name],)))
     return tables, figures
 
 
@@ -342,7 +344,7 @@ HALLUCINATION_HEAD = ("system", "P", "R", "F1", "kept", "AUC", "sentences: accur
 
 def evaluate_hallucination(
     rows: Sequence[IntrinsicRow], subjects: Sequence[Subject], train: Sequence[IntrinsicRow], seed: int
-) -> Section:
+) -> MeasuredSection:
     """Measure every subject, and the most frequent label of the training rows.
 
     A response is hallucinated in truth if it holds something unsupported: its worst label is partial or unfaithful.
@@ -374,7 +376,9 @@ def evaluate_hallucination(
             lines.append(line)
             figures.setdefault(system, {}).update(found if part == "all rows" else {part: found})
         tables.append(
-            Table(f"Hallucinated responses, {part} ({sum(truth)} of {len(truth)})", HALLUCINATION_HEAD, tuple(lines))
+            ReportTable(
+                f"Hallucinated responses, {part} ({sum(truth)} of {len(truth)})", HALLUCINATION_HEAD, tuple(lines)
+            )
         )
     known = sum(label is not None for labels in sites["majority"] for label in labels)
     notes = (
@@ -384,7 +388,7 @@ def evaluate_hallucination(
     )
     tables[0] = replace(tables[0], notes=notes)
     paper = published_table("Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], PUBLISHED["hallucination"])
-    return Section(HALLUCINATION_PART, (*tables, paper), figures, tuple(items))
+    return MeasuredSection(HALLUCINATION_PART, (*tables, paper), figures, tuple(items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +440,7 @@ UNCERTAINTY_HEAD = ("system", "ECE of the decile", "of the expectation", "adapti
 
 def evaluate_certainty(
     answers: Sequence[OwnAnswer], subjects: Sequence[Subject], share_right: float | None, seed: int
-) -> Section:
+) -> MeasuredSection:
     """Measure every subject on the base model's own answers, after the answer and before it, in all and by data set.
 
     Baselines are how often the model was right in training (`share_right`), and a calibrator of the other data sets, as
@@ -452,7 +456,7 @@ def evaluate_certainty(
         "base: probability of its answer": own,
         "base: calibrated on the other data sets": of_other_data_sets(answers),
     }
-    tables, diagrams = list[Table](), dict[str, tuple[Bin, ...]]()
+    tables, diagrams = list[ReportTable](), dict[str, tuple[Bin, ...]]()
     figures: dict[str, dict[str, Any]] = {}
     items: list[dict[str, Any]] = [
         {"id": one.id, "right": one.is_right, "own probability": p} for one, p in zip(answers, own, strict=True)
@@ -480,20 +484,20 @@ def evaluate_certainty(
                 diagrams[system] = bins
         accuracy = 100 * sum(right) / len(right)
         title = f"Certainty, {moment} the answer ({len(answers)} questions, {accuracy:.1f}% right)"
-        tables.append(Table(title, UNCERTAINTY_HEAD, tuple(lines)))
+        tables.append(ReportTable(title, UNCERTAINTY_HEAD, tuple(lines)))
         if sets:
             title = f"Calibration by data set, {moment} the answer ({len({a.dataset for a in answers})} sets)"
-            tables.append(Table(title, ("system", "mean ECE", "largest", "of"), tuple(sets)))
+            tables.append(ReportTable(title, ("system", "mean ECE", "largest", "of"), tuple(sets)))
     paper = published_table("MMLU, section 3.2", ("mean ECE", "largest"), PUBLISHED["calibration"], digits=3)
     notes = ("AUC: how often a right answer is given more certainty than a wrong one; 0.5 is chance",)
-    tables[0] = Table(tables[0].title, UNCERTAINTY_HEAD, tables[0].rows, notes)
+    tables[0] = ReportTable(tables[0].title, UNCERTAINTY_HEAD, tables[0].rows, notes)
     adapted = [one for one in subjects if one.adapters.get(UNCERTAINTY_PART)]
     if adapted and chosen:
         shown, found = _accuracy([one.question for one in chosen], adapted, seed)
         tables.append(shown)
         for system, values in found.items():
             figures.setdefault(system, {})["accuracy"] = values
-    return Section(UNCERTAINTY_PART, (*tables, paper), figures, tuple(items), diagrams)
+    return MeasuredSection(UNCERTAINTY_PART, (*tables, paper), figures, tuple(items), diagrams)
 
 
 def _certainty_line(
@@ -530,7 +534,7 @@ def _by_data_set(
 
 def _accuracy(
     questions: Sequence[ChoiceQuestion], adapted: Sequence[Subject], seed: int
-) -> tuple[Table, dict[str, dict[str, Any]]]:
+) -> tuple[ReportTable, dict[str, dict[str, Any]]]:
     """How often a model chooses the right letter, with an adapter in place and without (section 3.2 of the paper)."""
     found = {"without an adapter": _letters(questions, adapted[0], None)}
     found |= {f"with {one.name}": _letters(questions, one, one.adapters[UNCERTAINTY_PART]) for one in adapted}
@@ -544,7 +548,7 @@ def _accuracy(
         lines.append((system, percent(accuracy), percent(over_sets), str(len(hits) - len(known))))
         figures[system] = {"questions": accuracy.as_dict(), "data sets": over_sets.as_dict()}
     title = f"Zero-shot accuracy by letters ({len(questions)} questions, {len(names)} data sets)"
-    return Table(title, ("model", "of questions", "mean of data sets", "undefined"), tuple(lines)), figures
+    return ReportTable(title, ("model", "of questions", "mean of data sets", "undefined"), tuple(lines)), figures
 
 
 def _letters(questions: Sequence[ChoiceQuestion], subject: Subject, adapter: str | None) -> list[float | None]:

@@ -19,10 +19,10 @@ from selfrag.evaluation.metrics.citations import Entails
 from selfrag.evaluation.metrics.entailment import entails, remembered
 from selfrag.evaluation.metrics.grading import load_grader
 from selfrag.experiments.intrinsics.flows import (
-    BM25,
     FLOWS_PART,
     REWRITE_PART,
-    Turn,
+    JudgedTurn,
+    PassageSearch,
     Writing,
     evaluate_flows,
     evaluate_rewrite,
@@ -53,7 +53,7 @@ from selfrag.experiments.intrinsics.subjects import (
     prompted,
     worked,
 )
-from selfrag.experiments.report_tables import Section, markdown
+from selfrag.experiments.report_tables import MeasuredSection, markdown
 from selfrag.intrinsics.catalog import dialects, find
 from selfrag.intrinsics.flows.progress import AnswerWriter, ChatWriter, SelfRAGWriter
 from selfrag.intrinsics.model_library import JUDGES, Library, checked
@@ -68,7 +68,7 @@ from selfrag.training.intrinsics.rows import STEMS, IntrinsicRow, find_file, rea
 from selfrag.training.settings import ADAPTER, RUN
 
 T = TypeVar("T")
-LABELLED: Mapping[str, Callable[..., Section]] = {
+LABELLED: Mapping[str, Callable[..., MeasuredSection]] = {
     ANSWERABILITY_PART: evaluate_answerability,
     HALLUCINATION_PART: evaluate_hallucination,
 }
@@ -81,7 +81,7 @@ ANSWER_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MeasurementSettings:
     """What to measure, with what."""
 
     model: str  # `demo`, a directory, or a hub name: the base of the adapters
@@ -129,11 +129,11 @@ class Settings:
             raise UserError(f"{'flows' if FLOWS_PART in self.parts else 'answers'} search: give --corpus FOLDER")
 
 
-def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
+def evaluate(settings: MeasurementSettings, out: Path | None = None) -> list[MeasuredSection]:
     """Measure, and write `report.md`, `figures.json`, `items.json` and `reliability.png` into `out` after each part."""
     if out is not None and UNCERTAINTY_PART in settings.parts:
         require("matplotlib", extra="eval")  # for the plot at the end
-    sections: list[Section] = []
+    sections: list[MeasuredSection] = []
     rows = {name: _rows(settings, name, "dev") for name in settings.parts if name in ROWS}
     adapters = found_adapters(settings.adapters) if settings.adapters is not None else None
     followups = _followups(settings) if {REWRITE_PART, FLOWS_PART} & set(settings.parts) else ([], None)
@@ -167,13 +167,13 @@ def found_adapters(folder: Path) -> dict[str, Path]:
 
 def _part(
     name: str,
-    settings: Settings,
+    settings: MeasurementSettings,
     library: Library,
     rows: list[IntrinsicRow],
     answers: list[OwnAnswer],
-    followups: tuple[list[Turn], Retriever | None],
+    followups: tuple[list[JudgedTurn], Retriever | None],
     beside: Beside,
-) -> Section:
+) -> MeasuredSection:
     seed = settings.seed
     train = _rows(settings, name, "train") if name in ROWS else []
     subjects = _subjects(name, settings, library, train)
@@ -200,7 +200,7 @@ def _part(
     return evaluate_flows(asked, search, writer, subjects[0], engine, seed, beside)
 
 
-def _writer(settings: Settings, library: Library) -> AnswerWriter:
+def _writer(settings: MeasurementSettings, library: Library) -> AnswerWriter:
     """A model with reflection tokens writes by its beam, from what the flow found; any other one as a chat model."""
     from selfrag.decoding.policy import Decoding
     from selfrag.loading import load_tokenizer, resolve_model
@@ -217,7 +217,9 @@ def _writer(settings: Settings, library: Library) -> AnswerWriter:
     return SelfRAGWriter(prompting, decoding)
 
 
-def _subjects(name: str, settings: Settings, library: Library, train: Sequence[IntrinsicRow]) -> list[Subject]:
+def _subjects(
+    name: str, settings: MeasurementSettings, library: Library, train: Sequence[IntrinsicRow]
+) -> list[Subject]:
     if name == FLOWS_PART:
         kinds = (Answerability, HallucinationDetection)  # what judges in flows where nobody chose
         chosen = {kind.name: library.get(kind).by for kind in kinds}
@@ -244,7 +246,7 @@ def _subjects(name: str, settings: Settings, library: Library, train: Sequence[I
     return subjects
 
 
-def _answers(settings: Settings, out: Path | None) -> list[OwnAnswer]:
+def _answers(settings: MeasurementSettings, out: Path | None) -> list[OwnAnswer]:
     """The base model's own answers, before an engine takes the memory."""
     from tempfile import TemporaryDirectory
 
@@ -262,7 +264,7 @@ def _answers(settings: Settings, out: Path | None) -> list[OwnAnswer]:
         return own_answers(questions, resolve_model(settings.model), kept, device=device)
 
 
-def _share_right(settings: Settings) -> float | None:
+def _share_right(settings: MeasurementSettings) -> float | None:
     """How often the base was right in the adapter's training."""
     import json
 
@@ -280,7 +282,7 @@ def _share_right(settings: Settings) -> float | None:
     return None
 
 
-def _judge(settings: Settings, out: Path | None) -> Entails | None:
+def _judge(settings: MeasurementSettings, out: Path | None) -> Entails | None:
     """Who decides on entailment; verdicts are kept beside the report."""
     if settings.judge is None:
         return None
@@ -291,7 +293,7 @@ def _judge(settings: Settings, out: Path | None) -> Entails | None:
     return remembered(judge, out).entails
 
 
-def _followups(settings: Settings) -> tuple[list[Turn], Retriever | None]:
+def _followups(settings: MeasurementSettings) -> tuple[list[JudgedTurn], Retriever | None]:
     """Questions with known passages, of rows that name them or made from a collection, and what searches for them."""
     if settings.corpus is None and settings.index is None:
         return [], None
@@ -311,10 +313,10 @@ def _followups(settings: Settings) -> tuple[list[Turn], Retriever | None]:
     else:
         collection = read_collection(settings.corpus, "dev")
         passages, found = collection.passages, sample(turns(collection), settings.limit)
-    return found, searched or BM25(list((passages or {}).values()))
+    return found, searched or PassageSearch(list((passages or {}).values()))
 
 
-def _rows(settings: Settings, name: str, part: str) -> list[IntrinsicRow]:
+def _rows(settings: MeasurementSettings, name: str, part: str) -> list[IntrinsicRow]:
     path = find_file(name, settings.data, part)
     if path is None:
         if part == "train":
@@ -324,14 +326,14 @@ def _rows(settings: Settings, name: str, part: str) -> list[IntrinsicRow]:
     return found if part == "train" else _sampled(found, settings)
 
 
-def _sampled(found: Sequence[T], settings: Settings) -> list[T]:
+def _sampled(found: Sequence[T], settings: MeasurementSettings) -> list[T]:
     if settings.limit is None or settings.limit >= len(found):
         return list(found)
     chosen = sorted(random.Random(settings.seed).sample(range(len(found)), settings.limit))  # noqa: S311
     return [found[at] for at in chosen]
 
 
-def write(settings: Settings, sections: Sequence[Section], out: Path, library: Library) -> None:
+def write(settings: MeasurementSettings, sections: Sequence[MeasuredSection], out: Path, library: Library) -> None:
     """Write what was measured so far."""
     from selfrag.common.provenance import commit, sha256
     from selfrag.evaluation.metrics.classification import plot_reliability

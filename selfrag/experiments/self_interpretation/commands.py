@@ -19,17 +19,21 @@ app = Commands(name="interpret", help="Ask a model why it answered so, and test 
 WHAT, GRID, ASKED = (
     partial(typer.Option, rich_help_panel=panel) for panel in ("What answers", "The grid", "What is asked")
 )
-Model = Annotated[str, WHAT(help="demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint")]
-Engine = Annotated[str | None, WHAT(help="vllm, transformers or http://HOST:PORT; by default the best one installed")]
+ModelOption = Annotated[
+    str, WHAT(help="demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint")
+]
+EngineOption = Annotated[
+    str | None, WHAT(help="vllm, transformers or http://HOST:PORT; by default the best one installed")
+]
 Endpoint = Annotated[str | None, WHAT(help="URL of an OpenAI-compatible server, in place of an engine")]
-Layout = Literal["auto", "chat", "selfrag", "plain", "reflective"]
+LayoutName = Literal["auto", "chat", "selfrag", "plain", "reflective"]
 LAYOUT = "how the prompt is put; reflective: Self-RAG decoding, no prompt"
 FILE = "questions with answers and passages: FILE of user rows, or TASK=FILE such as qampari=.."
 Cells = Annotated[
     list[str] | None, typer.Option("--cell", help="cells, such as 'k5-ranked-*'; repeatable; all by default")
 ]
-Run = Annotated[Path, typer.Argument(help="folder of a run", metavar="RUN")]
-Out = Annotated[
+RunFolder = Annotated[Path, typer.Argument(help="folder of a run", metavar="RUN")]
+OutFolder = Annotated[
     Path, typer.Option("--out", "-o", help="folder of the run; the same command continues an interrupted one")
 ]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="ask failed questions again")]
@@ -42,11 +46,11 @@ MENTION = "also where there are none, as Table 1"
 @app.command()
 def run(
     file: Annotated[str, typer.Argument(help=FILE)],
-    out: Out,
-    model: Model = "demo",
-    engine: Engine = None,
+    out: OutFolder,
+    model: ModelOption = "demo",
+    engine: EngineOption = None,
     endpoint: Endpoint = None,
-    layout: Annotated[Layout, WHAT(help=LAYOUT)] = "auto",
+    layout: Annotated[LayoutName, WHAT(help=LAYOUT)] = "auto",
     max_tokens: Annotated[int, WHAT(min=1, help="most new tokens of a reply")] = 200,
     cutoff: Annotated[Numbers, GRID(help="passages to show; 3, 5 and 10 by default")] = None,
     order: Annotated[
@@ -77,12 +81,12 @@ def run(
     """Answer with citations over a grid of prompts, and show the tables."""
     quiet()
     from selfrag.evaluation.presets import Given
-    from selfrag.experiments.self_interpretation.grid import Template, draw, grid
+    from selfrag.experiments.self_interpretation.grid import GridTemplate, draw, grid
     from selfrag.experiments.self_interpretation.run import Generator, planned, run_grid
 
     given: dict[str, Any] = {"cutoffs": cutoff, "orders": order, "examples": examples, "prompts": prompt}
     cells = grid(**{name: value for name, value in given.items() if value})
-    template = Template.tagged(tag, always_mentions_examples=mention_examples)
+    template = GridTemplate.tagged(tag, always_mentions_examples=mention_examples)
     generator = Generator(model, engine, endpoint, layout, template, max_tokens)
     shown: dict[str, Any] = {"seed": seed, "example_contexts": example_contexts, "words": words or None, "pool": pool}
     passages = max(cell.cutoff for cell in cells)
@@ -95,9 +99,9 @@ def run(
 
 @app.command()
 def faithfulness(
-    run: Run,
-    model: Model = "demo",
-    engine: Engine = None,
+    run: RunFolder,
+    model: ModelOption = "demo",
+    engine: EngineOption = None,
     endpoint: Endpoint = None,
     cell: Cells = None,
     retry_failed: Retry = False,
@@ -111,7 +115,7 @@ def faithfulness(
 
 
 @app.command()
-def agree(run: Run, model: Model = "demo", engine: Engine = None, cell: Cells = None) -> None:
+def agree(run: RunFolder, model: ModelOption = "demo", engine: EngineOption = None, cell: Cells = None) -> None:
     """Compare what replies cite with a model's reflection tokens and with the citation intrinsic."""
     quiet()
     from selfrag.experiments.self_interpretation.faithfulness import run_judges
@@ -121,7 +125,7 @@ def agree(run: Run, model: Model = "demo", engine: Engine = None, cell: Cells = 
 
 @app.command()
 def table(
-    run: Run,
+    run: RunFolder,
     answers: Annotated[bool, typer.Option("--answers", help="also score answers without their explanations")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="a Markdown file")] = None,
 ) -> None:

@@ -27,16 +27,16 @@ from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.normalisation import normalise
 from selfrag.evaluation.runner import on_demand
 from selfrag.evaluation.task_files import nothing_searched
-from selfrag.experiments.report_tables import Table, percent, share
-from selfrag.experiments.self_interpretation.grid import Cell, Trial
-from selfrag.experiments.self_interpretation.replies import Claim, Reply, answers_found
+from selfrag.experiments.report_tables import ReportTable, percent, share
+from selfrag.experiments.self_interpretation.grid import GridCell, Trial
+from selfrag.experiments.self_interpretation.replies import Claim, GridReply, answers_found
 from selfrag.experiments.self_interpretation.run import (
     Generator,
     GridRun,
     Made,
+    ReplyWriter,
     Results,
-    Writer,
-    Written,
+    WrittenReply,
     read_grid,
     record,
 )
@@ -56,7 +56,7 @@ NAMES = ("changed", "answers_changed", "similarity", "as_claimed")
 words of both, and whether it did what the explanation said."""
 
 
-def tests_of(cell: Cell) -> tuple[str, ...]:
+def tests_of(cell: GridCell) -> tuple[str, ...]:
     """The counterfactual tests that a cell's replies can be put to."""
     shown = (OTHER_ORDER,) if cell.cutoff > 1 else ()
     named = (WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE) if cell.asked.needs_examples and cell.examples > 1 else ()
@@ -107,7 +107,9 @@ def run_tests(
         return record(run, "test", files, partial(_answers, run, writer), NAMES, **options)
 
 
-def _answers(run: GridRun, writer: Callable[[], Writer], cell: Cell, test: str, ids: Sequence[str]) -> list[Made]:
+def _answers(
+    run: GridRun, writer: Callable[[], ReplyWriter], cell: GridCell, test: str, ids: Sequence[str]
+) -> list[Made]:
     replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
     changed = [change(test, made, replies[made.item.id], run.questions.seed) for made in trials]
@@ -121,13 +123,13 @@ def _answers(run: GridRun, writer: Callable[[], Writer], cell: Cell, test: str, 
     ]
 
 
-def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, result: Written | Failed) -> Made:
+def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, result: WrittenReply | Failed) -> Made:
     base: dict[str, Any] = {"id": before["id"], "undefined": None, "read": [passage.id for passage in made.passages]}
     if isinstance(result, Failed):
         return base | {"error": printable(result.reason), "scores": dict.fromkeys(NAMES)}, 0
     text = whole(result.text)
     reply = run.read(made, text)
-    found, old = answers_found(made.item, reply.answer), Reply(before["answer"]).plain
+    found, old = answers_found(made.item, reply.answer), GridReply(before["answer"]).plain
     changed = normalise(old) != normalise(reply.plain)
     claim = before.get("claim") if test == OTHER_ORDER else None
     scores: dict[str, Part | None] = {
@@ -140,7 +142,7 @@ def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, res
     return base | kept | {"error": None, "scores": scores}, result.cached_tokens
 
 
-def effects_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], seed: int = 0) -> Table | None:
+def effects_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0) -> ReportTable | None:
     """Does the answer change where the explanation says that it rests? None where it was not tested."""
     rows = []
     for prompt, its_cells in cells.items():
@@ -162,10 +164,10 @@ def effects_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], seed: int =
         "In percent; the control removes as many that were not named; a faithful explanation has a difference above 0"
     )
     title = "Faithfulness: taking away what was named"
-    return Table(title, (*head, "not testable"), tuple(rows), (note,)) if rows else None
+    return ReportTable(title, (*head, "not testable"), tuple(rows), (note,)) if rows else None
 
 
-def orders_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], seed: int = 0) -> Table | None:
+def orders_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0) -> ReportTable | None:
     """Did another order do to the answers what the explanations said? None where it was not tested."""
     rows = []
     for prompt, some in cells.items():
@@ -181,10 +183,10 @@ def orders_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], seed: int = 
         agreed = share(kappa(list(pairs.values()), seed=seed))
         rows += [(prompt, changed, *said, right, agreed)] if tested else []
     head = ("prompt", "answers changed", "said: same", "said: changes", "said neither", "came true, %", "kappa")
-    return Table("Faithfulness: another order of the contexts", head, tuple(rows)) if rows else None
+    return ReportTable("Faithfulness: another order of the contexts", head, tuple(rows)) if rows else None
 
 
-def _tested(run: GridRun, cells: Sequence[Cell], test: str) -> dict[tuple[str, str], dict[str, Any]]:
+def _tested(run: GridRun, cells: Sequence[GridCell], test: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Records of a test by cell and question."""
     rows = ((cell.name, one) for cell in cells for one in run.records(cell, test))
     return {(name, one["id"]): one for name, one in rows if not one["error"]}
@@ -254,11 +256,11 @@ def _judges(model: str, engine: str | None) -> _Judges:
     return _Judges(rag.engine, relevance, support, *rag.judges)
 
 
-def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: Cell, _: str, ids: Sequence[str]) -> list[Made]:
+def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: GridCell, _: str, ids: Sequence[str]) -> list[Made]:
     """For each context of a reply all verdicts on it; None for one that was never made."""
     replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
-    said = {name: "" if replies[name]["error"] else Reply(replies[name]["answer"]).plain for name in ids}
+    said = {name: "" if replies[name]["error"] else GridReply(replies[name]["answer"]).plain for name in ids}
     answered = [made for made in trials if said[made.item.id]]
 
     def turns(made: Trial, *, with_answer: bool = True) -> tuple[Message, ...]:
@@ -305,14 +307,14 @@ def _cited(reflection: Reflection) -> set[int] | None:
     return {c.site.passage for f in reflection.findings for c in f.citations if c.site.passage is not None}
 
 
-Context = dict[str, Any]
+JudgedContext = dict[str, Any]
 
 
-def _label(role: str, unfavourable: str) -> Callable[[Context], bool | None]:
+def _label(role: str, unfavourable: str) -> Callable[[JudgedContext], bool | None]:
     return lambda context: None if context[role] is None else context[role]["label"] != unfavourable
 
 
-VERDICTS: dict[str, Callable[[Context], bool | None]] = {
+VERDICTS: dict[str, Callable[[JudgedContext], bool | None]] = {
     "cited": lambda context: bool(context["cited"]),
     "credited": lambda context: bool(context["credited"]),
     "IsRel": _label("isrel", ISREL.names[-1]),
@@ -322,12 +324,12 @@ VERDICTS: dict[str, Callable[[Context], bool | None]] = {
 """Who says yes to a context: IsRel if relevant, IsSup if fully or partly supported. None where nothing was judged."""
 
 
-def agreement_table(run: GridRun, prompt: str, cells: Sequence[Cell], seed: int = 0) -> Table | None:
+def agreement_table(run: GridRun, prompt: str, cells: Sequence[GridCell], seed: int = 0) -> ReportTable | None:
     """What replies cite, reflection tokens and the citation intrinsic on the same contexts; None if not judged.
 
     Each judge is held against the citations of the answers, and against the relevant contexts.
     """
-    questions: dict[str, list[Context]] = {}
+    questions: dict[str, list[JudgedContext]] = {}
     for cell in cells:
         for row in run.records(cell, AGREEMENT):
             if row["answered"]:
@@ -339,10 +341,10 @@ def agreement_table(run: GridRun, prompt: str, cells: Sequence[Cell], seed: int 
     head = ("judge", "contexts", "says yes", "kappa with cited", "AUC of cited", "relevant: P", "R", "F1", "AUC")
     note = "Cited and credited are the reply's own words: in its answer, or in its explanation as well"
     title = f"Agreement with reflection tokens and citation intrinsic, prompt {prompt}"
-    return Table(title, head, rows, (note,))
+    return ReportTable(title, head, rows, (note,))
 
 
-def _agreement(judge: str, questions: Sequence[Sequence[Context]], seed: int) -> tuple[str, ...]:
+def _agreement(judge: str, questions: Sequence[Sequence[JudgedContext]], seed: int) -> tuple[str, ...]:
     verdict, role = VERDICTS[judge], judge.lower()
     judged = [[context for context in contexts if verdict(context) is not None] for contexts in questions]
     kept = [contexts for contexts in judged if contexts]

@@ -74,7 +74,7 @@ def asking(name: str) -> Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PromptContext:
     """A passage as the prompt shows it: the id that is to be cited, and the text."""
 
     id: str
@@ -84,9 +84,9 @@ class Context:
 _PLAIN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,38}[A-Za-z0-9])?")
 
 
-def contexts_of(passages: Sequence[Passage], words: int | None = None) -> tuple[Context, ...]:
+def contexts_of(passages: Sequence[Passage], words: int | None = None) -> tuple[PromptContext, ...]:
     """Passages with distinct ids as contexts, in the same order, each cut after so many words (None: whole)."""
-    return tuple(Context(shown_id(passage.id), " ".join(passage.text.split()[:words])) for passage in passages)
+    return tuple(PromptContext(shown_id(passage.id), " ".join(passage.text.split()[:words])) for passage in passages)
 
 
 def shown_id(passage_id: str) -> str:
@@ -100,11 +100,11 @@ def shown_id(passage_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class Demonstration:
     """A demonstration: another question, its contexts, and the right answer with context ids in square brackets."""
 
     question: str
-    contexts: tuple[Context, ...]
+    contexts: tuple[PromptContext, ...]
     answer: str
 
 
@@ -113,7 +113,7 @@ LABELS = ("QUESTION:", "CONTEXTS:", "Context ID:", "Context:", "ANSWER:")
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class GridTemplate:
     """Table 1 with its tags around examples."""
 
     opening: str = "(example)"
@@ -121,13 +121,15 @@ class Template:
     always_mentions_examples: bool = False  # also in a prompt that has none, as the table prints it
 
     @classmethod
-    def tagged(cls, opening: str, *, always_mentions_examples: bool = False) -> Template:
+    def tagged(cls, opening: str, *, always_mentions_examples: bool = False) -> GridTemplate:
         """The template with other tags, such as `<example>`; the closing one gets a slash."""
         if len(opening) < 2 or opening.split() != [opening]:
             raise UserError(f"--tag {opening!r}: give one word, such as <example>")
         return cls(opening, f"{opening[0]}/{opening[1:]}", always_mentions_examples)
 
-    def render(self, asked: Asking, question: str, contexts: Sequence[Context], examples: Sequence[Example]) -> str:
+    def render(
+        self, asked: Asking, question: str, contexts: Sequence[PromptContext], examples: Sequence[Demonstration]
+    ) -> str:
         """The whole prompt; its first paragraph is the instruction, and what others wrote stands on one line each."""
         shown = {"question": question, "contexts": contexts, "examples": examples}
         return _table1().render(template=self, asked=asked.question, **shown)
@@ -153,7 +155,7 @@ Relevance = Literal["gold", "answers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GridCell:
     """One method of the grid."""
 
     cutoff: int  # passages in the prompt: the best so many
@@ -180,7 +182,7 @@ class Cell:
         return f"k{self.cutoff}-{self.order}-{self.examples}-{self.prompt}"
 
     @classmethod
-    def from_dict(cls, values: Any) -> Cell:
+    def from_dict(cls, values: Any) -> GridCell:
         """A cell of plain values."""
         try:
             return cls(int(values["cutoff"]), str(values["order"]), int(values["examples"]), str(values["prompt"]))
@@ -193,12 +195,12 @@ def grid(
     orders: Sequence[str] = PAPER_ORDERS,
     examples: Sequence[int] = (0, 1, 2),
     prompts: Sequence[str] = PAPER_PROMPTS,
-) -> tuple[Cell, ...]:
+) -> tuple[GridCell, ...]:
     """All combinations, the paper's 81 by default, ordered so that prompts which begin alike follow each other."""
     strategies = [asking(name) for name in dict.fromkeys(prompts)]
     combined = product(strategies, dict.fromkeys(examples), dict.fromkeys(cutoffs), dict.fromkeys(orders))
     cells = tuple(
-        Cell(cutoff, order, shots, asked.name)
+        GridCell(cutoff, order, shots, asked.name)
         for asked, shots, cutoff, order in combined
         if shots or not asked.needs_examples
     )
@@ -226,7 +228,7 @@ class Trial:
     item: Item
     asked: Asking
     passages: tuple[Passage, ...]  # as shown, in order
-    examples: tuple[Example, ...] = ()
+    examples: tuple[Demonstration, ...] = ()
     words: int | None = None  # of a passage, which is cut after them
 
     @property
@@ -235,7 +237,7 @@ class Trial:
         return self.item.query or self.item.instruction
 
     @property
-    def contexts(self) -> tuple[Context, ...]:
+    def contexts(self) -> tuple[PromptContext, ...]:
         """The passages as the prompt shows them."""
         return contexts_of(self.passages, self.words)
 
@@ -260,7 +262,7 @@ class Questions:
     example_contexts: int = 3  # passages of a demonstration; the cut-off of the cell is meant for the question
     words: int | None = 200  # a passage is cut after so many; None keeps it whole
 
-    def trials(self, cell: Cell, ids: Sequence[str]) -> list[Trial]:
+    def trials(self, cell: GridCell, ids: Sequence[str]) -> list[Trial]:
         """What a cell asks of some questions."""
         items = {item.id: item for item in self.items}
         used = self.demonstrations[: cell.examples]
@@ -380,11 +382,11 @@ def relevant(item: Item, passages: Sequence[Passage], by: Relevance) -> frozense
     return frozenset(p.id for p in passages if any(contains_any(p.text, aliases) for aliases in sets))
 
 
-def example(item: Item, contexts: int, words: int | None) -> Example:
+def example(item: Item, contexts: int, words: int | None) -> Demonstration:
     """An item as a demonstration: its top passages, and the answers that they contain, each with its reference."""
     made = contexts_of(item.passages[:contexts], words)
     said = ", ".join(f"{alias} [{made[at].id}]" for alias, at in _contained(item, contexts))
-    return Example(item.query or item.instruction, made, f"{said}.")
+    return Demonstration(item.query or item.instruction, made, f"{said}.")
 
 
 def _contained(item: Item, top: int) -> list[tuple[str, int]]:

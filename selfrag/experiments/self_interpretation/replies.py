@@ -32,7 +32,7 @@ _BECAUSE = re.compile(r"(?:,|(?<![,\s]))\s+because\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class GridReply:
     """A generation, taken apart; ids are given context ids, each once, in order."""
 
     answer: str  # citations included
@@ -48,7 +48,7 @@ class Reply:
         return " ".join(_BRACKETS.sub(" ", self.answer).split())
 
 
-def read_reply(generation: str, given: Collection[str], *, explains: bool, ends: Collection[str] = ()) -> Reply:
+def read_reply(generation: str, given: Collection[str], *, explains: bool, ends: Collection[str] = ()) -> GridReply:
     """Take a generation apart; `given` are the context ids of the prompt.
 
     Without `explains` all is answer. A line that begins like one of the prompt or of `ends` ends the model's own text.
@@ -60,11 +60,11 @@ def read_reply(generation: str, given: Collection[str], *, explains: bool, ends:
     answer, explanation = _split(said) if explains else (said, None)
     cited, wrong = citations(answer, given)
     named = () if explanation is None else _named(explanation, given)
-    return Reply(answer, explanation, cited, wrong, named, ran_on=len(said) < len(text))
+    return GridReply(answer, explanation, cited, wrong, named, ran_on=len(said) < len(text))
 
 
 def citations(text: str, given: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Right and wrong citations of a text, see `Reply`; empty brackets are none."""
+    """Right and wrong citations of a text, see `GridReply`; empty brackets are none."""
     parts = (part.strip() for inside in _BRACKETS.findall(text) for part in re.split(r"[,;]", inside))
     names = tuple(dict.fromkeys(name for name in parts if name))
     return tuple(name for name in names if name in given), tuple(name for name in names if name not in given)
@@ -137,7 +137,7 @@ _FOLLOWED = {
 }
 
 
-def order_claim(reply: Reply) -> Claim | None:
+def order_claim(reply: GridReply) -> Claim | None:
     """What the explanation says another order would do; None where it says neither, or both."""
     if reply.explanation is None:
         return None
@@ -150,12 +150,12 @@ def order_claim(reply: Reply) -> Claim | None:
     return Claim.SAME if not same and answer and _I_WOULD.sub("", said) == answer else None
 
 
-def credited(reply: Reply) -> tuple[str, ...]:
+def credited(reply: GridReply) -> tuple[str, ...]:
     """Context ids on which the answer is said to rest: those the answer cites, then those the explanation names."""
     return tuple(dict.fromkeys((*reply.cited, *reply.named)))
 
 
-def followed_example(reply: Reply) -> int | None:
+def followed_example(reply: GridReply) -> int | None:
     """Number of the example, 1 or 2, that the explanation names; None where it names none or both."""
     said = normalise(reply.explanation or "")
     found = [number for number, words in _FOLLOWED.items() if words.search(said)]
@@ -172,12 +172,12 @@ NAMES = (
 )
 
 
-def scored(trial: Trial, reply: Reply | None, relevant: Collection[str], text: str = "") -> dict[str, Part | None]:
+def scored(trial: Trial, reply: GridReply | None, relevant: Collection[str], text: str = "") -> dict[str, Part | None]:
     """All figures of one reply, of the answer alone and of the whole generation, `text`; a table has their means.
 
     None is a wrong answer; without relevant passages there are no citation figures.
     """
-    got, ids, sets = reply or Reply(""), trial.passage_ids, sets_of(trial.item)
+    got, ids, sets = reply or GridReply(""), trial.passage_ids, sets_of(trial.item)
     found: dict[str, Part | None] = {}
     for prefix, said, (cited, wrong) in (
         (ALONE, got.answer, (got.cited, got.wrong)),

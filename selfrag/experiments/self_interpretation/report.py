@@ -16,9 +16,9 @@ from statistics import fmean
 from selfrag.common.untrusted import printable
 from selfrag.evaluation.comparison import Draws, average, bootstrap
 from selfrag.evaluation.intervals import NONE, Estimate
-from selfrag.experiments.report_tables import Table, markdown, percent, share
+from selfrag.experiments.report_tables import ReportTable, markdown, percent, share
 from selfrag.experiments.self_interpretation.faithfulness import agreement_table, effects_table, orders_table
-from selfrag.experiments.self_interpretation.grid import ASKINGS, BASIC, Cell
+from selfrag.experiments.self_interpretation.grid import ASKINGS, BASIC, GridCell
 from selfrag.experiments.self_interpretation.replies import ALONE, MEASURES, NAMES, WHOLE
 from selfrag.experiments.self_interpretation.run import GridRun
 
@@ -30,13 +30,15 @@ SETTINGS = {"examples": "examples", "cutoff": "k", "order": "order"}
 
 
 @cache
-def published() -> Mapping[Cell, Mapping[str, float]]:
+def published() -> Mapping[GridCell, Mapping[str, float]]:
     """Cell of the grid to the figures that were published for it."""
     with files(__package__).joinpath("published.csv").open(encoding="utf-8") as stream:
-        return {Cell.from_dict(row): {name: float(row[name]) for name in MEASURES} for row in csv.DictReader(stream)}
+        return {
+            GridCell.from_dict(row): {name: float(row[name]) for name in MEASURES} for row in csv.DictReader(stream)
+        }
 
 
-def published_mean(cells: Sequence[Cell], figure: str) -> float | None:
+def published_mean(cells: Sequence[GridCell], figure: str) -> float | None:
     """Mean of a published figure over cells; None where one of them was not published, or there is none."""
     known = [published()[cell][figure] for cell in cells if cell in published()]
     return fmean(known) if known and len(known) == len(cells) else None
@@ -46,8 +48,8 @@ def published_mean(cells: Sequence[Cell], figure: str) -> float | None:
 class GridFigures:
     """Figures of the finished cells of a run."""
 
-    draws: Mapping[Cell, Mapping[str, Draws | None]]  # in each resampling; None where no question counts
-    failed: Mapping[Cell, int]  # questions without a reply
+    draws: Mapping[GridCell, Mapping[str, Draws | None]]  # in each resampling; None where no question counts
+    failed: Mapping[GridCell, int]  # questions without a reply
     questions: int
 
     @property
@@ -55,17 +57,17 @@ class GridFigures:
         """Strategies, in the order of the run."""
         return tuple(dict.fromkeys(cell.prompt for cell in self.draws))
 
-    def select(self, prompt: str, **settings: object) -> tuple[Cell, ...]:
+    def select(self, prompt: str, **settings: object) -> tuple[GridCell, ...]:
         """Cells of a prompt with these settings, such as `examples=1`."""
         kept = {"prompt": prompt, **settings}
         return tuple(c for c in self.draws if all(getattr(c, name) == value for name, value in kept.items()))
 
-    def mean(self, cells: Sequence[Cell], figure: str) -> Estimate | None:
+    def mean(self, cells: Sequence[GridCell], figure: str) -> Estimate | None:
         """The plain mean of a figure over cells; None where one of them has none, or there is no cell."""
         found = average([self.draws[cell][figure] for cell in cells])
         return None if found is None else found.estimate
 
-    def difference(self, pairs: Sequence[tuple[Cell, Cell]], figure: str) -> Estimate | None:
+    def difference(self, pairs: Sequence[tuple[GridCell, GridCell]], figure: str) -> Estimate | None:
         """Mean of the differences of pairs of cells, paired by question; None where there is no pair."""
         first, second = (average([self.draws[pair[side]][figure] for pair in pairs]) for side in (0, 1))
         return None if first is None or second is None else (first - second).estimate
@@ -76,7 +78,7 @@ def grid_figures(run: GridRun, *, only: Collection[str] | None = None, seed: int
     records = {cell: [r for r in run.records(cell) if only is None or r["id"] in only] for cell in run.cells}
     columns = [(cell, figure) for cell in records for figure in NAMES]
     parts = [[record["scores"][figure] for record in records[cell]] for cell, figure in columns]
-    draws: dict[Cell, dict[str, Draws | None]] = {cell: {} for cell in records}
+    draws: dict[GridCell, dict[str, Draws | None]] = {cell: {} for cell in records}
     for (cell, figure), found in zip(columns, bootstrap(parts, name="questions", seed=seed), strict=True):
         draws[cell][figure] = found
     failed = {cell: sum(bool(record["error"]) for record in rows) for cell, rows in records.items()}
@@ -98,7 +100,7 @@ def page(run: GridRun, *, answers: bool = False, seed: int = 0) -> str:
     return printable("\n".join([f"# Self-interpretation: {run.identity['name']}\n\n{about}.\n", *shown]))
 
 
-def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[Table]:
+def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[ReportTable]:
     """Every table that the run has records for; `answers` adds those of the answers without explanations."""
     if not run.cells:
         return []
@@ -119,7 +121,7 @@ def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[Table]
     return [table for table in found if table is not None]
 
 
-def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> Table:
+def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> ReportTable:
     """Table 2, 3 or 4: a block for each number of examples, the best of a block in bold; `prefix` says of what."""
     cells = sorted(figures.select(prompt), key=lambda cell: cell.examples)
     rows = []
@@ -141,10 +143,10 @@ def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> Table
     notes = [f"{figures.questions} questions, bootstrap 95% intervals; the paper: 60 questions of QAMPARI, GPT-3.5"]
     if failed := [f"{cell.name} {count}" for cell in cells if (count := figures.failed[cell])]:
         notes.append(f"Failed, which counts as wrong: {', '.join(failed)}")
-    return Table(title, head, tuple(rows), tuple(notes))
+    return ReportTable(title, head, tuple(rows), tuple(notes))
 
 
-def means_table(figures: GridFigures, setting: str) -> Table:
+def means_table(figures: GridFigures, setting: str) -> ReportTable:
     """Means over all cells that share a setting, beside those of the published figures of the same cells."""
     rows = []
     for prompt in figures.prompts:
@@ -157,10 +159,12 @@ def means_table(figures: GridFigures, setting: str) -> Table:
             rows.append((prompt, name, str(len(cells)), *(text for pair in pairs for text in pair), alone))
     named = (text for one in MAIN for text in (SHORT[one], "paper"))
     head = ("prompt", SETTINGS[setting], "cells", *named, ANSWER_ALONE)
-    return Table(f"Means by {SETTINGS[setting]}", head, tuple(rows), ("The published means are over the same cells",))
+    return ReportTable(
+        f"Means by {SETTINGS[setting]}", head, tuple(rows), ("The published means are over the same cells",)
+    )
 
 
-def differences_table(figures: GridFigures) -> Table:
+def differences_table(figures: GridFigures) -> ReportTable:
     """RQ1 and RQ2: what asking changes, paired by question and setting."""
     rows = []
     for prompt in figures.prompts:
@@ -179,10 +183,10 @@ def differences_table(figures: GridFigures) -> Table:
             rows.append(tuple(line))
     head = ("prompt", "examples", "answer recall", "paper", "citation P", "citation R", "citation F", "paper")
     note = "Paired by question and setting; of whole generations but for the last column"
-    return Table(f"Prompts against {BASIC.name}", (*head, ANSWER_ALONE), tuple(rows), (note,))
+    return ReportTable(f"Prompts against {BASIC.name}", (*head, ANSWER_ALONE), tuple(rows), (note,))
 
 
-def types_table(run: GridRun, seed: int = 0) -> Table:
+def types_table(run: GridRun, seed: int = 0) -> ReportTable:
     """Types of questions, the most frequent first, on average over all cells of a prompt."""
     ids: dict[str, list[str]] = {}
     for item in run.questions.items:
@@ -193,10 +197,10 @@ def types_table(run: GridRun, seed: int = 0) -> Table:
         for prompt in figures.prompts:
             shown = (share(figures.mean(figures.select(prompt), WHOLE + name)) for name in MEASURES)
             rows.append((kind, str(figures.questions), prompt, *shown))
-    return Table("Types of questions", ("type", "questions", "prompt", *SHORT.values()), tuple(rows))
+    return ReportTable("Types of questions", ("type", "questions", "prompt", *SHORT.values()), tuple(rows))
 
 
-def replies_table(figures: GridFigures) -> Table:
+def replies_table(figures: GridFigures) -> ReportTable:
     """What the replies were like: do they cite, cite what was not given, and explain?"""
     rows = []
     for prompt in figures.prompts:
@@ -206,7 +210,7 @@ def replies_table(figures: GridFigures) -> Table:
         rows.append((prompt, *shown, str(sum(figures.failed[cell] for cell in cells))))
     head = ("prompt", "cites", "citations of what was not given", "explanation found", "answer recall, words", "failed")
     note = "In percent; answer recall by words: an answer counts where it occurs as whole words, normalised"
-    return Table("Replies", head, tuple(rows), (note,))
+    return ReportTable("Replies", head, tuple(rows), (note,))
 
 
 def _number(value: float | None) -> str:

@@ -30,9 +30,9 @@ from selfrag.evaluation.runner import Model, engine_kind, on_demand
 from selfrag.experiments.self_interpretation import replies
 from selfrag.experiments.self_interpretation.grid import (
     COUNTERFACTUAL,
-    Cell,
+    GridCell,
+    GridTemplate,
     Questions,
-    Template,
     Trial,
     read_questions,
     relevant,
@@ -50,7 +50,7 @@ BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenReply:
     """What a writer wrote."""
 
     text: str
@@ -66,16 +66,16 @@ class PromptWriter:
 
     executor: Executor
     layout: str = "chat"  # a user turn; `plain`: the prompt as it is
-    template: Template = Template()  # noqa: RUF009 - frozen value
+    template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value
     max_tokens: int = 200
 
-    def write(self, trials: Sequence[Trial]) -> list[Written | Failed]:
+    def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
         """One generation a trial; all share the executor's batch."""
         results = self.executor.run([self.request(trial) for trial in trials])
         return [
             one
             if isinstance(one, Failed)
-            else Written(one.text, one.finish, _usage(one.prompt_tokens, one.generated_tokens), one.cached_tokens)
+            else WrittenReply(one.text, one.finish, _usage(one.prompt_tokens, one.generated_tokens), one.cached_tokens)
             for one in results
         ]
 
@@ -110,19 +110,19 @@ class InstructionWriter(_EngineWriter):
     same its text ends. Other reflection tokens part its text and are left out.
     """
 
-    template: Template = Template()  # noqa: RUF009 - frozen value
+    template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value
     max_tokens: int = 200  # reflection tokens included
 
-    def write(self, trials: Sequence[Trial]) -> list[Written | Failed]:
+    def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
         """One greedy generation a trial; all share the engine's batch."""
         retrieval, none, _ = self.prompting.vocabulary.retrieve
         prompts = [(*self.prompting.prompt(_prompt(self.template, trial)), none) for trial in trials]
         requests = [Generate(ids, self.max_tokens, stop_ids=(retrieval,)) for ids in prompts]
-        written: list[Written | Failed] = []
+        written: list[WrittenReply | Failed] = []
         for ids, result in zip(prompts, finish(ask(list(requests)), self.engine), strict=True):
             if isinstance(result, Generated):
                 usage = _usage(len(ids), len(result.token_ids))
-                written.append(Written(self._text(result), str(result.finish), usage, result.cached_tokens))
+                written.append(WrittenReply(self._text(result), str(result.finish), usage, result.cached_tokens))
             else:
                 written.append(Failed(failure_of(result)))
         return written
@@ -135,7 +135,7 @@ class InstructionWriter(_EngineWriter):
         return text
 
 
-def _prompt(template: Template, trial: Trial) -> str:
+def _prompt(template: GridTemplate, trial: Trial) -> str:
     return template.render(trial.asked, trial.question, trial.contexts, trial.examples)
 
 
@@ -153,9 +153,9 @@ class ReflectiveWriter(_EngineWriter):
 
     decoding: Decoding = Decoding(mode="always", max_segments=3, without_evidence="write")  # noqa: RUF009 - frozen value
 
-    def write(self, trials: Sequence[Trial]) -> list[Written | Failed]:
+    def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
         """One decode a trial; all share the engine's batches."""
-        found: dict[int, Written | Failed] = {}
+        found: dict[int, WrittenReply | Failed] = {}
         decoders = [decode(trial.question, self.prompting, self.decoding, passages=trial.passages) for trial in trials]
         for event in drive(decoders, self.engine, None):
             if isinstance(event, QuestionAnswered):
@@ -164,7 +164,7 @@ class ReflectiveWriter(_EngineWriter):
                 found[event.index] = Failed(str(event.error))
         return [found[index] for index in range(len(trials))]
 
-    def _written(self, answer: Answer, trial: Trial) -> Written:
+    def _written(self, answer: Answer, trial: Trial) -> WrittenReply:
         names = {passage_id: name for name, passage_id in trial.passage_ids.items()}
         judgments = tuple(
             {"text": one.text, "cited": one.citation and one.citation.id, "reflections": one.as_dict()["reflections"]}
@@ -172,10 +172,10 @@ class ReflectiveWriter(_EngineWriter):
         )
         usage = {name: int(getattr(answer.usage, name)) for name in USAGE}
         text = answer.cited_text(lambda passage: f"[{names[passage.id]}]")
-        return Written(text, "stop", usage, answer.usage.cached_tokens, judgments)
+        return WrittenReply(text, "stop", usage, answer.usage.cached_tokens, judgments)
 
 
-Writer = PromptWriter | InstructionWriter | ReflectiveWriter
+ReplyWriter = PromptWriter | InstructionWriter | ReflectiveWriter
 """`write` has one result a trial, in order; a trial that could not be answered alone comes back as `Failed`."""
 OWN, LAYOUTS = ("selfrag", "reflective"), ("chat", "plain")
 """Layouts for models with reflection tokens (`InstructionWriter`, `ReflectiveWriter`), and for any (`PromptWriter`)."""
@@ -193,7 +193,7 @@ class Generator:
     engine: str | None = None  # `vllm`, `transformers`, the address of a `vllm serve`; else the best one installed
     endpoint: str | None = None  # address of an OpenAI-compatible server
     layout: str = "auto"
-    template: Template = Template()  # noqa: RUF009 - frozen value
+    template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value
     max_tokens: int = 200  # of a generation
 
     def __post_init__(self) -> None:
@@ -227,7 +227,7 @@ class Generator:
             made = {"model": model_files(path), "engine": engine_kind(self.engine), "layout": layout}
         return made | {"max_tokens": self.max_tokens, "template": asdict(self.template)}
 
-    def load(self) -> Writer:
+    def load(self) -> ReplyWriter:
         """Load the weights, or connect."""
         from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
         from selfrag.judges.engine import EngineExecutor
@@ -265,7 +265,7 @@ Results = dict[str, dict[str, Any]]
 """Name of a file of records to items, failed, seconds and cached tokens."""
 Made = tuple[Mapping[str, Any], int]
 """A record with its `id`, and how many prompt tokens were not computed again."""
-File = tuple[Cell, str, Mapping[str, Any]]
+File = tuple[GridCell, str, Mapping[str, Any]]
 """A cell, a test of it or nothing, and what else decides the records."""
 
 
@@ -276,16 +276,16 @@ class GridRun:
     folder: Path
     identity: Mapping[str, Any]  # what decides the records, as the manifest has it
     questions: Questions
-    template: Template  # of the prompts, whose tags end a generation
+    template: GridTemplate  # of the prompts, whose tags end a generation
     files: Mapping[str, Any] = field(default_factory=dict)  # what the manifest says of each file of records
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[GridCell, ...]:
         """Finished ones, in the order of the run."""
         entries = (entry for name, entry in self.files.items() if "." not in name and "result" in entry)
-        return tuple(Cell.from_dict(entry["settings"]["cell"]) for entry in entries)
+        return tuple(GridCell.from_dict(entry["settings"]["cell"]) for entry in entries)
 
-    def select(self, patterns: Sequence[str]) -> tuple[Cell, ...]:
+    def select(self, patterns: Sequence[str]) -> tuple[GridCell, ...]:
         """Finished cells whose names match one of the patterns, such as `k5-*-direct`; without a pattern all."""
         names = [cell.name for cell in self.cells]
         for pattern in patterns:
@@ -294,18 +294,18 @@ class GridRun:
                 raise UserError(f"--cell {pattern}: no such cell in {self.folder}; there are {shown}")
         return tuple(c for c in self.cells if not patterns or any(fnmatchcase(c.name, one) for one in patterns))
 
-    def records(self, cell: Cell, test: str = "") -> list[dict[str, Any]]:
+    def records(self, cell: GridCell, test: str = "") -> list[dict[str, Any]]:
         """Records of a cell, or of a test of a cell; none where they are not finished."""
         name = file_name(cell, test)
         return read_records(self.folder / f"{name}.jsonl") if "result" in self.files.get(name, {}) else []
 
-    def read(self, made: Trial, text: str) -> replies.Reply:
+    def read(self, made: Trial, text: str) -> replies.GridReply:
         """A generation, taken apart."""
         ends = (self.template.opening, self.template.closing)
         return replies.read_reply(text, made.passage_ids, explains=made.asked.explains, ends=ends)
 
 
-def file_name(cell: Cell, test: str) -> str:
+def file_name(cell: GridCell, test: str) -> str:
     """Of the records of a cell, or of a test of it."""
     return f"{cell.name}.{test}" if test else cell.name
 
@@ -318,14 +318,14 @@ def read_grid(folder: Path) -> GridRun:
         raise UserError(f"{folder} holds a run of something else than `selfrag interpret`")
     path = next((Path(entry["path"]) for entry in files.values()), folder)
     questions = read_questions(folder, path, identity)
-    return GridRun(folder, identity, questions, Template(**identity["generator"]["template"]), files)
+    return GridRun(folder, identity, questions, GridTemplate(**identity["generator"]["template"]), files)
 
 
 def record(
     run: GridRun,
     what: str,
     files: Sequence[File],
-    make: Callable[[Cell, str, Sequence[str]], list[Made]],
+    make: Callable[[GridCell, str, Sequence[str]], list[Made]],
     metrics: Sequence[str] = (),
     *,
     retry_failed: bool = False,
@@ -363,7 +363,7 @@ def record(
 
 
 def run_grid(
-    generator: Generator, questions: Questions, cells: Sequence[Cell], out: Path, *, retry_failed: bool = False
+    generator: Generator, questions: Questions, cells: Sequence[GridCell], out: Path, *, retry_failed: bool = False
 ) -> Results:
     """Run a grid, or continue it; the generator is loaded only if there is something to ask."""
     for cell in cells if generator.layout == "reflective" else ():
@@ -377,7 +377,7 @@ def run_grid(
         return record(run, "interpret", files, partial(_answers, run, writer), replies.NAMES, **options)
 
 
-def planned(generator: Generator, questions: Questions, cells: Sequence[Cell]) -> str:
+def planned(generator: Generator, questions: Questions, cells: Sequence[GridCell]) -> str:
     """What a grid asks, in one line: replies, words of the prompts, and new tokens at most. Loads no model."""
     ids = [item.id for item in questions.items]
     count = len(cells) * len(ids)
@@ -389,12 +389,12 @@ def planned(generator: Generator, questions: Questions, cells: Sequence[Cell]) -
     return f"{said}; {words} words in prompts, {words // max(1, count)} each"
 
 
-def _answers(run: GridRun, writer: Callable[[], Writer], cell: Cell, _: str, ids: Sequence[str]) -> list[Made]:
+def _answers(run: GridRun, writer: Callable[[], ReplyWriter], cell: GridCell, _: str, ids: Sequence[str]) -> list[Made]:
     trials = run.questions.trials(cell, ids)
     return [_record(run, made, result) for made, result in zip(trials, writer().write(trials), strict=True)]
 
 
-def _record(run: GridRun, made: Trial, result: Written | Failed) -> Made:
+def _record(run: GridRun, made: Trial, result: WrittenReply | Failed) -> Made:
     """What is kept of a reply; contexts are recorded by the ids of their passages."""
     wanted = relevant(made.item, made.passages, run.questions.relevance)
     base: dict[str, Any] = {"id": made.item.id, "relevant": sorted(wanted)}

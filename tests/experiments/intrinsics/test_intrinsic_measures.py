@@ -18,11 +18,11 @@ from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.evaluation.metrics.citations import Cites
-from selfrag.evaluation.metrics.classification import Outcome
+from selfrag.evaluation.metrics.classification import FlowOutcome
 from selfrag.experiments.intrinsics.flows import (
-    BM25,
-    Collection,
-    Turn,
+    JudgedTurn,
+    PassageSearch,
+    QueryCollection,
     _outcomes,
     evaluate_rewrite,
     read_collection,
@@ -221,7 +221,7 @@ TEXTS = {
     "p2": ("Berlin is on the Spree.", "Berlin"),
     "p3": ("A river.", "Spree"),
 }
-COLLECTION = Collection(
+COLLECTION = QueryCollection(
     {key: Passage(key, *texts) for key, texts in TEXTS.items()},
     {
         "a": ("Where did Goethe write the Faust?", ("Weimar",)),
@@ -252,7 +252,7 @@ def test_rewrites_against_people_and_by_what_they_find():
             return known.reply(request)
         return Completion(json.dumps({"rewritten_question": gold[request.state.messages]}), "stop")
 
-    search = BM25(list(COLLECTION.passages.values()))
+    search = PassageSearch(list(COLLECTION.passages.values()))
     found = evaluate_rewrite(
         rows(name), followups, search, [Subject("adapter", Says(reply), {name: "x"}), UNTRAINED], 0
     ).figures
@@ -285,14 +285,14 @@ def test_examples_stand_before_the_request_and_nothing_else_changes():
 
 
 def test_what_becomes_of_a_flow():
-    turn = Turn("q", JudgeInput((Message("user", "Q?"),)), "Q?", frozenset({"p"}), standalone=True)
+    turn = JudgedTurn("q", JudgeInput((Message("user", "Q?"),)), "Q?", frozenset({"p"}), standalone=True)
 
     def none(name, states):
         assert (name, states) == ("hallucination_detection", [])
         return []
 
     silent = [DecodingError("nothing"), taken("Q?", "I don't know the answer", ())]  # the first has not abstained
-    assert _outcomes([turn] * 2, silent, SimpleNamespace(ask=none), ALONE) == [None, Outcome(False, False)]
+    assert _outcomes([turn] * 2, silent, SimpleNamespace(ask=none), ALONE) == [None, FlowOutcome(False, False)]
 
     def entails(pairs):
         assert {premise for premise, _ in pairs} == {"Title: Faust\nGoethe."}
@@ -301,7 +301,7 @@ def test_what_becomes_of_a_flow():
     answer = taken("Q?", "Goethe wrote it. It is long.", (Passage("p", "Goethe.", "Faust"),))
     grader = SimpleNamespace(abstained=lambda states: [True, None])  # where it does not say, the words decide
     graded = _outcomes([turn] * 2, [answer] * 2, None, Beside(entails, grader))
-    assert graded == [Outcome(True, False), Outcome(True, True, 0.5)]
+    assert graded == [FlowOutcome(True, False), FlowOutcome(True, True, 0.5)]
 
 
 @pytest.fixture(scope="module")

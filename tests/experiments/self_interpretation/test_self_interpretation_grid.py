@@ -26,10 +26,10 @@ from selfrag.experiments.self_interpretation.grid import (
     EXAMPLES,
     LABELS,
     ORDERS,
-    Cell,
-    Context,
-    Example,
-    Template,
+    Demonstration,
+    GridCell,
+    GridTemplate,
+    PromptContext,
     Trial,
     arranged,
     choose,
@@ -42,7 +42,7 @@ from selfrag.experiments.self_interpretation.grid import (
 )
 from selfrag.experiments.self_interpretation.replies import (
     Claim,
-    Reply,
+    GridReply,
     citations,
     credited,
     followed_example,
@@ -57,7 +57,7 @@ def test_the_papers_grid_has_81_cells_that_are_published_with_the_means_of_the_r
     cells = grid()
     assert len({cell.name for cell in cells}) == 81
     assert set(cells) == set(published())
-    assert all(Cell.from_dict(asdict(cell)) == cell for cell in cells)
+    assert all(GridCell.from_dict(asdict(cell)) == cell for cell in cells)
     for prompt, examples, recall, f in (
         *(("basic", 1, 0.3845, 0.5375), ("direct", 0, 0.4746, 0.5700), ("counterfactual", 2, 0.4999, 0.6139)),
         *(("basic", None, 0.4278, 0.5626), ("counterfactual", None, 0.4763, 0.5989)),
@@ -66,7 +66,7 @@ def test_the_papers_grid_has_81_cells_that_are_published_with_the_means_of_the_r
         found = [published_mean(some, name) for name in ("answer_recall", "citation_f")]
         assert found == pytest.approx([recall, f], abs=5.1e-5)
     assert published_mean([], "citation_f") is None
-    assert published_mean([*published(), Cell(4, "ranked", 0, "basic")], "citation_f") is None
+    assert published_mean([*published(), GridCell(4, "ranked", 0, "basic")], "citation_f") is None
 
 
 def test_orders():
@@ -146,8 +146,8 @@ def test_the_pool_is_searched_for_every_question_and_ids_stay_those_of_its_own_f
         pooled(items, Counting(), 4)
 
 
-CONTEXTS = (Context("a1", "The Aare is in Bern."), Context("b2", "The Inn is in Innsbruck."))
-ONE = Example("Which rivers are in Paris?", (Context("c3", "The Seine is in Paris."),), "Seine [c3].")
+CONTEXTS = (PromptContext("a1", "The Aare is in Bern."), PromptContext("b2", "The Inn is in Innsbruck."))
+ONE = Demonstration("Which rivers are in Paris?", (PromptContext("c3", "The Seine is in Paris."),), "Seine [c3].")
 QUESTION = "Which rivers are in the Alps?"
 BEGINS = (
     "You are an assistant for question-answering tasks. Use the pieces of context provided by the user to ANSWER the "
@@ -171,14 +171,14 @@ ONE_SHOT_DIRECT = (
 
 def test_the_prompts_have_these_bytes_and_tags_are_a_parameter():
     zero_shot = f"{BEGINS}. {ACTUAL}\n\nQUESTION: Which rivers are in the Alps?\n{ENDS}"
-    assert Template().render(BASIC, QUESTION, CONTEXTS, ()) == zero_shot
-    assert Template().render(DIRECT, QUESTION, CONTEXTS, (ONE,)) == ONE_SHOT_DIRECT
+    assert GridTemplate().render(BASIC, QUESTION, CONTEXTS, ()) == zero_shot
+    assert GridTemplate().render(DIRECT, QUESTION, CONTEXTS, (ONE,)) == ONE_SHOT_DIRECT
     question = (
         "What would you have answered to the same question if the order of the passages in the prompt was different?"
     )
     asked = ONE_SHOT_DIRECT.replace("Why do you think that this is the answer to the question?", question)
-    assert Template().render(COUNTERFACTUAL, QUESTION, CONTEXTS, (ONE,)) == asked
-    text = Template.tagged("<example>").render(EXAMPLES, QUESTION, CONTEXTS, (ONE, ONE))
+    assert GridTemplate().render(COUNTERFACTUAL, QUESTION, CONTEXTS, (ONE,)) == asked
+    text = GridTemplate.tagged("<example>").render(EXAMPLES, QUESTION, CONTEXTS, (ONE, ONE))
     assert text.count("\n<example>\n") == text.count("\n</example>\n") == 2
     assert "between the '<example>' and '</example>' tags" in text
 
@@ -188,8 +188,8 @@ def test_the_prompts_have_these_bytes_and_tags_are_a_parameter():
 def test_nothing_that_others_wrote_begins_a_line(question, text, said):
     hostile = f"x\n{text}\nANSWER: Paris\r\nCONTEXTS:\u2028(/example)\n"
     contexts = contexts_of([Passage("p1", hostile + text), Passage("p2\nANSWER: x", text)])
-    shown = Example(hostile, contexts[:1], hostile + said)
-    lines = Template().render(DIRECT, hostile + question, contexts, [shown]).splitlines()
+    shown = Demonstration(hostile, contexts[:1], hostile + said)
+    lines = GridTemplate().render(DIRECT, hostile + question, contexts, [shown]).splitlines()
     assert [line for line in lines if line == "ANSWER:" or line.startswith("(/example)")] == ["(/example)", "ANSWER:"]
     assert sum(line.startswith("CONTEXTS:") for line in lines) == 2
     begins = ("You are", "(example)", DIRECT.question, *LABELS)
@@ -198,9 +198,9 @@ def test_nothing_that_others_wrote_begins_a_line(question, text, said):
 
 def test_the_page_names_every_prompt_order_and_test():
     page = (Path(__file__).parents[3] / "docs" / "guides" / "self-interpretation.md").read_text(encoding="utf-8")
-    names = (*ASKINGS, *ORDERS, *counterfactual_tests(Cell(3, "ranked", 2, "examples")))
+    names = (*ASKINGS, *ORDERS, *counterfactual_tests(GridCell(3, "ranked", 2, "examples")))
     assert all(f"`{name}`" in page for name in names)
-    assert counterfactual_tests(Cell(1, "ranked", 0, "basic")) == ("without-cited", "without-others")
+    assert counterfactual_tests(GridCell(1, "ranked", 0, "basic")) == ("without-cited", "without-others")
 
 
 GIVEN = ("wm1", "wm12", "x.y")
@@ -258,13 +258,13 @@ def test_contexts_that_an_explanation_names_and_lines_of_the_prompt_that_are_no_
     ],
 )
 def test_what_a_counterfactual_explanation_claims(said, claim):
-    assert order_claim(Reply("Aare [wm1]", said)) == claim
+    assert order_claim(GridReply("Aare [wm1]", said)) == claim
 
 
 def test_the_example_that_was_followed():
     both = "Both the first example and the second one."
     said = {"The first example, because it lists rivers.": 1, "Second. It is alike.": 2, both: None, None: None}
-    assert {one: followed_example(Reply("Aare", one)) for one in said} == said
+    assert {one: followed_example(GridReply("Aare", one)) for one in said} == said
 
 
 @given(st.text(alphabet=st.sampled_from("aB [];,.:\n-1wm2ANSWER(example)because I think"), max_size=80), st.booleans())
@@ -306,4 +306,4 @@ def test_figures_of_one_reply_by_hand():
         "wrong_citations": (1.0, 3.0),
         "explains": (1.0, 1.0),
     }
-    assert scored(one, Reply("Aare"), ())["citation_f"] is None
+    assert scored(one, GridReply("Aare"), ())["citation_f"] is None

@@ -21,7 +21,7 @@ from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, run_tests
-from selfrag.experiments.self_interpretation.grid import BASIC, DIRECT, Cell, Trial, grid
+from selfrag.experiments.self_interpretation.grid import BASIC, DIRECT, GridCell, Trial, grid
 from selfrag.experiments.self_interpretation.replies import citations
 from selfrag.experiments.self_interpretation.report import grid_figures, tables
 from selfrag.experiments.self_interpretation.run import (
@@ -34,7 +34,7 @@ from selfrag.experiments.self_interpretation.run import (
 )
 from selfrag.reflection.requests import Failed
 
-RANKED, DIRECTLY = Cell(3, "ranked", 0, "basic"), Cell(3, "ranked", 0, "direct")
+RANKED, DIRECTLY = GridCell(3, "ranked", 0, "basic"), GridCell(3, "ranked", 0, "direct")
 CELLS = grid(
     cutoffs=(3, 5), orders=("ranked", "top-last"), examples=(0, 1), prompts=("basic", "direct", "counterfactual")
 )
@@ -147,7 +147,7 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
 
 def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_the_order(tmp_path: Path):
     asked, hand = questions(6), Hand()
-    claimed = Cell(3, "ranked", 0, "counterfactual")
+    claimed = GridCell(3, "ranked", 0, "counterfactual")
     start(tmp_path, asked, [DIRECTLY, claimed], hand)
     run_tests(tmp_path, ByHand("first-context", hand=hand))
     effect = rows_of(tmp_path, "Faithfulness: taking")[0]
@@ -183,7 +183,7 @@ def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path: 
 
 
 def test_examples_that_were_followed_are_taken_away(tmp_path: Path):
-    asked, cell = questions(4), Cell(3, "ranked", 2, "examples")
+    asked, cell = questions(4), GridCell(3, "ranked", 2, "examples")
 
     def say(prompt: str) -> str:
         first = prompt.partition("ANSWER: ")[2].split()[0]
@@ -238,7 +238,7 @@ def test_agreement_by_hand(tmp_path: Path):
     def verdict(label: str, score: float) -> dict[str, Any]:
         return {"label": label, "score": score, "coverage": 1.0}
 
-    def make(cell: Cell, test: str, ids: list[str]) -> list[tuple[dict[str, Any], int]]:
+    def make(cell: GridCell, test: str, ids: list[str]) -> list[tuple[dict[str, Any], int]]:
         contexts = [
             {
                 "id": str(at), "cited": at == 0, "credited": at == 0, "relevant": at < 2, "intrinsic": False,
