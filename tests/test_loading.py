@@ -64,9 +64,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A package with an engine and a policy, installed as pip would: a module beside its dist-info folder."""
     (tmp_path / "house_parts.py").write_text(
         "from selfrag.decoding.policy import Decoding\n"
-        "from selfrag.engines.scripted import Reply, ScriptedEngine\n"
+        "from selfrag.engines.scripted import ScriptedEngine, ScriptedReply\n"
         "def engine(model, *, text=5):\n"
-        "    return ScriptedEngine(lambda request: Reply((text, 2)), eos_id=2)\n"
+        "    return ScriptedEngine(lambda request: ScriptedReply((text, 2)), eos_id=2)\n"
         "def careful(**changes):\n"
         "    return Decoding(**{'threshold': 0.05, 'forbid': {'isrel': 'Irrelevant'}} | changes)\n"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from hostile import HOSTILE
 from scripted_run import finetuned
-from written import EOS, LIMITS, PROMPTING, Reply, reply, run, seen
+from written import EOS, LIMITS, PROMPTING, ScriptedReply, reply, run, seen
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
@@ -38,7 +38,7 @@ def row(number: int, kind: str) -> dict[str, Any]:
     }
 
 
-def answers(request: Generate) -> Reply | Failed:
+def answers(request: Generate) -> ScriptedReply | Failed:
     """Two segments from the better of two passages; the second segment only where the task allows one."""
     response = seen(request.prompt_ids).partition("### Response:\n")[2]
     if not response:
@@ -50,13 +50,13 @@ def answers(request: Generate) -> Reply | Failed:
     return reply(("{isrel .8 .2}It is large." + (GOOD if better else FAIR) + "</s>", 0.8))
 
 
-def plain(request: Generate) -> Reply | Failed:
+def plain(request: Generate) -> ScriptedReply | Failed:
     """Paris for even questions; one question cannot be answered."""
     prompt = seen(request.prompt_ids)
     if BROKEN in prompt:
         return Failed("no memory left")
     number = int(prompt.split("Question ")[1].split("?")[0])
-    return Reply((*PROMPTING.codec.encode("Paris" if number % 2 == 0 else "Rome"), EOS))
+    return ScriptedReply((*PROMPTING.codec.encode("Paris" if number % 2 == 0 else "Rome"), EOS))
 
 
 def make(folder: Path) -> list[Path]:
