@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from critic.formats import PairFormat
 from critic.pairs import Dropped, Pair, PairOutcome
 from selfrag.common.atomic import write_json, writing
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import commit, sha256, versions
@@ -34,7 +34,7 @@ class MixtureReading:
     language: str | None = None  # two letters; pairs in another language are skipped. None takes all.
 
     def __post_init__(self) -> None:
-        whole("most_words", self.most_words)
+        check_int("most_words", self.most_words)
 
 
 def load(source: RowSource, form: PairFormat, reading: MixtureReading | None = None) -> Iterator[PairOutcome]:

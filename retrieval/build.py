@@ -66,7 +66,7 @@ from retrieval.vectors import FlatIndex, Mask, Matrix, factory_of
 from retrieval.word_writing import add_words
 from retrieval.words import ANALYZER
 from selfrag.common.atomic import locked_directory, write_json, writing
-from selfrag.common.checks import choice, whole
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError
 from selfrag.common.finished import MANIFEST, damaged
 from selfrag.common.progress import Progress
@@ -187,8 +187,8 @@ def index_passages(
     Raises:
         UserError: a bad passage, a bad encoder, a full disk, or another process that builds the same index.
     """
-    whole("batch_size", batch_size)
-    choice("storage", storage or "auto", STORAGES)
+    check_int("batch_size", batch_size)
+    check_choice("storage", storage or "auto", STORAGES)
     check_language(language or "auto")
     factory_of("auto" if kind is None else kind, 1, 1)
     target = absolute(out)
@@ -404,7 +404,7 @@ def add_passages(
     Raises:
         UserError: a bad passage, an id that is there already, no such index, or another process that changes it.
     """
-    whole("batch_size", batch_size)
+    check_int("batch_size", batch_size)
     with changing(directory) as (target, manifest, building):
         loaded = encoder_of(f"index {target}", manifest.encoder, encoder)
         take_back_draft(target, manifest, building)
@@ -523,7 +523,7 @@ def compact_index(
         UserError: no such index, no such kind, or another process that changes it.
     """
     factory_of("auto" if kind is None else kind, 1, 1)
-    choice("storage", storage or "auto", STORAGES)
+    check_choice("storage", storage or "auto", STORAGES)
     check_language(language or "auto")
     with changing(directory) as (target, manifest, building):
         restructure(target, manifest, building, kind=kind, storage=storage, language=language, progress=progress)

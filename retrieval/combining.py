@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from retrieval.passage import Passage, Retriever
 from retrieval.search import PassageLike, Source, as_retriever, different_texts
-from selfrag.common.checks import number, whole
+from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError
 
 Scorer: TypeAlias = Callable[[Sequence[str], Sequence[Sequence[Passage]]], Sequence[Sequence[float]]]
@@ -36,8 +36,8 @@ class RerankedRetriever:
     def __init__(
         self, retriever: Retriever | Sequence[PassageLike], scorer: Scorer, *, depth: int = 10, weight: float = 0.5
     ) -> None:
-        whole("depth", depth)
-        number("weight", weight, 0, 1)
+        check_int("depth", depth)
+        check_float("weight", weight, 0, 1)
         if not callable(scorer):
             raise UserError(f"a scorer is a callable (queries, passages), not {type(scorer).__name__}")
         self._retriever = as_retriever(retriever)
@@ -51,7 +51,7 @@ class RerankedRetriever:
             UserError: the scorer does not give one number for each passage, or one that cannot be mixed with ranks.
                 Errors of the scorer itself pass through.
         """
-        whole("k", k, 0)
+        check_int("k", k, 0)
         found = self._retriever(queries, max(k, self._depth)) if k else [[] for _ in queries]
         scored = self._scorer(queries, found) if any(found) else [[] for _ in found]
         if _length(scored) != len(found):

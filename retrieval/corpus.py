@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.passage import Passage
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError
 from selfrag.common.finished import MANIFEST, check_finished, checksums, damaged
 from selfrag.common.reading import user_path
@@ -73,7 +73,7 @@ class CorpusManifest:
     metadata: str = ""  # digest of the file of further columns; empty where there are none
 
     def __post_init__(self) -> None:
-        whole("passages", self.passages)
+        check_int("passages", self.passages)
 
 
 class Corpus(Sequence[Passage]):

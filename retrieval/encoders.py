@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.passage import Passage
-from selfrag.common.checks import choice, whole
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError, require
 from selfrag.common.pretrained import best_device, fast_format, load, own_code_refused, quiet, wants_own_code
 from selfrag.common.reading import read_json, user_path
@@ -35,7 +35,7 @@ class EncoderCard:
     precision: str = "float32"  # number format of the weights. Vectors of one model in two formats can be compared.
 
     def __post_init__(self) -> None:
-        whole("dim", self.dim)
+        check_int("dim", self.dim)
 
     def identity(self) -> dict[str, Any]:
         """What decides which vectors can be compared: all but the name, the source and the precision."""
@@ -127,9 +127,9 @@ class EncoderSettings:
     max_tokens: int | None = None  # texts are cut at this many tokens; None for the model's own limit
 
     def __post_init__(self) -> None:
-        choice("pooling", self.pooling, _POOLINGS.values())
+        check_choice("pooling", self.pooling, _POOLINGS.values())
         if self.max_tokens is not None:
-            whole("max_tokens", self.max_tokens)
+            check_int("max_tokens", self.max_tokens)
 
 
 class UnsupportedModulesError(UserError):
@@ -366,7 +366,7 @@ def resolve_device(device: str, precision: str) -> tuple[str, str]:
         UserError: there is no such device or precision, or no torch.
     """
     torch = require("torch", extra="cpu")
-    choice("precision", precision, ["float32", "bfloat16", "auto"])
+    check_choice("precision", precision, ["float32", "bfloat16", "auto"])
     device = best_device() if device == "auto" else device
     try:
         torch.empty(0, device=device)

@@ -24,7 +24,7 @@ from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
 from retrieval.vectors import NPY_ERRORS, DenseCard, FlatIndex, Mask, SegmentedIndex, VectorIndex, factory_of
 from retrieval.words import ANALYZER, WordIndex, language_name
-from selfrag.common.checks import choice, whole
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError
 from selfrag.common.finished import MANIFEST, check_finished, checksums, damaged, recover
 from selfrag.common.reading import user_path
@@ -82,11 +82,11 @@ class IndexManifest:
     digest: str = ""  # of all this but the encoder's name and source, as it was written; empty in older manifests
 
     def __post_init__(self) -> None:
-        whole("passages", self.passages)
-        whole("generation", self.generation)
-        choice("metric", self.metric, ["inner_product"])
+        check_int("passages", self.passages)
+        check_int("generation", self.generation)
+        check_choice("metric", self.metric, ["inner_product"])
         factory_of(self.kind, 1, 1)
-        whole("analyzer", self.analyzer, 1, ANALYZER)
+        check_int("analyzer", self.analyzer, 1, ANALYZER)
         if self.language:
             language_name(self.language)
 
@@ -210,7 +210,7 @@ def open_index(
         UserError: the index is missing, unfinished, half-written or damaged, or was built with another encoder.
     """
     if mode is not None:
-        choice("mode", mode, MODES)
+        check_choice("mode", mode, MODES)
     path = user_path(directory)
     manifest, parts = open_parts(path)
     if mode in ("words", "hybrid") and parts.words is None:

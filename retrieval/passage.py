@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, SupportsFloat
 
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import replace_surrogates
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Passage:
             value = getattr(self, name)
             if not isinstance(value, str):
                 raise UserError(f"passage {self.id!r}: {name} must be text, not {type(value).__name__}")
-            object.__setattr__(self, name, whole(value))
+            object.__setattr__(self, name, replace_surrogates(value))
         object.__setattr__(self, "score", _score(self.id, self.score))
         if self.metadata:
             object.__setattr__(self, "metadata", _writable(self.id, self.metadata))
@@ -70,9 +70,9 @@ def _writable(name: str, metadata: object) -> dict[str, str | int | float | bool
         if not isinstance(key, str) or not isinstance(value, str | int | float):
             raise _wrong_metadata(name)
         if isinstance(value, str):
-            values[whole(key)] = whole(value)
+            values[replace_surrogates(key)] = replace_surrogates(value)
         elif not isinstance(value, float) or math.isfinite(value):
-            values[whole(key)] = value
+            values[replace_surrogates(key)] = value
     return values
 
 

@@ -19,7 +19,7 @@ from retrieval.normalisation import comparison_key
 from retrieval.passage import Passage, Retriever
 from retrieval.vectors import Mask, VectorIndex
 from retrieval.words import WordIndex
-from selfrag.common.checks import choice, number, whole
+from selfrag.common.checks import check_choice, check_float, check_int
 from selfrag.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Fusion:
     weight: float = 0.5  # of the first ranking, from 0 to 1; the second has the rest
 
     def __post_init__(self) -> None:
-        choice("fusion", self.method, ["min-max", "rrf"])
-        number("weight", self.weight, 0, 1)
+        check_choice("fusion", self.method, ["min-max", "rrf"])
+        check_float("weight", self.weight, 0, 1)
 
     def __call__(self, first: Ranking[K], second: Ranking[K], k: int) -> Ranking[K]:
         """The k best of two rankings, whose scores fall; equal ones by their keys."""
@@ -97,7 +97,7 @@ class IndexRetriever(ABC):
         listed = isinstance(queries, Iterable) and not isinstance(queries, str)
         if not listed or not all(isinstance(query, str) for query in queries):
             raise UserError(f"queries must be a list of texts, not {repr(queries)[:80]}")
-        whole("k", k, 0)
+        check_int("k", k, 0)
         if k == 0:
             return [[] for _ in queries]
         distinct = list(dict.fromkeys(queries))
@@ -305,7 +305,7 @@ class FixedPassages:
         Raises:
             UserError: no passages are given for a query, or `k` is negative.
         """
-        whole("k", k, 0)
+        check_int("k", k, 0)
         return [self._of(query)[:k] for query in queries]
 
     def _of(self, query: str) -> list[Passage]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from retrieval.documents.document import Table
 from retrieval.sentences import SentenceFinder, Span, sentences, trim
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 
 # Scripts without spaces count one word a character (Chinese, Japanese) or one for four (Thai, Lao, Tibetan, Burmese,
 # Khmer); a run without spaces counts a word per 64 characters, so that none can make a passage that no encoder reads.
@@ -42,10 +42,10 @@ class Splitting:
     ocr: str | None = None
 
     def __post_init__(self) -> None:
-        whole("words", self.words)
-        whole("overlap", self.overlap, 0)
+        check_int("words", self.words)
+        check_int("overlap", self.overlap, 0)
         if self.row_words is not None:
-            whole("row_words", self.row_words)
+            check_int("row_words", self.row_words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from retrieval.reports import ReadReport
 from retrieval.sources import FileState, SourceFile, SourceList, file_state, list_files, name_files
 from retrieval.splitting import Splitting
 from retrieval.vectors import FlatIndex, Mask, Matrix
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError
 from selfrag.common.reading import user_path
 
@@ -226,7 +226,7 @@ def _change(
     progress: bool | None,
 ) -> SyncReport:
     """Bring the listed files into an index, and take out the files that are not listed if the call `removes`."""
-    whole("batch_size", batch_size)
+    check_int("batch_size", batch_size)
     report = SyncReport(links=listed.links, other_files=listed.other)
     report.read.unreadable += listed.unreadable
     with changing(target) as (_, manifest, building):

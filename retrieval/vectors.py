@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.common.checks import number, whole
+from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError, require
 
 Matrix: TypeAlias = NDArray[np.float32]
@@ -279,9 +279,9 @@ class DenseCard:
     queries: int  # number of those vectors
 
     def __post_init__(self) -> None:
-        whole("nprobe", self.nprobe, 0)
-        whole("candidates", self.candidates)
-        number("recall", self.recall, 0, 1)
+        check_int("nprobe", self.nprobe, 0)
+        check_int("candidates", self.candidates)
+        check_float("recall", self.recall, 0, 1)
 
 
 def factory_of(kind: str, rows: int, dim: int) -> str:

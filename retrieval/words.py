@@ -17,7 +17,7 @@ import numpy as np
 from retrieval.normalisation import spaced_words, without_accents, word_terms
 from retrieval.vectors import Hits, Mask
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import replace_surrogates
 
 LANGUAGES = {
     **{"arabic": "ar", "bengali": "bn", "bulgarian": "bg", "burmese": "my", "catalan": "ca", "chinese": "zh"},
@@ -143,7 +143,7 @@ class WordAnalyzer:
 
     def query_terms(self, query: str) -> list[tuple[str, ...]]:
         """Return the different words of a query, at most 200, each as the terms that it may have in a text."""
-        spaced = whole(query) if self.version == 1 else self._spaced(whole(query))
+        spaced = replace_surrogates(query) if self.version == 1 else self._spaced(replace_surrogates(query))
         if self.version == 1 or (spaced.isascii() and self.language != "german"):
             words: list[tuple[str, ...]] = [(term,) for term in self.tokenizer.analyze(spaced)]
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, over
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import replace_surrogates
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding, check_names
@@ -321,7 +321,7 @@ class SelfRAG(OwnsEngine):
         def decoder(one: Any, passages: Sequence[Passage] | None) -> Decoder:
             if how is not None and (flow is not None or _is_conversation(one)):
                 return how.decoder(one, passages)
-            text = whole(one) if isinstance(one, str) else one
+            text = replace_surrogates(one) if isinstance(one, str) else one
             return decode(text, self.prompting, policy, passages=passages, judges=judges)
 
         decoders = [decoder(one, passages) for one, passages in zip(questions, given, strict=True)]
@@ -360,11 +360,11 @@ def _is_conversation(given: object) -> TypeGuard[Turns]:
 def _last_question(given: object) -> str:
     """The question of a question or conversation, for reports; empty if there is none."""
     if isinstance(given, str):
-        return whole(given)
+        return replace_surrogates(given)
     if isinstance(given, Sequence):
         for turn in reversed(given):
             if isinstance(turn, Mapping) and turn.get("role") == "user" and isinstance(turn.get("content"), str):
-                return whole(turn["content"])
+                return replace_surrogates(turn["content"])
     return ""
 
 

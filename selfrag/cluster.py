@@ -17,7 +17,7 @@ import numpy as np
 
 from retrieval.encoders import Encoder, EncoderCard, checked_encode
 from retrieval.vectors import Matrix
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError, require
 
 WAVE = 1024
@@ -36,7 +36,7 @@ class Actors:
     wave: int = WAVE  # rows handed to Ray at once
 
     def __post_init__(self) -> None:
-        whole("workers", self.workers)
+        check_int("workers", self.workers)
 
 
 def require_ray() -> None:

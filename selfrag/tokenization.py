@@ -15,7 +15,7 @@ from itertools import takewhile
 from threading import Lock
 from typing import Any, Protocol
 
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import replace_surrogates
 from selfrag.reflection.labels import TOKENS
 
 
@@ -140,7 +140,7 @@ class HFTextCodec:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, none of them a control id. Lone surrogates become U+FFFD."""
-        return self._encode([whole(text)]) if text else []
+        return self._encode([replace_surrogates(text)]) if text else []
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids` without control ids; see `decode_without`."""

@@ -43,9 +43,9 @@ class Balance:
     kinds: tuple[str, ...] = ("short_qa",)
 
     def __post_init__(self) -> None:
-        checks.number("balance keep_unretrieved", self.keep_unretrieved, 0, 1)
-        checks.number("balance irrelevant", self.irrelevant, 0, 1)
-        checks.choice("balance mode", self.mode, ("add", "swap"))
+        checks.check_float("balance keep_unretrieved", self.keep_unretrieved, 0, 1)
+        checks.check_float("balance irrelevant", self.irrelevant, 0, 1)
+        checks.check_choice("balance mode", self.mode, ("add", "swap"))
 
 
 BALANCES: Mapping[str, Balance] = MappingProxyType(
@@ -106,13 +106,13 @@ class AugmentOptions:
         hints = get_type_hints(type(self))
         for item in fields(self):
             if choices := get_args(hints[item.name]):
-                checks.choice(item.name, getattr(self, item.name), choices)
-        checks.whole("passages", self.passages)
-        checks.number("threshold", self.threshold, 0, 1)
+                checks.check_choice(item.name, getattr(self, item.name), choices)
+        checks.check_int("passages", self.passages)
+        checks.check_float("threshold", self.threshold, 0, 1)
         if self.threshold == 1:
             raise UserError("threshold=1: no critic is that sure; give a number below 1")
-        checks.whole("shortest", self.shortest, 0)
-        checks.whole("longest", self.longest, 1, LONGEST)
+        checks.check_int("shortest", self.shortest, 0)
+        checks.check_int("longest", self.longest, 1, LONGEST)
 
 
 RULES: Mapping[str, AugmentOptions] = MappingProxyType(

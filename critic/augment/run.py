@@ -34,7 +34,7 @@ from retrieval.passage import Passage, Retriever
 from retrieval.sentences import SentenceFinder, Span, sentence_finder
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import commit, sha256, versions
@@ -162,7 +162,7 @@ def augment_pairs(
     Returns:
         The manifest.
     """
-    whole("shard", shard)
+    check_int("shard", shard)
     path = Path(out)
     identity = {"format": FORMAT, "source": source.name, "options": asdict(options), "inputs": dict(inputs or {})}
     identity = json.loads(json.dumps({**identity, "shard": shard}))

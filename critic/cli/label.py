@@ -347,12 +347,12 @@ def split(
 
     from critic.cases import GROUPS, read_labelled
     from critic.tables import terminal
-    from selfrag.common.checks import number
+    from selfrag.common.checks import check_float
     from selfrag.common.jsonl import write_jsonl
     from selfrag.training.run import held_out
 
     for name, share in (("dev", dev), ("test", test)):
-        number(name, share, 0, 1, above=True)
+        check_float(name, share, 0, 1, above=True)
     if dev + test >= 1:
         raise UserError(f"dev={dev:g} and test={test:g} leave no rows to train on; lower them")
     rows = list(read_labelled(labelled / "labelled.jsonl" if labelled.is_dir() else labelled))

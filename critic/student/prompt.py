@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from critic.cases import GROUPS, Case
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError, VocabularyError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.reading import read_json
@@ -86,7 +86,7 @@ class PartLimits:
 
     def __post_init__(self) -> None:
         for name, value in self.as_dict().items():
-            whole(f"limit of {name}", value, 8 if name == "total" else 2)
+            check_int(f"limit of {name}", value, 8 if name == "total" else 2)
 
     def as_dict(self) -> dict[str, int]:
         """The limits that are set."""

@@ -16,7 +16,7 @@ from anyio.from_thread import start_blocking_portal
 from critic.cases import Case, UnlabelledCase
 from critic.teacher.forms import OWN, TeacherForms, answers
 from critic.teacher.run import LabelOutcome, Prices, TeacherError, TeacherReply
-from selfrag.common.checks import number, whole
+from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError
 from selfrag.engines.client import (
     REFUSED,
@@ -97,9 +97,9 @@ class TeacherConfig(ServerConfig):
             raise TeacherError("the name of the model is empty; give the name that the endpoint knows")
         if self.forms.plain and self.constraint is LabelConstraint.LOGPROBS:
             raise TeacherError("logprobs asks for letters, which prompts of a file do not offer; use free or choice")
-        whole("max_tokens", self.max_tokens, 1, 1_000_000)
-        number("temperature", self.temperature, 0, 2)
-        number("min_coverage", self.min_coverage, 0, 1)
+        check_int("max_tokens", self.max_tokens, 1, 1_000_000)
+        check_float("temperature", self.temperature, 0, 2)
+        check_float("min_coverage", self.min_coverage, 0, 1)
 
     @property
     def route(self) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 from critic.cases import GROUPS, Case, LabelledCase, check
 from retrieval.passage import Passage
-from selfrag.common.checks import choice, number
+from selfrag.common.checks import check_choice, check_float
 from selfrag.common.errors import UserError
 from selfrag.common.reading import filled, read_whole
 from selfrag.common.untrusted import printable, unmarked
@@ -83,7 +83,7 @@ class TeacherForms:
             where = origin
             temperature = data.get("temperature")
             if temperature is not None:
-                number("temperature", temperature, 0, 2)
+                check_float("temperature", temperature, 0, 2)
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{origin}: no TOML: {error}") from None
         except KeyError as error:
@@ -160,7 +160,7 @@ def answers(form: TeacherForm, *, letters: bool = False) -> Mapping[str, str]:
 
 def _form(record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: bool) -> TeacherForm:
     name = record["name"]
-    choice("name", name, GROUP_OF)
+    check_choice("name", name, GROUP_OF)
     labels = GROUPS[GROUP_OF[name]]
     surfaces = {filled(one, "surface"): labels.names[labels.index(one["name"])] for one in record["label"]}
     offered = list(surfaces.values())
@@ -170,14 +170,14 @@ def _form(record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: 
         raise UserError(f"it needs a label for each of {', '.join(labels.names)}")
     fields = tuple(record["fields"])
     for one in fields:
-        choice("field", one, Case("IsUse", "").fields())
+        check_choice("field", one, Case("IsUse", "").fields())
     shown: list[LabelledCase] = []
     explanations = []
     for example in record.get("example", []):
         texts = {key: filled(example, key) if key in example else "" for key in ("instruction", "preceding", "output")}
         evidence = passages[example["passage"]] if "passage" in example else None
         label = labels.names[labels.index(example["label"])]
-        choice("label of an example", label, offered)
+        check_choice("label of an example", label, offered)
         shown.append(LabelledCase(f"{name}/{len(shown)}", Case(GROUP_OF[name], **texts, evidence=evidence), label))
         explanations.append(filled(example, "explanation") if "explanation" in example else "")
     meanings = {} if plain else {labels.names[labels.index(one["name"])]: one["meaning"] for one in record["label"]}

@@ -19,7 +19,7 @@ from critic.cases import GROUPS, Case, Filling, LabelledCase, UnlabelledCase, di
 from critic.judging import Critic
 from critic.tables import counted, markdown
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
-from selfrag.common.checks import number
+from selfrag.common.checks import check_float
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.progress import Progress
@@ -144,8 +144,8 @@ class Prices:
     completion: float  # of tokens received
 
     def __post_init__(self) -> None:
-        number("price of a million prompt tokens", self.prompt)
-        number("price of a million completion tokens", self.completion)
+        check_float("price of a million prompt tokens", self.prompt)
+        check_float("price of a million completion tokens", self.completion)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
         """What so many tokens cost."""

@@ -19,7 +19,7 @@ from retrieval.passage import Passage
 from selfrag.cli import options
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
-from selfrag.common.untrusted import NAME, cut, whole
+from selfrag.common.untrusted import NAME, cut, replace_surrogates
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.reflection.labels import GROUPS
@@ -77,7 +77,7 @@ def ask(
     if trace is not None:
         from selfrag.common.atomic import write_text
 
-        write_text(trace, whole(answer.trace.to_json()))
+        write_text(trace, replace_surrogates(answer.trace.to_json()))
 
 
 def _given(
@@ -92,7 +92,9 @@ def _given(
         messages, passages = read_conversation(conversation)
         return messages, passages or None
     try:
-        text = whole(sys.stdin.read() if sys.stdin is not None else "") if question == "-" else str(question)
+        text = (
+            replace_surrogates(sys.stdin.read() if sys.stdin is not None else "") if question == "-" else str(question)
+        )
     except UnicodeDecodeError as error:
         raise UserError(f"the question on the standard input is not {error.encoding.upper()}; convert it") from error
     if not text.strip():
@@ -102,7 +104,7 @@ def _given(
 
 def _show(answer: Answer, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(whole(json.dumps(answer.as_dict(), ensure_ascii=False)) + "\n")
+        sys.stdout.write(replace_surrogates(json.dumps(answer.as_dict(), ensure_ascii=False)) + "\n")
         return
     Console().print(render(answer))
 
@@ -202,4 +204,4 @@ def _lines() -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise UserError(f"the standard input is not {error.encoding.upper()}; convert it") from error
         if line.strip():
-            yield whole(line)
+            yield replace_surrogates(line)

@@ -12,7 +12,7 @@ from rich.rule import Rule
 from selfrag.cli import options
 from selfrag.cli.ask import render
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import replace_surrogates
 from selfrag.render import terminal_text
 
 # Name of the trace file, what the question shows, the question, the most segments of its answer.
@@ -51,7 +51,7 @@ def demo(
             answer = rag.generate(question, max_segments=segments)
             file = out / f"{name}.json"
             console.print(render(answer))
-            write_text(file, whole(answer.trace.to_json()))
+            write_text(file, replace_surrogates(answer.trace.to_json()))
             console.print(terminal_text(f"trace: {file}\n", "dim"))
     console.print(
         'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor', markup=False

@@ -23,7 +23,7 @@ from selfrag.cli.options import (
     show_markdown,
 )
 from selfrag.cli.running import Commands, with_entry_points
-from selfrag.common.checks import component
+from selfrag.common.checks import check_filename
 from selfrag.common.errors import UserError, require
 from selfrag.common.untrusted import printable
 
@@ -90,7 +90,7 @@ def run(
     if name is not None and len(kinds) > 1:
         raise UserError("--name names one run; give one --system with it")
     if name is not None:
-        component("--name", name)
+        check_filename("--name", name)
     names = {kind if name is None else name: kind for kind in kinds}
     if against is not None and against not in names:
         raise UserError(f"--against {against}: the runs are {', '.join(names)}")

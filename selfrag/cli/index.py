@@ -32,7 +32,7 @@ from selfrag.cli.running import UNREADABLE, Commands, with_entry_points
 from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_present
-from selfrag.common.untrusted import NAME, cut, printable, whole
+from selfrag.common.untrusted import NAME, cut, printable, replace_surrogates
 from selfrag.loading import DEMO, index_directory, index_encoder, load_index, remote_indexes, resolve_encoder
 
 app = Commands(
@@ -180,7 +180,7 @@ def build(
     if as_json:
         read = report.as_dict() if report.files else None
         built = {"index": str(out), "passages": passages, "encoder": loaded.card.name, "read": read}
-        typer.echo(whole(json.dumps(built, ensure_ascii=False)))
+        typer.echo(replace_surrogates(json.dumps(built, ensure_ascii=False)))
     else:
         _print_report(report)
         typer.echo(f"{passages} passages in {out}, encoded by {loaded.card.name}")
@@ -247,7 +247,9 @@ def add(
         rows = read_files(files, cut_as, report=read, skip_unreadable=skip_unreadable)
         added = remote.add_passages(directory, rows, encoder=loaded, batch_size=batch_size)
         if as_json:
-            typer.echo(whole(json.dumps({"passages_added": added, "read": read.as_dict()}, ensure_ascii=False)))
+            typer.echo(
+                replace_surrogates(json.dumps({"passages_added": added, "read": read.as_dict()}, ensure_ascii=False))
+            )
         else:
             _print_report(read)
             typer.echo(f"{added} passages added to {directory}")
@@ -258,7 +260,7 @@ def add(
     options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
     report = add_files(directory, files, encoder=opened, splitting=splitting, **options)
     if as_json:
-        typer.echo(whole(json.dumps(report.as_dict(), ensure_ascii=False)))
+        typer.echo(replace_surrogates(json.dumps(report.as_dict(), ensure_ascii=False)))
     else:
         _print_report(report.read)
         removed = f", {report.passages_removed} removed" if report.passages_removed else ""
@@ -307,7 +309,7 @@ _LISTED = 20  # files of a kind that a sync names on the terminal
 
 def _print_sync(report: SyncReport, as_json: bool) -> None:
     if as_json:
-        typer.echo(whole(json.dumps(report.as_dict(), ensure_ascii=False)))
+        typer.echo(replace_surrogates(json.dumps(report.as_dict(), ensure_ascii=False)))
         return
     counts = f"{len(report.added)} files added, {len(report.changed)} changed, {len(report.removed)} removed"
     typer.echo(f"{counts}, {report.unchanged} unchanged")
@@ -452,7 +454,7 @@ def search(
         typer.echo(notice, err=True)
     if as_json:
         found = {"query": query, "passages": [passage.as_dict() for passage in passages]}
-        typer.echo(whole(json.dumps(found, ensure_ascii=False)))
+        typer.echo(replace_surrogates(json.dumps(found, ensure_ascii=False)))
         return
     for rank, passage in enumerate(passages, start=1):
         typer.echo(_line(rank, passage))

@@ -13,7 +13,7 @@ import typer
 
 from selfrag.cli.options import quiet
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import printable, whole
+from selfrag.common.untrusted import printable, replace_surrogates
 
 if TYPE_CHECKING:
     from retrieval.passage import Passage
@@ -103,7 +103,7 @@ def judge(
         if note.code is Code.FAILED and note.site is None:
             raise UserError(f"{kind.name}: no result: {note.message}")
     if as_json:
-        sys.stdout.write(whole(json.dumps(result.as_dict(), ensure_ascii=False)) + "\n")
+        sys.stdout.write(replace_surrogates(json.dumps(result.as_dict(), ensure_ascii=False)) + "\n")
         return
     for line in (*result.lines(), f"by {result.judge}", *(f"note: {note.message}" for note in result.diagnostics)):
         sys.stdout.write(f"{line}\n")
@@ -147,7 +147,7 @@ def _reflection(
 
 def _show(reflection: Reflection, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(whole(json.dumps(reflection.as_dict(), ensure_ascii=False)) + "\n")
+        sys.stdout.write(replace_surrogates(json.dumps(reflection.as_dict(), ensure_ascii=False)) + "\n")
         return
     sys.stdout.writelines(f"{printable(line)}\n" for line in reflection.lines())
 

@@ -25,11 +25,11 @@ from typer.core import TyperGroup
 from typer.models import CommandFunctionType
 
 from selfrag.cli.fields import with_field_options
-from selfrag.common.checks import choice, web_address
-from selfrag.common.checks import whole as whole_number
+from selfrag.common.checks import check_choice, check_url
+from selfrag.common.checks import check_int as whole_number
 from selfrag.common.errors import UserError, missing_extra
 from selfrag.common.plugins import load_present, names
-from selfrag.common.untrusted import printable, whole
+from selfrag.common.untrusted import printable, replace_surrogates
 
 USER_ERROR = 2
 UNREADABLE = 3
@@ -250,7 +250,7 @@ def _checked(name: str, value: Any) -> Any:
     elif isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"--{name}={value}: give a finite number")
     elif isinstance(value, Path):
-        if str(value) != whole(str(value)):
+        if str(value) != replace_surrogates(str(value)):
             raise UserError(f"{shown(value)} is no name in UTF-8; rename it")
         try:
             os.fsencode(value)
@@ -264,12 +264,12 @@ def _checked(name: str, value: Any) -> Any:
             check_room(value)
     elif isinstance(value, str):
         if name in _ADDRESSES and "://" in value:
-            web_address(value)
+            check_url(value)
         elif name == "engine":
             from selfrag.engines import ENGINES, GROUP
 
-            choice("--engine", value, (*ENGINES, *names(GROUP)))
-        value = whole(value)
+            check_choice("--engine", value, (*ENGINES, *names(GROUP)))
+        value = replace_surrogates(value)
         for text in dict.fromkeys((value, value.partition("=")[2])):  # NAME=FILE, too
             _place(text)
     return value

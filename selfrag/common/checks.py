@@ -13,7 +13,7 @@ MOST_BYTES = 200
 """Of a name; file systems take 255, and endings are to fit."""
 
 
-def whole(name: str, value: object, least: int = 1, most: int | None = None) -> None:
+def check_int(name: str, value: object, least: int = 1, most: int | None = None) -> None:
     """Refuse what is no whole number within the bounds: one line with name, value and bounds. A truth value is none."""
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= least and (most is None or value <= most)
     if not fits:
@@ -21,7 +21,7 @@ def whole(name: str, value: object, least: int = 1, most: int | None = None) -> 
         raise UserError(f"{name}={value!r:.80}: give a whole number {bounds}")
 
 
-def number(name: str, value: object, least: float = 0.0, most: float = math.inf, *, above: bool = False) -> None:
+def check_float(name: str, value: object, least: float = 0.0, most: float = math.inf, *, above: bool = False) -> None:
     """Refuse what is no finite number within the bounds, by a line with name, value and bounds; a truth value is none.
 
     With `above`, `least` itself will not do.
@@ -33,7 +33,7 @@ def number(name: str, value: object, least: float = 0.0, most: float = math.inf,
         raise UserError(f"{name}={value!r:.80}: give a number {bounds}")
 
 
-def choice(name: str, value: object, known: Iterable[str]) -> None:
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     """Refuse what is none of the known values, by a line with name, value and the known ones."""
     known = tuple(known)
     if value not in known:
@@ -47,14 +47,14 @@ def unknown_name(what: str, name: str, known: Iterable[str], listed: str) -> Use
     return UserError(f"unknown {what} {name!r:.80}; {meant} {listed}")
 
 
-def component(name: str, value: object) -> None:
+def check_filename(name: str, value: object) -> None:
     """Refuse what is no plain name of one file or folder: a separator, a dot in front, too long, or not printable."""
     fits = isinstance(value, str) and value.isprintable() and bool(value.strip()) and len(value.encode()) <= MOST_BYTES
     if not fits or str(value).startswith(".") or set(str(value)) & {"/", "\\"}:
         raise UserError(f"{name}={value!r:.80}: give a name of at most {MOST_BYTES} bytes, without / or a dot in front")
 
 
-def web_address(url: object, example: str = "http://127.0.0.1:8000") -> SplitResult:
+def check_url(url: object, example: str = "http://127.0.0.1:8000") -> SplitResult:
     """The parts of an address that requests can be sent to; anything else is refused."""
     try:
         parts = urlsplit(url) if isinstance(url, str) and url.isprintable() and " " not in url else None

@@ -36,7 +36,7 @@ _MARKER = re.compile(
 )
 
 
-def whole(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with lone surrogates replaced by U+FFFD, so that it can be written as UTF-8.
 
     Python makes them of bytes on a command line that are no UTF-8, and of escapes in JSON.
@@ -70,7 +70,7 @@ def unmarked(text: str, own: Iterable[str] = ()) -> str:
     def spaced(found: re.Match[str]) -> str:
         return found[0] if kept and found.string.startswith(kept, found.start()) else f"{found[0]} "
 
-    return _MARKER.sub(spaced, whole(text))
+    return _MARKER.sub(spaced, replace_surrogates(text))
 
 
 def markers(text: str) -> frozenset[str]:

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from retrieval.passage import Passage
-from selfrag.common.checks import choice
+from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError, generation_error
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import replace_surrogates
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.candidates import Hypothesis, candidate_of, write
 from selfrag.decoding.policy import AnswerReason, Decoding
@@ -158,7 +158,7 @@ def decode_options(
         raise UserError(
             "other judges and guardrails need written answers, not multiple choice; leave them out of choose()"
         )
-    question, options = whole(question), [whole(option) for option in options]
+    question, options = replace_surrogates(question), [replace_surrogates(option) for option in options]
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
     prompt = prompting.prompt(question)
     boundary = yield from start_boundary(tree, prompt)
@@ -223,7 +223,7 @@ def _check(options: Sequence[str], length: str) -> None:
         raise UserError("an option is blank or not text")
     if len(set(options)) != len(options):
         raise UserError("two options are equal")
-    choice("length", length, get_args(Length))
+    check_choice("length", length, get_args(Length))
 
 
 def _contexts(tree: Tree, prompt: Ids, passages: Sequence[Passage]) -> list[_Context]:

@@ -14,7 +14,7 @@ from itertools import accumulate as running
 from itertools import groupby
 from typing import Any, Literal, get_args, get_type_hints
 
-from selfrag.common.checks import choice, number, unknown_name, whole
+from selfrag.common.checks import check_choice, check_float, check_int, unknown_name
 from selfrag.common.errors import UserError
 from selfrag.decoding.terms import REPLACEABLE, Guardrail, ScoreTerm, as_label, distinct_roles, parts
 from selfrag.reflection.judgment import Judgment
@@ -157,15 +157,15 @@ class Decoding:
             value, hint = getattr(self, item.name), hints[item.name]
             choices = [choice for choice in get_args(hint) if isinstance(choice, str)]
             if choices:
-                choice(item.name, value, choices)
+                check_choice(item.name, value, choices)
             if hint is int:
-                whole(item.name, value)
+                check_int(item.name, value)
             if hint is bool and not isinstance(value, bool):
                 raise UserError(f"{item.name}={value!r:.80}: give True or False")
         if self.shortlist is not None:
-            whole("shortlist", self.shortlist, self.passages)
+            check_int("shortlist", self.shortlist, self.passages)
         if self.threshold is not None:
-            number("threshold", self.threshold, 0, 1)
+            check_float("threshold", self.threshold, 0, 1)
         if not isinstance(self.weights, Weights):
             raise UserError(f"weights={self.weights!r:.80}: give selfrag.Weights(isrel=.., issup=.., isuse=..)")
         self._check_judges()

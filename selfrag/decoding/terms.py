@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from selfrag.common.checks import choice
+from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, Role
@@ -54,7 +54,7 @@ class ScoreTerm:
     def __post_init__(self) -> None:
         check_judge(self.judge)
         if self.replaces is not None:
-            choice(f"role of {self.judge}", self.replaces, TOKEN_TERMS)
+            check_choice(f"role of {self.judge}", self.replaces, TOKEN_TERMS)
             object.__setattr__(self, "replaces", Role(self.replaces))
         if self.least is not None:
             check_finite(f"limit of {self.judge}", self.least)
@@ -95,7 +95,7 @@ class Guardrail:
     def __post_init__(self) -> None:
         check_judge(self.judge)
         check_finite(f"threshold of {self.judge}", self.threshold)
-        choice(f"effect of {self.judge}", self.effect, get_args(Effect))
+        check_choice(f"effect of {self.judge}", self.effect, get_args(Effect))
 
     def __str__(self) -> str:
         return f"{self.judge}<{self.threshold!r}:{self.effect}"

@@ -22,7 +22,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 from retrieval.content import ENCODINGS, Content
-from selfrag.common.checks import number, web_address, whole
+from selfrag.common.checks import check_float, check_int, check_url
 from selfrag.common.errors import EngineError
 from selfrag.common.untrusted import printable
 
@@ -62,20 +62,20 @@ class ServerConfig:
     longest_wait: float = field(default=30.0, kw_only=True)  # seconds before a repetition, at most
 
     def __post_init__(self) -> None:
-        parts = web_address(self.url)
+        parts = check_url(self.url)
         if parts.username or parts.password or parts.query or parts.fragment:
             raise EngineError(
                 f"the url of {parts.hostname} holds more than an address; give it without user, password, query"
                 f" and fragment, and a key in the environment variable {self.api_key_env}"
             )
-        whole("max_concurrency", self.max_concurrency, 1, 1024)
-        whole("retries", self.retries, 0, 100)
-        number("connect_timeout", self.connect_timeout, 0, 86_400, above=True)
-        number("read_timeout", self.read_timeout, 0, 86_400, above=True)
-        number("backoff", self.backoff, 0, 3_600)
-        number("longest_wait", self.longest_wait, 0, 86_400)
+        check_int("max_concurrency", self.max_concurrency, 1, 1024)
+        check_int("retries", self.retries, 0, 100)
+        check_float("connect_timeout", self.connect_timeout, 0, 86_400, above=True)
+        check_float("read_timeout", self.read_timeout, 0, 86_400, above=True)
+        check_float("backoff", self.backoff, 0, 3_600)
+        check_float("longest_wait", self.longest_wait, 0, 86_400)
         if self.requests_per_minute is not None:
-            number("requests_per_minute", self.requests_per_minute, 0, 1e6, above=True)
+            check_float("requests_per_minute", self.requests_per_minute, 0, 1e6, above=True)
 
     @property
     def base(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import EngineError
 from selfrag.common.pretrained import load
 from selfrag.common.reading import read_json, user_path
@@ -188,7 +188,7 @@ class HTTPConfig(ServerConfig):
 
     def __post_init__(self) -> None:
         ServerConfig.__post_init__(self)
-        whole("max_logprobs", self.max_logprobs)
+        check_int("max_logprobs", self.max_logprobs)
 
 
 def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, EngineLimits]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from selfrag.common import pretrained
-from selfrag.common.checks import choice, whole
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import EngineError, UserError, require
 from selfrag.common.plugins import load_present
 from selfrag.common.reading import read_json
@@ -45,10 +45,10 @@ class TransformersConfig:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        check_choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         for name, least in (("max_batch", 1), ("max_model_len", 2), ("max_prefill_tokens", 1), ("prefix_cache_mib", 0)):
             if (value := getattr(self, name)) is not None:
-                whole(name, value, least)
+                check_int(name, value, least)
 
 
 class Matcher:

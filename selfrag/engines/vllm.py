@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.common.checks import number, whole
+from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import EngineError, require
 from selfrag.common.pretrained import number_format, own_code_refused, wants_own_code
 from selfrag.common.reading import user_path
@@ -137,12 +137,12 @@ class VLLMConfig:
 
     def __post_init__(self) -> None:
         if self.kv_cache_gib is not None:
-            number("kv_cache_gib", self.kv_cache_gib, above=True)
+            check_float("kv_cache_gib", self.kv_cache_gib, above=True)
         for name in ("max_model_len", "max_num_seqs"):
             if (value := getattr(self, name)) is not None:
-                whole(name, value)
-        whole("tensor_parallel_size", self.tensor_parallel_size)
-        number("gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True)
+                check_int(name, value)
+        check_int("tensor_parallel_size", self.tensor_parallel_size)
+        check_float("gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True)
 
 
 def engine_arguments(config: VLLMConfig, adapters: Sequence[VLLMAdapter], *, cpu: bool) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from retrieval import as_retriever
 from retrieval.passage import Passage, Retriever
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
 from selfrag.common.atomic import locked_directory
-from selfrag.common.checks import component
+from selfrag.common.checks import check_filename
 from selfrag.common.errors import UserError, require
 from selfrag.common.finished import MANIFEST
 from selfrag.common.plugins import plugin
@@ -441,7 +441,7 @@ def run_systems(
     if not names:
         raise UserError("no system to run; name at least one")
     for name in names:
-        component("name", name)
+        check_filename("name", name)
     make, about, load = _answering(model, settings, live=retriever is not None)
     jobs = [
         RunJob(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from retrieval.passage import Passage
-from selfrag.common.checks import choice, whole
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.common.plugins import names, registered
 from selfrag.decoding.answer import Answer, Usage, segments_of
@@ -217,8 +217,8 @@ class Prompted:
     cites_all: bool = True
 
     def __post_init__(self) -> None:
-        whole("passages", self.passages, 0)
-        whole("passage_words", self.passage_words)
+        check_int("passages", self.passages, 0)
+        check_int("passage_words", self.passage_words)
 
     def decoder(self, item: Item, task: Task) -> Decoder:
         """One greedy answer."""
@@ -401,7 +401,7 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         trained = name in _FINETUNED
         if (layout := given.pop("layout", _ROWS if trained else None)) is not None:
-            choice("layout", layout, tuple(INSTRUCTION_LAYOUTS))
+            check_choice("layout", layout, tuple(INSTRUCTION_LAYOUTS))
         passages, longest = _counts(given, WITHOUT_REFLECTION[name])
         chat = Chat.of(tokenizer, codec, layout=layout)
         return Untuned(codec, chat, int(tokenizer.eos_token_id), passages, longest, is_told=not trained)
@@ -466,6 +466,6 @@ def _counts(given: Mapping[str, Any], passages: int) -> tuple[int, int]:
     for key, value in given.items():
         if key not in values:
             raise UserError(f"unknown setting {key!r}; known: {', '.join(values)}")
-        whole(key, value, 0 if key == "passages" else 1)
+        check_int(key, value, 0 if key == "passages" else 1)
         values[key] = value
     return values["passages"], values["passage_tokens"]

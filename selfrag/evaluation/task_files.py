@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from retrieval.passage import Passage, Retriever
-from selfrag.common.checks import component, whole
+from selfrag.common.checks import check_filename, check_int
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import sha256
@@ -68,7 +68,7 @@ def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, 
             it names is unknown; names `file:line` where it can.
     """
     if limit is not None:
-        whole("limit", limit)
+        check_int("limit", limit)
     given = source if isinstance(source, Given) else Given(source)
     if given.preset is None:
         check = _Check(searched)
@@ -130,7 +130,7 @@ def read_tasks(
     given = [source if isinstance(source, Given) else Given(source) for source in sources]
     names = [one.name for one in given]
     for name in names:
-        component("the name of a file", name)
+        check_filename("the name of a file", name)
         if names.count(name) > 1:
             raise UserError(f"two files are called {name}; rename one, as a run keeps one result a name")
     return [read_task(one, limit=limit, seed=seed, searched=searched) for one in given]

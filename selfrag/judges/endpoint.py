@@ -15,7 +15,7 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import EngineError, UserError
 from selfrag.common.reading import user_path
 from selfrag.engines.client import REFUSED, Adherence, Client, ServerConfig, ServerTraits, json_of
@@ -50,7 +50,7 @@ class EndpointConfig(ServerConfig):
         ServerConfig.__post_init__(self)
         if not self.model.strip():
             raise EngineError("the name of the model is empty; give the name that the endpoint knows")
-        whole("top_logprobs", self.top_logprobs, 0, 20)
+        check_int("top_logprobs", self.top_logprobs, 0, 20)
 
 
 HINT = "start it, or correct the URL"

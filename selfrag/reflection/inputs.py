@@ -13,7 +13,7 @@ from typing import Any
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import replace_surrogates
 
 ROLES = ("user", "assistant", "system", "developer", "tool")
 """Who speaks in a conversation. A chat template compares roles and prints them, so nobody can make one up."""
@@ -159,13 +159,13 @@ class JudgeInput:
 def _readable(value: Any) -> Any:
     """Return a value with every lone surrogate in its texts replaced; the value itself where there is none."""
     if isinstance(value, str):
-        return whole(value)
+        return replace_surrogates(value)
     if isinstance(value, Message):
-        content = whole(value.content)
+        content = replace_surrogates(value.content)
         return value if content is value.content else replace(value, content=content)
     if isinstance(value, Passage):
         texts = (value.id, value.text, value.title)
-        readable = tuple(map(whole, texts))
+        readable = tuple(map(replace_surrogates, texts))
         return value if readable == texts else replace(value, id=readable[0], text=readable[1], title=readable[2])
     if isinstance(value, Mapping):
         return {_readable(key): _readable(item) for key, item in value.items()}

@@ -27,7 +27,7 @@ from starlette.types import Receive, Scope, Send
 
 from retrieval.passage import Passage
 from selfrag.cluster import connect
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError, require
 from selfrag.decoding.answer import Answer, Segment, Usage, segments_of
 from selfrag.decoding.rescore import rescore
@@ -461,7 +461,7 @@ class Replicas:
     num_gpus: float = 0  # GPUs of each
 
     def __post_init__(self) -> None:
-        whole("replicas", self.count)
+        check_int("replicas", self.count)
 
 
 def run_on_ray(

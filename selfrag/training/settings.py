@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from selfrag.common.checks import choice, number, whole
+from selfrag.common.checks import check_choice, check_float, check_int
 from selfrag.common.errors import UserError
 from selfrag.training.rows import TargetGroup
 
@@ -41,7 +41,7 @@ class Reach:
     def __post_init__(self) -> None:
         object.__setattr__(self, "invocation", tuple(self.invocation))
         if self.last_layers is not None:
-            whole("last_layers", self.last_layers)
+            check_int("last_layers", self.last_layers)
         if self.invocation and self.token_rows:
             raise UserError("an activated LoRA leaves the vocabulary as it is: set token_rows = false")
 
@@ -118,10 +118,10 @@ class Scale:
     loader_workers: int = 0  # processes that lay out rows ahead of the step; 0 for none
 
     def __post_init__(self) -> None:
-        choice("sharding", self.sharding, get_args(Sharding))
-        choice("attention", self.attention, get_args(Attention))
-        whole("micro_tokens", self.micro_tokens)
-        whole("loader_workers", self.loader_workers, 0)
+        check_choice("sharding", self.sharding, get_args(Sharding))
+        check_choice("attention", self.attention, get_args(Attention))
+        check_int("micro_tokens", self.micro_tokens)
+        check_int("loader_workers", self.loader_workers, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,18 +198,18 @@ class TrainingConfig:
     quantize: Quantization = "none"
 
     def __post_init__(self) -> None:
-        choice("method", self.method, get_args(Method))
-        choice("decay", self.decay, get_args(Decay))
-        choice("precision", self.precision, get_args(Precision))
-        choice("quantize", self.quantize, get_args(Quantization))
+        check_choice("method", self.method, get_args(Method))
+        check_choice("decay", self.decay, get_args(Decay))
+        check_choice("precision", self.precision, get_args(Precision))
+        check_choice("quantize", self.quantize, get_args(Quantization))
         if self.quantize != "none" and self.method != "lora":
             raise UserError("quantize = 'nf4' is for method 'lora': weights of 4 bits cannot be trained")
         for name in _COUNTS:
             if (value := getattr(self, name)) is not None:
-                whole(name, value)
-        whole("max_passage", self.max_passage, 0)
-        whole("lora rank", self.lora.rank)
+                check_int(name, value)
+        check_int("max_passage", self.max_passage, 0)
+        check_int("lora rank", self.lora.rank)
         for name in _SHARES:
-            number(name, getattr(self, name), 0, 1)
+            check_float(name, getattr(self, name), 0, 1)
         for name in _AMOUNTS:
-            number(name, getattr(self, name))
+            check_float(name, getattr(self, name))

@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 
 import selfrag.common.errors
-from selfrag.common.checks import choice, number, web_address, whole
+from selfrag.common.checks import check_choice, check_float, check_int, check_url
 from selfrag.common.errors import UserError, installing
 
 
 @pytest.mark.parametrize(
     ("check", "said"),
     [
-        (lambda: whole("n", 0, 1), "n=0: give a whole number of at least 1"),
-        (lambda: whole("n", 11, 0, 10), "n=11: give a whole number from 0 to 10"),
-        (lambda: whole("n", True, 0), "n=True: give a whole number of at least 0"),
-        (lambda: whole("n", None), "n=None: give a whole number of at least 1"),
-        (lambda: number("x", -0.1), "x=-0.1: give a number of at least 0"),
-        (lambda: number("x", 0, above=True), "x=0: give a number above 0"),
-        (lambda: number("x", 1.5, most=1), "x=1.5: give a number from 0 to 1"),
-        (lambda: number("x", math.nan), "x=nan: give a number of at least 0"),
-        (lambda: number("x", False), "x=False: give a number of at least 0"),
-        (lambda: choice("mode", "Add", ("add", "swap")), "mode='Add': choose one of add, swap"),
+        (lambda: check_int("n", 0, 1), "n=0: give a whole number of at least 1"),
+        (lambda: check_int("n", 11, 0, 10), "n=11: give a whole number from 0 to 10"),
+        (lambda: check_int("n", True, 0), "n=True: give a whole number of at least 0"),
+        (lambda: check_int("n", None), "n=None: give a whole number of at least 1"),
+        (lambda: check_float("x", -0.1), "x=-0.1: give a number of at least 0"),
+        (lambda: check_float("x", 0, above=True), "x=0: give a number above 0"),
+        (lambda: check_float("x", 1.5, most=1), "x=1.5: give a number from 0 to 1"),
+        (lambda: check_float("x", math.nan), "x=nan: give a number of at least 0"),
+        (lambda: check_float("x", False), "x=False: give a number of at least 0"),
+        (lambda: check_choice("mode", "Add", ("add", "swap")), "mode='Add': choose one of add, swap"),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_would_do(check: Callable[[], None], said: str) -> None:
@@ -36,12 +36,12 @@ def test_a_wrong_setting_is_named_with_what_would_do(check: Callable[[], None], 
 
 
 def test_web_addresses() -> None:
-    assert web_address("https://example.org:8000/v1").port == 8000
+    assert check_url("https://example.org:8000/v1").port == 8000
     for bad in ("", "example.org", "ftp://x", "http://", "http://[::1", 3, None, b"http://x", ["http://x"]):
         with pytest.raises(UserError, match="is not a web address; give one like http://127"):
-            web_address(bad)
+            check_url(bad)
     with pytest.raises(UserError, match=r"^url 'host' is not"):
-        web_address("htps://user:secret@host")
+        check_url("htps://user:secret@host")
 
 
 ROOT = Path(selfrag.common.errors.__file__).parents[2]

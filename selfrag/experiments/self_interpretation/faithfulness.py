@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.common.provenance import model_files
-from selfrag.common.untrusted import printable, whole
+from selfrag.common.untrusted import printable, replace_surrogates
 from selfrag.engines.base import Engine
 from selfrag.evaluation.comparison import bootstrap as figures_of
 from selfrag.evaluation.intervals import NONE, Estimate, kappa, pooled_auc
@@ -127,7 +127,7 @@ def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, res
     base: dict[str, Any] = {"id": before["id"], "undefined": None, "read": [passage.id for passage in made.passages]}
     if isinstance(result, Failed):
         return base | {"error": printable(result.reason), "scores": dict.fromkeys(NAMES)}, 0
-    text = whole(result.text)
+    text = replace_surrogates(result.text)
     reply = run.read(made, text)
     found, old = answers_found(made.item, reply.answer), GridReply(before["answer"]).plain
     changed = normalise(old) != normalise(reply.plain)

@@ -19,7 +19,7 @@ from typing import Any
 from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import model_files
-from selfrag.common.untrusted import printable, whole
+from selfrag.common.untrusted import printable, replace_surrogates
 from selfrag.decoding.answer import Answer, joint
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
@@ -400,7 +400,7 @@ def _record(run: GridRun, made: Trial, result: WrittenReply | Failed) -> Made:
     base: dict[str, Any] = {"id": made.item.id, "relevant": sorted(wanted)}
     if isinstance(result, Failed):
         return base | {"error": printable(result.reason), "scores": replies.scored(made, None, wanted)}, 0
-    text, ids = whole(result.text), made.passage_ids
+    text, ids = replace_surrogates(result.text), made.passage_ids
     reply = run.read(made, text)
     kept = {
         "text": text,

@@ -16,7 +16,7 @@ import numpy as np
 from selfrag.common.atomic import write_json, write_pieces, writing
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl, write_jsonl
-from selfrag.common.untrusted import whole
+from selfrag.common.untrusted import replace_surrogates
 from selfrag.evaluation.comparison import Draws, bootstrap, bounds_of, read_run
 from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.items import Item
@@ -97,10 +97,10 @@ def _key(source: Source) -> str:
 def _inspect_log(source: Source) -> Iterator[str]:
     """The log in pieces, so that one sample is in memory at a time."""
     head = json.dumps(_inspect_head(source), ensure_ascii=False, indent=1)
-    yield whole(head.removesuffix("\n}")) + ',\n "samples": ['
+    yield replace_surrogates(head.removesuffix("\n}")) + ',\n "samples": ['
     for number, (item, record) in enumerate(source.records()):
         sample = _inspect_sample(f"selfrag/{source.system}", item, record)
-        yield ("," if number else "") + "\n" + whole(json.dumps(sample, ensure_ascii=False))
+        yield ("," if number else "") + "\n" + replace_surrogates(json.dumps(sample, ensure_ascii=False))
     yield "\n ]\n}\n"
 
 

@@ -15,7 +15,7 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import Field
 
 from retrieval.passage import Passage
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.judges.conversation import content_text
@@ -64,7 +64,7 @@ class ChatSelfRAG(BaseChatModel):
             most = options.pop(name, None)
             if most is None:
                 continue
-            whole(name, most)
+            check_int(name, most)
             for field in ("answer_tokens", "segment_tokens"):
                 options[field] = min(most, options.get(field, getattr(self.rag.defaults, field)))
         return options

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from retrieval.sentences import SentenceFinder
-from selfrag.common.checks import whole
+from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError, require
 from selfrag.extensions.granite.numbering import DOCUMENTS, EARLIER, LAST, Document, NumberedState, number_sentences
 from selfrag.extensions.granite.replies import TOP_LOGPROBS, Binding, BoundCodec, with_scores
@@ -258,5 +258,5 @@ def _limit(made: Mapping[str, Any]) -> int:
     if name is None:
         return _DEFAULT_TOKENS
     limit: int = made[name]
-    whole(name, limit)
+    check_int(name, limit)
     return limit

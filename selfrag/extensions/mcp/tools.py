@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from retrieval.passage import Passage
 from selfrag.common.provenance import package_version
-from selfrag.common.untrusted import NAME, cut, whole
+from selfrag.common.untrusted import NAME, cut, replace_surrogates
 from selfrag.decoding.answer import Answer
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES
@@ -132,7 +132,7 @@ class Tools:
         service = self._service
         decoding = service.rag.defaults
         decoding = replace(decoding, mode=mode, passages=passages or decoding.passages)
-        asked = Asked(whole(question), decoding, None, None, "retrieval", "brackets", False)
+        asked = Asked(replace_surrogates(question), decoding, None, None, "retrieval", "brackets", False)
         with service.admit() as place:
             async with aclosing(service.begin(asked, place)) as pieces:
                 async for piece in pieces:
@@ -146,7 +146,7 @@ class Tools:
         k: Annotated[int, Field(ge=1, le=MOST_FOUND, description="passages at most")] = 5,
     ) -> Hits:
         """Find passages of the indexed documents, best first, without writing an answer."""
-        [passages] = await self._service.search([whole(query)], k)
+        [passages] = await self._service.search([replace_surrogates(query)], k)
         return Hits(passages=[_source(passage) for passage in passages])
 
     async def judge(
@@ -158,9 +158,9 @@ class Tools:
         question: Annotated[Text, Field(description="the question that the statement answers, if any")] = "",
     ) -> Judgments:
         """Tell for each passage whether it is relevant to the question and supports the statement."""
-        question = whole(question) if question.strip() else _NO_QUESTION
-        turns = [{"role": "user", "content": question}, {"role": "assistant", "content": whole(statement)}]
-        evidence = [Passage(str(number), whole(text)) for number, text in enumerate(passages)]
+        question = replace_surrogates(question) if question.strip() else _NO_QUESTION
+        turns = [{"role": "user", "content": question}, {"role": "assistant", "content": replace_surrogates(statement)}]
+        evidence = [Passage(str(number), replace_surrogates(text)) for number, text in enumerate(passages)]
         judgments = [self._judged(turns, passage) for passage in evidence]
         return Judgments(judgments=await asyncio.gather(*judgments))
 

@@ -22,7 +22,7 @@ from retrieval.passage import Passage
 from retrieval.search import Ranking
 from retrieval.vectors import Matrix
 from retrieval.words import ANALYZER, WordAnalyzer
-from selfrag.common.checks import choice, whole
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
 from selfrag.common.reading import user_path
@@ -61,8 +61,8 @@ class CollectionCard:
     analyzer: int = 1  # version of the rules that made the words; `retrieval.words.ANALYZER` in a new collection
 
     def __post_init__(self) -> None:
-        choice("kind", self.kind, KINDS)
-        whole("analyzer", self.analyzer, 1, ANALYZER)
+        check_choice("kind", self.kind, KINDS)
+        check_int("analyzer", self.analyzer, 1, ANALYZER)
 
     def word_analyzer(self) -> WordAnalyzer:
         """Return what makes terms of texts and queries."""

@@ -23,7 +23,7 @@ from retrieval.passage import Passage
 from retrieval.remote import RemoteCard
 from retrieval.search import FUSED_ROWS, Fusion, IndexRetriever, Query, Ranking, different_texts
 from retrieval.vectors import Matrix
-from selfrag.common.checks import choice, whole
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import UserError
 from selfrag.common.reading import user_path
 from selfrag.extensions.milvus.collections import _NAME, KINDS, MOST_ROWS, Collection, in_blocks, literal
@@ -89,7 +89,7 @@ class MilvusRetriever(IndexRetriever):
 
 def _expression(collection: Collection, condition: Condition) -> str:
     """A condition as an expression of Milvus. Values are literals, and a name can hold nothing that ends a text."""
-    choice("operator", condition.operator, OPERATORS)
+    check_choice("operator", condition.operator, OPERATORS)
     column, values = condition.column, list(condition.values)
     field = column
     if column not in ("id", "title"):
@@ -144,7 +144,7 @@ def open_index(
         UserError: no such collection, or it was filled with another encoder.
     """
     if mode is not None:
-        choice("mode", mode, MODES)
+        check_choice("mode", mode, MODES)
     collection = Collection.open(address)
     card = collection.card
     if mode in ("words", "hybrid") and not card.language:
@@ -184,7 +184,7 @@ def push_index(
     Raises:
         UserError: no such index, no Milvus at the address, or a collection of another encoder, language or kind.
     """
-    choice("kind", kind or "auto", KINDS)
+    check_choice("kind", kind or "auto", KINDS)
     manifest, parts = open_parts(user_path(directory))
     collection = Collection(address)
     collection.create(manifest.encoder, manifest.template, manifest.language, kind)
@@ -234,7 +234,7 @@ def add_passages(
     Raises:
         UserError: a bad passage, another encoder, or no such collection.
     """
-    whole("batch_size", batch_size)
+    check_int("batch_size", batch_size)
     collection = Collection.open(address)
     card = collection.card
     loaded = encoder_of(f"{address}", card.encoder, encoder)

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple, get_args
 
 from retrieval.passage import Passage
-from selfrag.common.checks import choice, number, unknown_name, whole
+from selfrag.common.checks import check_choice, check_float, check_int, unknown_name
 from selfrag.common.errors import SearchError, UserError, generation_error
 from selfrag.common.untrusted import unmarked
 from selfrag.decoding.answer import Answer, Usage, segments_of
@@ -147,12 +147,12 @@ class Budget:
     without_evidence: WithoutEvidence = "abstain"
 
     def __post_init__(self) -> None:
-        whole("searches", self.searches, 0)
+        check_int("searches", self.searches, 0)
         for name in ("tokens", "turn_tokens", "passages", "passage_tokens"):
-            whole(name, getattr(self, name))
+            check_int(name, getattr(self, name))
         if self.seconds is not None:
-            number("seconds", self.seconds, above=True)
-        choice("without_evidence", self.without_evidence, get_args(WithoutEvidence))
+            check_float("seconds", self.seconds, above=True)
+        check_choice("without_evidence", self.without_evidence, get_args(WithoutEvidence))
 
     def changed(self, **fields_: Any) -> Budget:
         """The budget with other values.
@@ -183,7 +183,7 @@ class Searcher:
     def of(cls, tokenizer: Any, profile: str | Profile = "search-r1", budget: Budget | None = None) -> Searcher:
         """What a checkpoint with this tokenizer of transformers needs."""
         if not isinstance(profile, Profile):
-            choice("profile", profile, PROFILES)
+            check_choice("profile", profile, PROFILES)
             profile = PROFILES[profile]
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")

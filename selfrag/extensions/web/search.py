@@ -27,7 +27,7 @@ from retrieval.passage import Passage
 from retrieval.readers import read_document
 from retrieval.sentences import sentence_finder
 from retrieval.splitting import Splitting
-from selfrag.common.checks import number, web_address, whole
+from selfrag.common.checks import check_float, check_int, check_url
 from selfrag.common.errors import UserError
 from selfrag.extensions.web.fetching import BoundedTransport
 
@@ -96,12 +96,12 @@ class RemoteRetriever:
     """
 
     def __init__(self, url: str, *, timeout: float = 60.0, headers: Mapping[str, str] | None = None) -> None:
-        web_address(url, "http://127.0.0.1:8000/retrieve")
+        check_url(url, "http://127.0.0.1:8000/retrieve")
         self._url = shown(url)
         self._kind = urlsplit(url).path.rstrip("/").rpartition("/")[2]
         if self._kind not in ("retrieve", "search"):
             raise UserError(f"url {self._shown!r:.80} ends neither in /retrieve nor in /search; add one of them")
-        number("timeout", timeout, above=True)
+        check_float("timeout", timeout, above=True)
         self._client, self._url = _client(url, timeout, headers or {})
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
@@ -110,7 +110,7 @@ class RemoteRetriever:
         Raises:
             UserError: the server cannot be reached, refuses, or answers something else.
         """
-        whole("k", k, 0)
+        check_int("k", k, 0)
         if not queries or k == 0:
             return [[] for _ in queries]
         if self._kind == "retrieve":
@@ -200,8 +200,8 @@ class WebRetriever:
         kind, _, rest = name.partition(":")
         if kind not in ("searxng", "google") or not rest:
             raise UserError(f"{name!r:.80} is no web search; give {FORMS}")
-        whole("per_page", per_page)
-        number("timeout", timeout, above=True)
+        check_int("per_page", per_page)
+        check_float("timeout", timeout, above=True)
         self._per_page, self._timeout = per_page, timeout
         named = {"User-Agent": "selfrag", "Accept-Encoding": ENCODINGS}
         self._pages: httpx.Client | None = None
@@ -213,7 +213,7 @@ class WebRetriever:
         )  # each page with text gives a passage or more
         self._search: Callable[[str, int], list[Hit]]
         if kind == "searxng":
-            web_address(rest, "http://127.0.0.1:8888")
+            check_url(rest, "http://127.0.0.1:8888")
             self._client, address = _client(f"{rest.rstrip('/')}/search", timeout, named)
             self._search = lambda query, k: self._searxng(address, query, k)
         else:
@@ -231,7 +231,7 @@ class WebRetriever:
             UserError: the search cannot be reached, refuses, or answers something else. A page that cannot be read
                 leaves its snippet.
         """
-        whole("k", k, 0)
+        check_int("k", k, 0)
         if not queries or k == 0:
             return [[] for _ in queries]
         with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from retrieval.passage import Passage, Retriever
-from selfrag.common.checks import choice, whole
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import AnswerReason, Decoding
@@ -57,8 +57,8 @@ class Rewrite(JudgeStage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
-        choice("query", self.query, ("rewrite", "both"))
+        check_choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
+        check_choice("query", self.query, ("rewrite", "both"))
 
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the query; where the model wrote no rewrite, the question stays."""
@@ -92,8 +92,8 @@ class Search(Stage):
     by: Literal["question", "answer"] = "question"
 
     def __post_init__(self) -> None:
-        whole("k", self.k)
-        choice("by", self.by, ("question", "answer"))
+        check_int("k", self.k)
+        check_choice("by", self.by, ("question", "answer"))
 
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the passages; those that came with the conversation make a search needless.
@@ -176,7 +176,7 @@ class SearchAgain(JudgeStage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("k", self.k)
+        check_int("k", self.k)
         if self.rewrite is not None and self.rewrite.role != Role.REWRITE:
             raise UserError(f"SearchAgain rewrites with a task that writes a rewrite, not {self.rewrite.name}")
 
@@ -228,7 +228,7 @@ class Write(Stage):
     samples: int = 1  # answers to write
 
     def __post_init__(self) -> None:
-        whole("samples", self.samples)
+        check_int("samples", self.samples)
 
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the answers; refuses a conversation that does not end with a question."""
@@ -387,7 +387,7 @@ class CertaintyFilter(JudgeStage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choice("by", self.by, ("decile", "expectation"))
+        check_choice("by", self.by, ("decile", "expectation"))
 
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Keep, order, or end; an undefined judgment keeps nothing."""
