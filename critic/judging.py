@@ -14,7 +14,7 @@ from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.judge import Judge, usual_scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import Generate, Request, RequestResult, Steps, gather
+from selfrag.reflection.requests import External, Generate, Request, RequestResult, Steps, gather
 from selfrag.runtime import finish
 
 GROUP_OF: Mapping[Role, str] = {labels.role: group for group, labels in GROUPS.items()}
@@ -92,22 +92,24 @@ class Critic:
         return finish(self.steps(cases), self.engine)
 
     def steps(self, cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
-        """Return the same without IO. Equal requests are sent once, in the order of their ids.
-
-        Prompts that begin alike are neighbours then: a prefix cache computes what they share once.
+        """Return the same without IO.
 
         Raises:
             EngineError: a case could not be asked about.
         """
-        places = {group: [at for at, case in enumerate(cases) if case.group == group] for group in self.judges}
-        places = {group: own for group, own in places.items() if own}
-        judges = beside([self.judges[group] for group in places], self.engine)
-        inputs = [[case_input(cases[at]) for at in own] for own in places.values()]
-        steps = [judge.judge(states) for judge, states in zip(judges, inputs, strict=True)]
+        places: dict[str, list[int]] = {group: [] for group in self.judges}
+        for place, case in enumerate(cases):
+            if case.group in places:
+                places[case.group].append(place)
+        groups = [group for group in places if places[group]]
+        steps = []
+        for group, judge in zip(groups, beside([self.judges[group] for group in groups], self.engine), strict=True):
+            steps.append(judge.judge([case_input(cases[place]) for place in places[group]]))
+        answers = yield from gather(steps, serve_in_order)
         judgments: list[Judgment | None] = [None] * len(cases)
-        for own, reflections in zip(places.values(), (yield from gather(steps, _in_order)), strict=True):
-            for at, reflection in zip(own, reflections, strict=True):
-                judgments[at] = _judgment(cases[at], at, reflection)
+        for group, reflections in zip(groups, answers, strict=True):
+            for place, reflection in zip(places[group], reflections, strict=True):
+                judgments[place] = _judgment(cases[place], place, reflection)
         return judgments
 
 
@@ -119,15 +121,23 @@ def _judgment(case: Case, number: int, reflection: Reflection) -> Judgment | Non
     return None if judgment is None else judgment.over(case.labels)
 
 
-def _in_order(batch: list[Request]) -> Steps[list[RequestResult]]:
-    generations = sorted(
-        {request for request in batch if isinstance(request, Generate)}, key=lambda one: one.prompt_ids
-    )
-    others = [request for request in batch if not isinstance(request, Generate)]
-    results = yield [*generations, *others]
-    known = dict(zip(generations, results, strict=False))
-    rest = iter(results[len(generations) :])
-    return [known[request] if isinstance(request, Generate) else next(rest) for request in batch]
+def serve_in_order(batch: list[Request]) -> Steps[list[RequestResult]]:
+    """Send equal generations and searches once, generations in the order of their ids; return the results as asked.
+
+    Prompts that begin alike are neighbours then: a prefix cache computes what they share once.
+    """
+    requests = sorted({_key(request): request for request in batch}.values(), key=_prompt_ids)
+    results = yield requests
+    known = dict(zip(map(_key, requests), results, strict=True))
+    return [known[_key(request)] for request in batch]
+
+
+def _key(request: Request) -> object:
+    return id(request) if isinstance(request, External) else request  # what a service takes may have no hash
+
+
+def _prompt_ids(request: Request) -> tuple[int, ...]:
+    return request.prompt_ids if isinstance(request, Generate) else ()
 
 
 def group_of(judge: Judge) -> str:

@@ -1,17 +1,16 @@
-"""Algorithm 3 of Self-RAG (arXiv 2310.11511, appendix A.3) for one pair, as a generator that touches no model.
+"""Algorithm 3 of Self-RAG (arXiv 2310.11511, appendix A.3) for one pair, as steps that touch no model.
 
-`augment` yields requests (a `Case` for the critic, a `Retrieve` for the retriever), receives their results, and returns
-an `Augmented` or a `Dropped`.
+`augment` asks the judges of a critic and the retriever, and returns an `Augmented` or a `Dropped`.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Literal, TypeAlias, TypeVar, cast, get_args, get_type_hints
+from typing import Literal, TypeAlias, get_args, get_type_hints
 
 from critic.cases import Case
 from critic.pairs import Dropped, Pair
@@ -20,7 +19,7 @@ from retrieval.sentences import SentenceFinder, Span
 from selfrag.common import checks
 from selfrag.common.errors import UserError
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.requests import Failed, Retrieve, Retrieved
+from selfrag.reflection.requests import Retrieve, Retrieved, Steps, failure_of
 
 LONGEST = 100_000
 """Characters that spaCy gets at once; its memory grows with them."""
@@ -132,11 +131,8 @@ FULLY, PARTIALLY = "Fully supported", "Partially supported"
 _INPUT = re.compile(r"\s*^#{2,3} Input:\s*|(?<=[.?!:])#{2,3} Input:\s*", re.MULTILINE)
 """What stands between a task instruction and its input, in the layouts of this project and of the published data."""
 
-T = TypeVar("T")
-Request: TypeAlias = Case | Retrieve
-Result: TypeAlias = Judgment | Retrieved | Failed | None
-Steps: TypeAlias = Generator[list[Request], Sequence[Result], T]
-"""Yields requests, receives their results in order, returns a `T`."""
+JudgeCases: TypeAlias = Callable[[Sequence[Case]], Steps[list[Judgment | None]]]
+"""Steps that return a judgment for each case, None where the critic gave no label; `Critic.steps`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,22 +142,26 @@ class PassageCandidate:
     passage: Passage  # with its retrieval score; None for a gold passage that no search found
     gold: bool = False  # whether the pair brought it
     isrel: Judgment | None = None  # None where the critic gave no label, which rules the candidate out
-    issup: Judgment | None = None  # None where it was not asked for (an irrelevant passage) or gave no label
+    issup: Judgment | None = None  # None where it was not cases for (an irrelevant passage) or gave no label
 
     @property
     def relevant(self) -> bool:
-        """Whether it was judged relevant."""
+        """Return whether it was judged relevant."""
         return self.isrel is not None and self.isrel.label == "Relevant"
 
     @property
     def irrelevant(self) -> bool:
-        """Whether it was judged irrelevant, which is not the opposite: it may not have been judged."""
+        """Return whether it was judged irrelevant, which is not the opposite: it may not have been judged."""
         return self.isrel is not None and self.isrel.label == "Irrelevant"
 
     @property
     def judged(self) -> bool:
-        """Whether every token that would be written for it is known."""
+        """Return whether every token that would be written for it is known."""
         return self.irrelevant or (self.relevant and self.issup is not None)
+
+    def supports(self, labels: Sequence[str]) -> bool:
+        """Return whether it is relevant and supports the segment as one of the labels says."""
+        return self.relevant and self.issup is not None and self.issup.label in labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class AugmentedSegment:
 
     @property
     def candidate(self) -> PassageCandidate | None:
-        """The chosen candidate."""
+        """Return the chosen candidate, if there is one."""
         return None if self.chosen is None else self.candidates[self.chosen]
 
 
@@ -195,15 +195,15 @@ class Augmented:
     retrieve: Judgment  # the initial judgment, from the instruction
     ratio: float  # p(Retrieval) / (p(Retrieval) + p(No Retrieval)) of it
     query: str | None  # the initial search, None if there was none
-    found: tuple[Passage, ...]  # what it found, with scores
+    passages: tuple[Passage, ...]  # what it brought, with scores
     segments: tuple[AugmentedSegment, ...]  # in order; together they are the output, character by character
     use: Judgment  # utility of the whole output
 
 
-def augment(pair: Pair, options: AugmentOptions, find: SentenceFinder) -> Steps[Augmented | Dropped]:
+def augment(pair: Pair, options: AugmentOptions, find: SentenceFinder, judge: JudgeCases) -> Steps[Augmented | Dropped]:
     """Write reflection tokens into one pair; `find` gives the sentence spans of a text."""
     try:
-        return (yield from _Augmentation(pair, options, find).run())
+        return (yield from _Augmentation(pair, options, find, judge).run())
     except _DropError as drop:
         return Dropped(pair.id, drop.reason, drop.detail)
 
@@ -214,46 +214,56 @@ class _DropError(Exception):
         self.reason, self.detail = reason, detail
 
 
+def _undecided(group: str, start: int, end: int) -> _DropError:
+    return _DropError("undecided", f"the critic gave no {group} label for characters {start} to {end}")
+
+
 @dataclass(slots=True)
 class _Augmentation:
-    """State of one pair: the passage in use, and what the initial search found."""
+    """State of one pair: the passage in use, and what the initial search brought."""
 
     pair: Pair
     options: AugmentOptions
     find: SentenceFinder
+    judge: JudgeCases
     used: Passage | None = None
     first_query: str | None = None
-    found: tuple[Passage, ...] = ()
+    first_passages: tuple[Passage, ...] = ()
 
     def run(self) -> Steps[Augmented]:
         pair, options = self.pair, self.options
+        # 1. Leave out what could not be trained on, before anything is paid for.
         size = len(pair.instruction) + len(pair.output)
         if size > options.longest:
             raise _DropError("too long", f"{size} characters; the limit is {options.longest}")
         if not _writable(pair.id, pair.dataset, pair.kind, pair.instruction, pair.output):
             raise _DropError("not Unicode", "a lone surrogate, which no UTF-8 file can hold")
-        # Utility depends on the whole output alone, so it is asked for at once; its token is the last all the same.
-        whole = Case("IsUse", pair.instruction, output=pair.output)
-        first = replace(whole, group="Retrieve", output=pair.output if options.initial == "output" else "")
-        retrieve, use = yield from _judgments([first, whole])
-        if retrieve is None or use is None:
-            raise _DropError("undecided", f"the critic gave no {'Retrieve' if retrieve is None else 'IsUse'} label")
+        # 2. Ask for the initial decision, and for the utility: it depends on the whole output alone.
+        shown = pair.output if options.initial == "output" else ""
+        cases = [Case("Retrieve", pair.instruction, output=shown), Case("IsUse", pair.instruction, output=pair.output)]
+        retrieve, use = yield from self.judge(cases)
+        if retrieve is None:
+            raise _DropError("undecided", "the critic gave no Retrieve label")
+        if use is None:
+            raise _DropError("undecided", "the critic gave no IsUse label")
         yes, no = retrieve.probability(RETRIEVAL), retrieve.probability(NO_RETRIEVAL)
         if yes + no == 0:
             raise _DropError("undecided", "the critic gave neither Retrieval nor No Retrieval for the instruction")
         ratio = yes / (yes + no)
+        # 3. Decide segment by segment, or write the output as it is.
+        written: list[AugmentedSegment] = []
         if ratio <= options.threshold:
             why = f"initial decision: {ratio:.3f} is not above {options.threshold:g}"
-            written = [AugmentedSegment(0, len(pair.output), NO_RETRIEVAL, why)]
+            written.append(AugmentedSegment(0, len(pair.output), NO_RETRIEVAL, why))
         else:
             if self.searching:
                 self.first_query = self.query(pair.output)
-                self.found = yield from self.search(self.first_query)
-            written = []
+                self.first_passages = yield from self.search(self.first_query)
             spans = segments(pair.output, self.find(pair.output), options.shortest)
             for span in spans:
-                written.append((yield from self.segment(span, len(spans), ratio)))
-        return Augmented(pair, retrieve, ratio, self.first_query, self.found, tuple(written), use)
+                segment = yield from self.segment(span, len(spans), ratio)
+                written.append(segment)
+        return Augmented(pair, retrieve, ratio, self.first_query, self.first_passages, tuple(written), use)
 
     def segment(self, span: Span, count: int, ratio: float) -> Steps[AugmentedSegment]:
         """Decide one segment of `count`."""
@@ -261,13 +271,12 @@ class _Augmentation:
         if start == 0 and (count == 1 or self.options.first == "initial"):
             why = f"initial decision: {ratio:.3f} is above {self.options.threshold:g}"
             return (yield from self.retrieved(AugmentedSegment(start, end, RETRIEVAL, why)))
-        candidates = self.candidates(self.found)
-        initial = candidates[0].passage if candidates else None
-        shown = initial if self.options.shown == "initial" else self.used or initial
-        (retrieve,) = yield from _judgments([self.case("Retrieve", start, end, shown)])
+        shown = self.shown()
+        (retrieve,) = yield from self.judge([self.case("Retrieve", start, end, shown)])
         if retrieve is None:
-            raise _DropError("undecided", f"the critic gave no Retrieve label for characters {start} to {end}")
-        segment = AugmentedSegment(start, end, retrieve.label, "judged", retrieve, None if shown is None else shown.id)
+            raise _undecided("Retrieve", start, end)
+        evidence = None if shown is None else shown.id
+        segment = AugmentedSegment(start, end, retrieve.label, "judged", retrieve, evidence)
         if segment.token == NO_RETRIEVAL:
             return segment
         if segment.token == RETRIEVAL:
@@ -275,10 +284,17 @@ class _Augmentation:
         if self.used is None:
             why = "judged to continue, but no passage is in use"
             return (yield from self.retrieved(replace(segment, token=RETRIEVAL, why=why)))
-        (support,) = yield from _judgments([self.case("IsSup", start, end, self.used)])
+        (support,) = yield from self.judge([self.case("IsSup", start, end, self.used)])
         if support is None:
-            raise _DropError("undecided", f"the critic gave no IsSup label for characters {start} to {end}")
+            raise _undecided("IsSup", start, end)
         return replace(segment, token=CONTINUE, used=self.used.id, support=support)
+
+    def shown(self) -> Passage | None:
+        """Return the passage that the Retrieve judgment of a sentence sees."""
+        if self.used is not None and self.options.shown == "used":
+            return self.used
+        candidates = self.candidates(self.first_passages)
+        return candidates[0].passage if candidates else None
 
     def retrieved(self, segment: AugmentedSegment) -> Steps[AugmentedSegment]:
         """Find and judge the candidates of a segment, and choose."""
@@ -287,7 +303,7 @@ class _Augmentation:
         passages: tuple[Passage, ...] = ()
         if self.searching:
             query = self.query(self.pair.output[start:end])
-            passages = self.found if query == self.first_query else (yield from self.search(query))
+            passages = self.first_passages if query == self.first_query else (yield from self.search(query))
         candidates = yield from self.judged(start, end, self.candidates(passages))
         if not candidates:
             raise _DropError("no passage", f"nothing was found for characters {start} to {end}")
@@ -301,14 +317,16 @@ class _Augmentation:
     def judged(
         self, start: int, end: int, candidates: tuple[PassageCandidate, ...]
     ) -> Steps[tuple[PassageCandidate, ...]]:
-        """Candidates with IsRel, and IsSup for the relevant ones."""
+        """Return candidates with IsRel, and IsSup for the relevant ones."""
         judged = list(candidates)
-        answers = yield from _judgments([self.case("IsRel", start, start, one.passage) for one in candidates])
-        for number, isrel in enumerate(answers):
+        cases = [self.case("IsRel", start, start, candidate.passage) for candidate in candidates]
+        relevances = yield from self.judge(cases)
+        for number, isrel in enumerate(relevances):
             judged[number] = replace(judged[number], isrel=isrel)
-        asked = [number for number, one in enumerate(judged) if one.relevant]
-        answers = yield from _judgments([self.case("IsSup", start, end, judged[number].passage) for number in asked])
-        for number, issup in zip(asked, answers, strict=True):
+        relevant = [number for number, candidate in enumerate(judged) if candidate.relevant]
+        cases = [self.case("IsSup", start, end, judged[number].passage) for number in relevant]
+        supports = yield from self.judge(cases)
+        for number, issup in zip(relevant, supports, strict=True):
             judged[number] = replace(judged[number], issup=issup)
         return tuple(judged)
 
@@ -316,44 +334,43 @@ class _Augmentation:
         (result,) = yield [Retrieve(query, self.options.passages)]
         if isinstance(result, Retrieved):
             return result.passages[: self.options.passages]
-        raise _DropError("search failed", result.reason if isinstance(result, Failed) else "")
+        raise _DropError("search failed", failure_of(result))
 
     @property
     def searching(self) -> bool:
         return not (self.pair.passages and self.options.gold == "only")
 
-    def candidates(self, found: Sequence[Passage]) -> tuple[PassageCandidate, ...]:
-        """Gold passages, if they may join, and what a search found."""
+    def candidates(self, retrieved: Sequence[Passage]) -> tuple[PassageCandidate, ...]:
+        """Return gold passages, if they may join, and what a search brought."""
         gold = self.pair.passages if self.options.gold != "off" else ()
-        return ranked(
-            [PassageCandidate(passage, gold=True) for passage in gold], [PassageCandidate(passage) for passage in found]
-        )
+        candidates = [PassageCandidate(passage) for passage in retrieved]
+        return ranked([PassageCandidate(passage, gold=True) for passage in gold], candidates)
 
     def case(self, group: str, start: int, end: int, evidence: Passage | None) -> Case:
-        """A span of the output, after what comes before it, as the critic sees it."""
+        """Return a span of the output, after what comes before it, as the critic sees it."""
         output = self.pair.output
         return Case(group, self.pair.instruction, output[:start].strip(), output[start:end].strip(), evidence)
 
     def query(self, text: str) -> str:
-        """What to search for: the instruction and `text`."""
+        """Return what to search for: the instruction and `text`."""
         instruction = self.pair.instruction
         if self.options.query == "input":
-            parts = _INPUT.split(instruction)
-            instruction = next((part for part in reversed(parts) if part.strip()), instruction)
+            parts = [part for part in _INPUT.split(instruction) if part.strip()]
+            instruction = parts[-1] if parts else instruction
         return f"{instruction} {text.strip()}"
 
 
-def _judgments(cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
-    return cast("list[Judgment | None]", list((yield list(cases)))) if cases else []
-
-
 def _writable(*texts: str) -> bool:
-    """Whether texts can be written as UTF-8: JSON may bring halves of characters, which no file can hold."""
-    return all(text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text) for text in texts)
+    """Return whether texts can be written as UTF-8: JSON may bring halves of characters, which no file can hold."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def segments(text: str, sentences: Iterable[Span], shortest: int = 0) -> list[Span]:
-    """Spans that follow each other without a gap and cover `text`; a blank text has none.
+    """Return spans that follow each other without a gap and cover `text`; a blank text has none.
 
     White space between two sentences belongs to the second one, what follows the last sentence to the last. So the
     tokens that follow a sentence come right after its last character, and the texts joined are `text`. A sentence of
@@ -362,9 +379,10 @@ def segments(text: str, sentences: Iterable[Span], shortest: int = 0) -> list[Sp
     if not text.strip():
         return []
     ends = [start + len(text[start:end].rstrip()) for start, end in sentences if text[start:end].strip()]
+    inner_ends = [end for end in ends[:-1] if end < len(text)]
     spans: list[Span] = []
     begin = 0
-    for end in [*(end for end in ends[:-1] if end < len(text)), len(text)]:
+    for end in [*inner_ends, len(text)]:
         if len(text[begin:end].strip()) >= shortest or end == len(text):
             spans.append((begin, end))
             begin = end
@@ -375,7 +393,7 @@ def segments(text: str, sentences: Iterable[Span], shortest: int = 0) -> list[Sp
 
 
 def ranked(gold: Sequence[PassageCandidate], retrieved: Sequence[PassageCandidate]) -> tuple[PassageCandidate, ...]:
-    """Candidates best first: gold passages, then the retrieved ones by falling score, equal ones in their order.
+    """Return candidates best first: gold passages, then the retrieved ones by falling score, equal ones in their order.
 
     A gold passage that was also retrieved counts once, with the id and the score of the retrieved one. Left out are
     blank passages, ones without an id, ones that are not Unicode, and repeated ids and texts.
@@ -383,16 +401,17 @@ def ranked(gold: Sequence[PassageCandidate], retrieved: Sequence[PassageCandidat
     ordered = list(retrieved)
     if all(candidate.passage.score is not None for candidate in ordered):
         ordered.sort(key=lambda candidate: -(candidate.passage.score or 0.0))
-    found = {_words(candidate): candidate for candidate in reversed(ordered)}
+    by_words = {_words(candidate): candidate for candidate in reversed(ordered)}
     kept: dict[str, PassageCandidate] = {}
     ids: set[str] = set()
     for candidate in (*gold, *ordered):
-        key = _words(candidate)
-        best = PassageCandidate(found[key].passage, gold=True) if candidate.gold and key in found else candidate
-        passage = best.passage
-        usable = key and passage.id.strip() and _writable(passage.id, passage.title, passage.text)
-        if usable and key not in kept and passage.id not in ids:
-            kept[key] = best
+        words = _words(candidate)
+        if candidate.gold and words in by_words:
+            candidate = replace(by_words[words], gold=True)
+        passage = candidate.passage
+        usable = words and passage.id.strip() and _writable(passage.id, passage.title, passage.text)
+        if usable and words not in kept and passage.id not in ids:
+            kept[words] = candidate
             ids.add(passage.id)
     return tuple(kept.values())
 
@@ -407,17 +426,20 @@ def choose(
     unsupported: Literal["random", "best", "drop"],
     rng: random.Random,
 ) -> tuple[int | None, str]:
-    """Position of the chosen candidate (None if there is none), and the rule that chose it.
+    """Return the position of the chosen candidate (None if there is none), and the rule that chose it.
 
     `choice` and `unsupported` are those of `AugmentOptions`. A candidate without a critique neither wins nor is drawn.
     """
-    for labels in ((FULLY,), (PARTIALLY,)) if choice == "graded" else ((FULLY, PARTIALLY),):
-        able = [n for n, c in enumerate(candidates) if c.relevant and c.issup is not None and c.issup.label in labels]
+    preferred = [(FULLY,), (PARTIALLY,)] if choice == "graded" else [(FULLY, PARTIALLY)]
+    for labels in preferred:
+        able = [number for number, candidate in enumerate(candidates) if candidate.supports(labels)]
         if able:
             return able[0], f"relevant and {' or '.join(labels).lower()}, best of {len(able)}"
     able = [number for number, candidate in enumerate(candidates) if candidate.judged]
-    if not able or unsupported == "drop":
-        return None, "no passage is relevant and supports it" if able else "no passage could be judged"
+    if not able:
+        return None, "no passage could be judged"
+    if unsupported == "drop":
+        return None, "no passage is relevant and supports it"
     if unsupported == "best":
         return able[0], f"nothing relevant supports it, best of {len(able)}"
     return rng.choice(able), f"nothing relevant supports it, drawn from {len(able)}"

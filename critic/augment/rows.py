@@ -38,17 +38,18 @@ class Variant:
 
     @property
     def id(self) -> str:
-        """Of the row."""
+        """Return the id of the row."""
         return f"{self.augmented.pair.id}{self.suffix}"
 
 
 def outcome(result: Augmented | Dropped, options: AugmentOptions) -> dict[str, Any]:
-    """What a shard's file holds for a pair: its `rows` with their `provenance`, or why it is `dropped`."""
+    """Return what a run keeps of a pair: its `rows` with their `provenance`, or why it is `dropped`."""
     if isinstance(result, Augmented):
-        if written := variants(result, options.balance, options.seed):
-            rows = [row(variant).as_dict() for variant in written]
-            for record in rows:
-                parse_row(record)  # what is written here is what training reads
+        written = variants(result, options.balance, options.seed)
+        rows = [row(variant).as_dict() for variant in written]
+        for record in rows:
+            parse_row(record)  # what is written here is what training reads
+        if rows:
             return {"rows": rows, "provenance": [provenance(variant) for variant in written]}
         result = Dropped(result.pair.id, "sampled out", f"no retrieval, kept {options.balance.keep_unretrieved:g}")
     id_ = result.id.encode("utf-8", "replace").decode()  # it may be what is wrong with the pair
@@ -56,57 +57,61 @@ def outcome(result: Augmented | Dropped, options: AugmentOptions) -> dict[str, A
 
 
 def variants(augmented: Augmented, balance: Balance, seed: int) -> list[Variant]:
-    """The rows a pair gives: none if it is sampled out, two if an irrelevant passage is added.
+    """Return the rows a pair gives: none if it is sampled out, two if an irrelevant passage is added.
 
     Drawn from the seed and the pair's id alone, so order, shards and machines do not matter.
     """
     rng = random.Random(f"{seed}/balance/{augmented.pair.id}")  # noqa: S311 - sampling, no secret
     keep, add = rng.random(), rng.random()
     if all(segment.chosen is None for segment in augmented.segments):
-        kept = keep < balance.keep_unretrieved
-        return [Variant(augmented, "", f"no retrieval, kept {balance.keep_unretrieved:g}")] if kept else []
-    plain = Variant(augmented, "", "retrieves")
+        if keep >= balance.keep_unretrieved:
+            return []
+        return [Variant(augmented, "", f"no retrieval, kept {balance.keep_unretrieved:g}")]
+    unchanged = Variant(augmented, "", "retrieves")
     if augmented.pair.kind not in balance.kinds or add >= balance.irrelevant:
-        return [plain]
+        return [unchanged]
     swapped = _with_irrelevant(augmented, rng)
     if swapped is None:
-        return [plain]
+        return [unchanged]
     if balance.mode == "swap":
         return [Variant(swapped, "", f"irrelevant passage swapped in, {balance.irrelevant:g}")]
-    return [plain, Variant(swapped, "#irrelevant", f"irrelevant passage added, {balance.irrelevant:g}")]
+    return [unchanged, Variant(swapped, "#irrelevant", f"irrelevant passage added, {balance.irrelevant:g}")]
 
 
 def _with_irrelevant(augmented: Augmented, rng: random.Random) -> Augmented | None:
-    """One retrieved segment with an irrelevant candidate in the place of its passage, if any can have one.
+    """Put an irrelevant candidate in the place of the passage of one retrieved segment, if any can have one.
 
     A segment whose passage a later one continues with keeps it, also if a sentence without retrieval is between them.
     """
     segments = augmented.segments
-    others: dict[int, list[int]] = {}
+    swaps: dict[int, list[int]] = {}  # number of a segment -> places of its irrelevant candidates
     for number, segment in enumerate(segments):
         until_next = takewhile(lambda later: later.chosen is None, segments[number + 1 :])
-        if segment.candidate is not None and not segment.candidate.irrelevant:
-            irrelevant = [place for place, candidate in enumerate(segment.candidates) if candidate.irrelevant]
-            if irrelevant and not any(later.token == CONTINUE for later in until_next):
-                others[number] = irrelevant
-    if not others:
+        if segment.candidate is None or segment.candidate.irrelevant:
+            continue
+        irrelevant = [place for place, candidate in enumerate(segment.candidates) if candidate.irrelevant]
+        if irrelevant and CONTINUE not in {later.token for later in until_next}:
+            swaps[number] = irrelevant
+    if not swaps:
         return None
-    number = rng.choice(list(others))
-    swapped = replace(segments[number], chosen=rng.choice(others[number]), rule="irrelevant, for balance")
+    number = rng.choice(list(swaps))
+    swapped = replace(segments[number], chosen=rng.choice(swaps[number]), rule="irrelevant, for balance")
     return replace(augmented, segments=(*segments[:number], swapped, *segments[number + 1 :]))
 
 
 def row(variant: Variant) -> TrainingRow:
-    """The training row of a variant."""
+    """Return the training row of a variant."""
     pair = variant.augmented.pair
     source = f"{pair.dataset or 'unnamed'}/{pair.kind or 'unnamed'}"
     return TrainingRow(variant.id, source, pair.instruction, target(variant.augmented))
 
 
 def target(augmented: Augmented) -> tuple[TargetPart, ...]:
-    """The output with its reflection tokens and passages; its texts joined are the output, character by character."""
+    """Return the output with reflection tokens and passages; its texts joined are the output."""
     output = augmented.pair.output
-    parts = [part for segment in augmented.segments for part in _parts(segment, output[segment.start : segment.end])]
+    parts: list[TargetPart] = []
+    for segment in augmented.segments:
+        parts += _parts(segment, output[segment.start : segment.end])
     return (*parts, _token(augmented.use))
 
 
@@ -128,7 +133,7 @@ def _token(judgment: Judgment | None) -> TargetToken:
 
 
 def provenance(variant: Variant) -> dict[str, Any]:
-    """Why the row is what it is, as plain values."""
+    """Return why the row is what it is, as plain values."""
     augmented = variant.augmented
     pair = augmented.pair
     return {
@@ -137,9 +142,9 @@ def provenance(variant: Variant) -> dict[str, Any]:
         "dataset": pair.dataset,
         "kind": pair.kind,
         "why": variant.why,
-        "retrieve": {**_judgment(augmented.retrieve), "ratio": _rounded(augmented.ratio)},
+        "retrieve": {**(_judgment(augmented.retrieve) or {}), "ratio": _rounded(augmented.ratio)},
         "query": augmented.query,
-        "found": [{"id": passage.id, "score": _rounded(passage.score)} for passage in augmented.found],
+        "found": [{"id": passage.id, "score": _rounded(passage.score)} for passage in augmented.passages],
         "segments": [_segment(segment) for segment in augmented.segments],
         "isuse": _judgment(augmented.use),
     }
@@ -169,12 +174,14 @@ def _candidate(rank: int, candidate: PassageCandidate) -> dict[str, Any]:
         "title": candidate.passage.title,
         "score": _rounded(candidate.passage.score),
         "gold": candidate.gold,
-        "isrel": None if candidate.isrel is None else _judgment(candidate.isrel),
-        "issup": None if candidate.issup is None else _judgment(candidate.issup),
+        "isrel": _judgment(candidate.isrel),
+        "issup": _judgment(candidate.issup),
     }
 
 
-def _judgment(judgment: Judgment) -> dict[str, Any]:
+def _judgment(judgment: Judgment | None) -> dict[str, Any] | None:
+    if judgment is None:
+        return None
     shares = zip(judgment.labels.names, judgment.distribution, strict=True)
     return {
         "label": judgment.label,

@@ -1,54 +1,52 @@
 """A whole run: pairs in, a directory of rows out. Killed at any moment and started again it ends with the same bytes.
 
-Work goes shard by shard. Whatever works on a shard (this process, another machine) gives the same text for it. Each
-finished shard is a file below `OUT/shards`, written in one step; when all are there they become `rows.jsonl`,
-`provenance.jsonl`, `dropped.jsonl` and, last, `manifest.json`.
+Work goes shard by shard. Whatever works on a shard (this process, another machine) gives the same rows for it. Each
+finished shard is a line of `OUT/shards.jsonl`; when all are there they become `rows.jsonl`, `provenance.jsonl`,
+`dropped.jsonl` and, last, `manifest.json`.
 
-The cost of a run is told before it is paid for. All its figures are upper bounds: every pair retrieves, every sentence
-and passage is judged, and nothing is shared. An engine that keeps prefixes computes about half of it, since IsRel and
-IsSup of a passage begin alike.
+The size of a run is told before it begins. Its figures are upper bounds: every pair retrieves, every sentence and
+passage is judged, and nothing is shared.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-from critic.augment.algorithm import Augmented, AugmentOptions, Steps, augment, segments
+from critic.augment.algorithm import Augmented, AugmentOptions, augment, segments
 from critic.augment.rows import outcome
-from critic.cases import Case
-from critic.judging import Critic
+from critic.judging import Critic, serve_in_order
 from critic.pairs import Dropped, Pair, PairSource
-from retrieval.passage import Passage, Retriever
-from retrieval.sentences import SentenceFinder, Span, sentence_finder
+from retrieval.passage import Retriever
+from retrieval.sentences import SentenceFinder, sentence_finder
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
-from selfrag.common.atomic import locked_directory, write_json, write_text, writing
+from selfrag.common.atomic import locked_directory, write_json
 from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError
+from selfrag.common.jsonl import write_jsonl
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import commit, sha256, versions
-from selfrag.common.reading import parse_json, read_json
-from selfrag.common.runs import check_same_run
-from selfrag.reflection.requests import Failed, Retrieve, gather
-from selfrag.reflection.requests import Steps as DriverSteps
+from selfrag.common.reading import read_json
+from selfrag.common.runs import RunLog, check_same_run
+from selfrag.reflection.requests import Failed, Request, RequestResult, Retrieve, Steps, gather
 from selfrag.runtime import finish
 
 FORMAT = "selfrag-dgen-1"
 SHARD = 128
 """Items of a shard: enough to fill batches, few enough that a kill costs little."""
 
-_FILES = ("rows", "provenance", "dropped")
+_FILES = ("rows.jsonl", "provenance.jsonl", "dropped.jsonl")
+
+Outcome: TypeAlias = dict[str, Any]
+"""What a run keeps of a pair, as `critic.augment.rows.outcome` makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +58,34 @@ class PairShard:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any of its items."""
-        lines = [_line(item.as_dict() if isinstance(item, Pair) else [item.id, item.detail]) for item in self.items]
-        return hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+        """Return a digest that changes with any of its items."""
+        digest = hashlib.sha256()
+        for item in self.items:
+            content = item.as_dict() if isinstance(item, Pair) else [item.id, item.detail]
+            line = json.dumps(content, ensure_ascii=False) + "\n"
+            digest.update(line.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
 
-ExecuteShards: TypeAlias = Callable[[Iterator[PairShard]], Iterable[tuple[PairShard, str]]]
-"""Works on shards as they come and gives each back with its text, in any order."""
+ExecuteShards: TypeAlias = Callable[[Iterator[PairShard]], Iterable[tuple[PairShard, list[Outcome]]]]
+"""Works on shards as they come and gives each back with the outcomes of its items, in any order."""
 
 
 def sharded(items: Iterable[Pair | Dropped], size: int) -> Iterator[PairShard]:
-    """Shards of `size` items; the last one may be smaller."""
-    rest = iter(items)
+    """Yield shards of `size` items; the last one may be smaller."""
+    remaining = iter(items)
     for number in count():
-        chunk = tuple(islice(rest, size))
+        chunk = tuple(islice(remaining, size))
         if not chunk:
             return
         yield PairShard(number, chunk)
 
 
 def augment_locally(critic: Critic, retriever: Retriever | None, options: AugmentOptions) -> ExecuteShards:
-    """Work on one shard after the other in this process."""
+    """Return what works on one shard after the other in this process."""
     find = sentence_finder(options.sentences)
 
-    def execute(shards: Iterator[PairShard]) -> Iterator[tuple[PairShard, str]]:
+    def execute(shards: Iterator[PairShard]) -> Iterator[tuple[PairShard, list[Outcome]]]:
         for shard in shards:
             yield shard, augment_shard(shard, critic, retriever, options, find)
 
@@ -92,51 +94,41 @@ def augment_locally(critic: Critic, retriever: Retriever | None, options: Augmen
 
 def augment_shard(
     shard: PairShard, critic: Critic, retriever: Retriever | None, options: AugmentOptions, find: SentenceFinder
-) -> str:
-    """The file of a shard: a line on the shard, then one for each of its items with its rows or why there is none."""
+) -> list[Outcome]:
+    """Return the outcome of each item of a shard: its rows, or why there is none."""
     pairs = [item for item in shard.items if isinstance(item, Pair)]
-    results = iter(drive([augment(pair, options, find) for pair in pairs], critic, retriever))
-    head = _line({"shard": shard.number, "items": len(shard.items), "fingerprint": shard.fingerprint})
-    ends = (next(results) if isinstance(item, Pair) else item for item in shard.items)
-    return head + "".join(_line(outcome(end, options)) for end in ends)
+    results = iter(augment_together(pairs, critic, retriever, options, find))
+    return [outcome(next(results) if isinstance(item, Pair) else item, options) for item in shard.items]
 
 
-def drive(
-    augmentations: Sequence[Steps[Augmented | Dropped]], critic: Critic, retriever: Retriever | None
+def augment_together(
+    pairs: Sequence[Pair], critic: Critic, retriever: Retriever | None, options: AugmentOptions, find: SentenceFinder
 ) -> list[Augmented | Dropped]:
-    """Run augmentations to their end: in each round one call of the critic and one search for all that wait.
+    """Augment pairs side by side: in each round one batch for the judges and one search for all that wait.
 
     Rounds are lockstep on purpose. A batch then depends on the pairs alone, not on which answer came first. A critic
     whose numbers depend on the batch gives the same labels after any interruption. A search that fails alone drops its
     pair; a `UserError` ends the run if the critic failed, or every search of a round of several did.
     """
-    steps: Any = gather(cast("Any", augmentations), partial(_round, critic, retriever is not None))
-    return cast("list[Augmented | Dropped]", finish(steps, critic.engine, retriever))
+    steps = [augment(pair, options, find, critic.steps) for pair in pairs]
+    return finish(gather(steps, partial(_serve_round, retriever is not None)), critic.engine, retriever)
 
 
-def _round(critic: Critic, searching: bool, batch: list[Any]) -> DriverSteps[list[Any]]:
-    """Answer the cases and searches of a round, each once, side by side."""
-    requests = list(dict.fromkeys(batch))
-    cases = [request for request in requests if isinstance(request, Case)]
-    searches = [request for request in requests if isinstance(request, Retrieve)]
-    steps: list[DriverSteps[list[Any]]] = [critic.steps(cases), _search(searching, searches)]
-    judgments, passages = yield from gather(steps)
-    results = dict(zip((*cases, *searches), (*judgments, *passages), strict=True))
-    return [results[request] for request in batch]
-
-
-def _search(searching: bool, requests: list[Retrieve]) -> DriverSteps[list[Any]]:
-    if not requests:
-        return []
-    if not searching:
+def _serve_round(searching: bool, batch: list[Request]) -> Steps[list[RequestResult]]:
+    searches = [request for request in batch if isinstance(request, Retrieve)]
+    if searches and not searching:
         raise UserError(
             "no index, and a pair that retrieves brings no passage of its own"
-            f" (its search: {requests[0].query[:60]!r}); give --index, or leave such pairs out"
+            f" (its search: {searches[0].query[:60]!r}); give --index, or leave such pairs out"
         )
-    results = yield list(requests)
-    failed = [result for result in results if isinstance(result, Failed)]
-    if len(failed) == len(requests) > 1:
-        raise UserError(f"every search failed: {failed[0].reason}")
+    results = yield from serve_in_order(batch)
+    failures = [
+        result.reason
+        for request, result in zip(batch, results, strict=True)
+        if isinstance(request, Retrieve) and isinstance(result, Failed)
+    ]
+    if len(failures) == len(searches) and len(set(searches)) > 1:
+        raise UserError(f"every search failed: {failures[0]}")
     return results
 
 
@@ -149,7 +141,7 @@ def augment_pairs(
     inputs: Mapping[str, Any] | None = None,
     shard: int = SHARD,
 ) -> dict[str, Any]:
-    """Write reflection tokens into all pairs of a source.
+    """Write reflection tokens into all pairs of a source, and return the manifest.
 
     Args:
         source: the pairs.
@@ -159,113 +151,105 @@ def augment_pairs(
         inputs: names and fingerprints of the critic and the index, part of the identity too.
         shard: items a shard, part of the identity.
 
-    Returns:
-        The manifest.
+    Raises:
+        UserError: a pair cannot be read, the directory holds another run, or the critic or the index failed.
     """
     check_int("shard", shard)
     path = Path(out)
     identity = {"format": FORMAT, "source": source.name, "options": asdict(options), "inputs": dict(inputs or {})}
     identity = json.loads(json.dumps({**identity, "shard": shard}))
     with locked_directory(path):
-        shards = path / "shards"
-        if (path / "manifest.json").exists():
-            found = _same(path / "manifest.json", identity)
-            if source.total() is not None and found["pairs"] != _combined(
-                s.fingerprint for s in sharded(source, shard)
-            ):
-                raise UserError(f"{path} holds the finished rows of other pairs; choose another directory")
-            shutil.rmtree(shards, ignore_errors=True)  # a run killed while it cleaned up
-            return found
-        total = source.total()
-        if total == 0:
-            raise UserError(f"{source.name} holds no pairs")
-        with writing(shards):
-            shards.mkdir(exist_ok=True)
-        if (shards / "run.json").exists():
-            _same(shards / "run.json", identity)
-        else:
-            write_json(shards / "run.json", identity)
-        number = _work(source, shards, execute, shard, total)
-        manifest = _merge(shards, number, path, identity)
-        shutil.rmtree(shards, ignore_errors=True)
+        finished = path / "manifest.json"
+        log = path / "shards.jsonl"
+        manifest = _finished(finished, identity, source, shard) if finished.exists() else None
+        if manifest is None:
+            manifest = _work(source, log, identity, execute, shard)
+            write_json(finished, manifest)
+        log.unlink(missing_ok=True)
     return manifest
 
 
-def _work(source: PairSource, shards: Path, execute: ExecuteShards, size: int, total: int | None) -> int:
-    """Make every shard file that is missing; the number of shards."""
-    number = 0
-    done = size * sum(1 for _ in shards.glob("[0-9]*.jsonl"))  # not part of the speed that the ETA goes by
-    done = done if total is None else min(done, total)
-    with Progress("augmenting", "pair", total, done) as bar:
+def _finished(file: Path, identity: Mapping[str, Any], source: PairSource, size: int) -> dict[str, Any]:
+    """Return the manifest of a finished run; refuse one of other settings or pairs."""
+    try:
+        manifest = dict(read_json(file, nan=True))
+    except (UserError, ValueError, TypeError) as error:
+        raise UserError(f"{file} is damaged ({error}); remove it, or choose another directory") from error
+    check_same_run(file.parent, {key: manifest.get(key) for key in identity}, identity)
+    if source.total() is not None:
+        pairs = _combined(shard.fingerprint for shard in sharded(source, size))
+        if manifest.get("pairs") != pairs:
+            raise UserError(f"{file.parent} holds the finished rows of other pairs; choose another directory")
+    return manifest
+
+
+def _work(
+    source: PairSource, path: Path, identity: Mapping[str, Any], execute: ExecuteShards, size: int
+) -> dict[str, Any]:
+    """Make every shard that is missing in the log, write the files, and return the manifest."""
+    total = source.total()
+    if total == 0:
+        raise UserError(f"{source.name} holds no pairs")
+    fingerprints: dict[int, str] = {}  # of the finished shards by number, in the order of the log
+
+    def take(record: Mapping[str, Any]) -> None:
+        fingerprints[int(record["shard"])] = str(record["fingerprint"])
+
+    with RunLog(path, identity, take) as log:
+        number = 0
+        done = size * len(fingerprints)  # not part of the speed that the ETA goes by
+        if total is not None:
+            done = min(done, total)
 
         def missing() -> Iterator[PairShard]:
             nonlocal number
             for shard in sharded(source, size):
                 number = shard.number + 1
-                if not _finished(_file(shards, shard.number), shard):
+                fingerprint = fingerprints.get(shard.number)
+                if fingerprint is None:
                     yield shard
+                elif fingerprint != shard.fingerprint:
+                    raise UserError(
+                        f"{path}: these are not the pairs this run began with;"
+                        " restore them, or choose another directory"
+                    )
 
-        for shard, text in execute(missing()):
-            write_text(_file(shards, shard.number), text)
-            bar.advance(len(shard.items))
-    return number
-
-
-def _finished(file: Path, shard: PairShard) -> bool:
-    if not file.exists():
-        return False
-    with file.open(encoding="utf-8") as stream:
-        found = parse_json(stream.readline(), f"{file}:1")
-    if not isinstance(found, dict) or found.get("fingerprint") != shard.fingerprint:
-        raise UserError(
-            f"{file.name}: these are not the pairs this run began with; restore them, or choose another directory"
-        )
-    return True
-
-
-def _same(file: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        found = dict(read_json(file, nan=True))
-    except (UserError, ValueError, TypeError) as error:
-        raise UserError(f"{file} is damaged ({error}); remove it, or choose another directory") from error
-    check_same_run(file.parent, {key: found.get(key) for key in identity}, identity)
-    return found
-
-
-def _merge(shards: Path, number: int, out: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the final files from the shards; done again, it writes the same. The manifest comes last."""
-    counts = _Counts()
-    heads: list[str] = []
-    drafts = {name: shards / f"{name}.draft" for name in _FILES}
-    with writing(out):
-        with ExitStack() as stack:
-            streams = {name: stack.enter_context(drafts[name].open("w", encoding="utf-8")) for name in _FILES}
-            for shard in range(number):
-                with _file(shards, shard).open(encoding="utf-8") as lines:
-                    heads.append(json.loads(next(lines))["fingerprint"])
-                    for item in map(json.loads, lines):
-                        counts.add(item)
-                        dropped = [item["dropped"]] if "dropped" in item else []
-                        for name, records in {**item, "dropped": dropped}.items():
-                            streams[name].writelines(map(_line, records))
-            for stream in streams.values():
-                stream.flush()
-                os.fsync(stream.fileno())
-        for name in _FILES:
-            drafts[name].replace(out / f"{name}.jsonl")
-    manifest = {
+        with Progress("augmenting", "pair", total, done) as bar:
+            for shard, outcomes in execute(missing()):
+                record = {"shard": shard.number, "fingerprint": shard.fingerprint, "outcomes": outcomes}
+                log.append(record)
+                take(record)
+                bar.advance(len(shard.items))
+        places = {shard: place for place, shard in enumerate(fingerprints)}
+        order = [places[shard] for shard in range(number)]
+        counts = _write_files(log, order, path.parent)
+    return {
         **identity,
-        "pairs": _combined(heads),
-        "counts": counts.as_dict(),
-        "files": {f"{name}.jsonl": sha256(out / f"{name}.jsonl") for name in _FILES},
+        "pairs": _combined(fingerprints[shard] for shard in range(number)),
+        "counts": counts,
+        "files": {name: sha256(path.with_name(name)) for name in _FILES},
         "versions": versions(("selfrag", "spacy", "torch", "transformers", "datasets")),
         "commit": commit(),
     }
-    draft = shards / "manifest.json"  # so that a kill leaves nothing beside the final files
-    write_json(draft, manifest)
-    with writing(out):
-        draft.replace(out / draft.name)
-    return manifest
+
+
+def _write_files(log: RunLog, order: Sequence[int], out: Path) -> dict[str, Any]:
+    """Write the files of a run from the records of its log in this order, and return their counts."""
+    counts = _Counts()
+
+    def outcomes() -> Iterator[Outcome]:
+        for place in order:
+            yield from log.record(place)["outcomes"]
+
+    def rows() -> Iterator[Mapping[str, Any]]:
+        for item in outcomes():
+            counts.add(item)
+            yield from item.get("rows", ())
+
+    write_jsonl(out / "rows.jsonl", rows())
+    write_jsonl(out / "provenance.jsonl", (record for item in outcomes() for record in item.get("provenance", ())))
+    write_jsonl(out / "dropped.jsonl", (item["dropped"] for item in outcomes() if "dropped" in item))
+    return counts.as_dict()
 
 
 class _Counts:
@@ -275,7 +259,7 @@ class _Counts:
         self.tokens: Counter[str] = Counter()
         self.sources: dict[str, dict[str, int]] = defaultdict(lambda: {"rows": 0, "with_retrieval": 0})
 
-    def add(self, item: Mapping[str, Any]) -> None:
+    def add(self, item: Outcome) -> None:
         self.totals["items"] += 1
         if "dropped" in item:
             self.dropped[item["dropped"]["reason"]] += 1
@@ -287,13 +271,13 @@ class _Counts:
             self.totals["rows"] += 1
             self.totals["passages"] += sum("passage" in part for part in row["target"])
             for segment in provenance["segments"]:
-                gold = {one["id"] for one in segment.get("candidates", ()) if one["gold"]}
+                gold = {candidate["id"] for candidate in segment.get("candidates", ()) if candidate["gold"]}
                 self.totals["gold_passages"] += segment.get("chosen") in gold
             self.sources[row["source"]]["rows"] += 1
             self.sources[row["source"]]["with_retrieval"] += "[Retrieval]" in tokens
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values in a fixed order."""
+        """Return plain values in a fixed order."""
         return {
             **{name: self.totals[name] for name in ("items", "pairs_with_rows", "rows")},
             "dropped": dict(sorted(self.dropped.items())),
@@ -303,16 +287,8 @@ class _Counts:
         }
 
 
-def _line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) + "\n"
-
-
-def _file(shards: Path, number: int) -> Path:
-    return shards / f"{number:08d}.jsonl"
-
-
 def _combined(fingerprints: Iterable[str]) -> str:
-    """Of all pairs, from the fingerprints of their shards in order."""
+    """Return the digest of all pairs, from the fingerprints of their shards in order."""
     return hashlib.sha256("".join(fingerprints).encode()).hexdigest()
 
 
@@ -322,13 +298,13 @@ def augment_on_ray(
     options: AugmentOptions,
     actors: Actors,
 ) -> ExecuteShards:
-    """Work on shards in Ray actors, of the cluster that `ray.init` connected to, or of one that starts here.
+    """Return what works on shards in Ray actors, on the cluster that `ray.init` connected to or on one started here.
 
     `open_critic` and `open_retriever` are called once in each worker, so they must be picklable.
     """
     require_ray()
 
-    def execute(shards: Iterator[PairShard]) -> Iterator[tuple[PairShard, str]]:
+    def execute(shards: Iterator[PairShard]) -> Iterator[tuple[PairShard, list[Outcome]]]:
         sent: dict[int, PairShard] = {}
 
         def packed() -> Iterator[dict[str, Any]]:
@@ -339,7 +315,7 @@ def augment_on_ray(
         for done in on_actors(packed(), ShardWorker, (open_critic, open_retriever, options), actors):
             shard = sent.pop(done["shard"])
             if not done[ERROR]:
-                yield shard, done["text"]
+                yield shard, json.loads(done["outcomes"])
 
     return execute
 
@@ -361,15 +337,16 @@ class ShardWorker:
             self._error = str(error)
 
     def __call__(self, packed: dict[str, Any]) -> dict[str, Any]:
-        """A packed shard to its text, or to an error."""
-        text, error = "", self._error
+        """Return the outcomes of a packed shard as JSON, or an error."""
+        outcomes: list[Outcome] = []
+        error = self._error
         shard = PairShard(packed["shard"], pickle.loads(packed["items"]))  # noqa: S301 - from the process that asks
         try:
             if not error:
-                text = augment_shard(shard, self._critic, self._retriever, self._options, self._find)
+                outcomes = augment_shard(shard, self._critic, self._retriever, self._options, self._find)
         except UserError as failure:
             error = str(failure)
-        return {"shard": packed["shard"], "text": text, ERROR: error}
+        return {"shard": packed["shard"], "outcomes": json.dumps(outcomes), ERROR: error}
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,31 +367,19 @@ class SourceCounts:
 
 
 def count_source(source: PairSource, options: AugmentOptions, find: SentenceFinder) -> SourceCounts:
-    """Read the whole source once and count."""
+    """Read the whole source once, and count what its most expensive run asks for."""
     items = pairs = sentences = judgments = searches = 0
     for item in source:
         items += 1
-        if isinstance(item, Pair) and len(item.instruction) + len(item.output) <= options.longest:
-            spans = segments(item.output, find(item.output), options.shortest)
-            pairs += 1
-            sentences += len(spans)
-            judgments += sum(times for _, times in cases(item, spans, options, Passage("unknown", "")))
-            if not (item.passages and options.gold == "only"):
-                searches += len(spans) + (len(spans) > 1)
+        if not isinstance(item, Pair) or len(item.instruction) + len(item.output) > options.longest:
+            continue
+        count = len(segments(item.output, find(item.output), options.shortest))
+        gold = 0 if options.gold == "off" else len(item.passages)
+        searching = not (gold and options.gold == "only")
+        passages = gold + searching * options.passages
+        decided = count if options.first == "judged" and count > 1 else count - 1
+        pairs += 1
+        sentences += count
+        judgments += 2 + decided + 2 * count * passages  # Retrieve and IsUse of the whole; IsRel and IsSup a passage
+        searches += searching * (count + (count > 1))
     return SourceCounts(items, pairs, sentences, judgments, searches)
-
-
-def cases(pair: Pair, spans: list[Span], options: AugmentOptions, unknown: Passage) -> Iterator[tuple[Case, int]]:
-    """The cases of a pair in the dearest run, and how often each is asked; `unknown` stands for retrieved passages."""
-    gold = pair.passages if options.gold != "off" else ()
-    searched = 0 if gold and options.gold == "only" else options.passages
-    yield Case("IsUse", pair.instruction, output=pair.output), 1
-    yield Case("Retrieve", pair.instruction, output=pair.output if options.initial == "output" else ""), 1
-    for number, (start, end) in enumerate(spans):
-        before, sentence = pair.output[:start].strip(), pair.output[start:end].strip()
-        if number or (options.first == "judged" and len(spans) > 1):
-            yield Case("Retrieve", pair.instruction, before, sentence, gold[0] if gold else unknown), 1
-        for passage, times in [*((one, 1) for one in gold), (unknown, searched)]:
-            if times:
-                yield Case("IsRel", pair.instruction, before, evidence=passage), times
-                yield Case("IsSup", pair.instruction, before, sentence, passage), times

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from critic.augment.run import _same
+from critic.augment.run import _finished
 from critic.student.prompt import CARD as CRITIC_CARD
 from critic.student.prompt import read_card
 from scripts.tools.make_results import read_digest, read_study
@@ -46,7 +46,7 @@ def said_by(found: object, expected: object) -> None:
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "run": ("manifest.json", read_manifest),
     "training": ("manifest.json", journal.recorded),
-    "labelling": ("manifest.json", lambda folder: _same(folder / "manifest.json", {"command": "augment"})),
+    "labelling": ("manifest.json", lambda folder: _finished(folder / "manifest.json", {"command": "augment"}, [], 1)),
     "digest": ("digest.json", lambda folder: read_digest(folder / "digest.json")),
     "study": ("study.about.json", lambda folder: read_study(folder / "study.md")),
     "judged": ("rows.judged.x.json", lambda folder: read_judged(folder, "rows")),

@@ -9,7 +9,7 @@ from critic.judging import Critic
 from critic.pairs import Pair
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.requests import Steps
+from selfrag.reflection.requests import External, Steps
 
 Answer = str | dict[str, float] | None
 YES = {"Retrieve": "Retrieval", "IsRel": "Relevant", "IsSup": "Fully supported", "IsUse": "5"}
@@ -42,11 +42,15 @@ class ScriptedCritic(Critic):
         return [case for case in self.cases if case.group == group]
 
     def steps(self, cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
-        if cases:
-            self.calls.append(list(cases))
-        answers = ((case, self._rule(case)) for case in cases)
-        return [judgment(case, YES[case.group] if answer is ... else answer) for case, answer in answers]
-        yield []
+        if not cases:
+            return []
+        results = yield [External(self.answer, case) for case in cases]  # those of all that wait come in one call
+        return [result.value for result in results]
+
+    def answer(self, cases: Sequence[Case]) -> list[Judgment | None]:
+        self.calls.append(list(cases))
+        answers = [self._rule(case) for case in cases]
+        return [judgment(c, YES[c.group] if a is ... else a) for c, a in zip(cases, answers, strict=True)]
 
 
 class CountingRetriever:

@@ -20,12 +20,11 @@ from critic.augment.algorithm import (
     Balance,
     Dropped,
     PassageCandidate,
-    augment,
     choose,
     segments,
 )
 from critic.augment.rows import Variant, provenance, row, target, variants
-from critic.augment.run import drive
+from critic.augment.run import augment_together
 from critic.cases import Case
 from critic.judging import Critic
 from critic.pairs import Pair
@@ -45,7 +44,7 @@ def run(rule=None, pairs: Pair | list[Pair] | None = None, find=None, **options)
     critic, retriever = ScriptedCritic(rule), CountingRetriever(find or (lambda query: FOUND))
     chosen = AugmentOptions(shortest=0, **options)
     given = pairs if isinstance(pairs, list) else [pairs or pair()]
-    results = drive([augment(p, chosen, spans) for p in given], critic, retriever)
+    results = augment_together(given, critic, retriever, chosen, spans)
     return (results if isinstance(pairs, list) else results[0]), critic, retriever
 
 
@@ -256,7 +255,7 @@ def failing(queries, k):
 )
 def test_a_critic_or_every_search_that_fails_stops_the_run(critic, retriever, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        drive([augment(p, AugmentOptions(), spans) for p in (pair(id="a"), pair("Bern", id="b"))], critic, retriever)
+        augment_together([pair(id="a"), pair("Bern", id="b")], critic, retriever, AugmentOptions(), spans)
 
 
 def test_a_search_that_fails_drops_its_pair_only() -> None:
