@@ -27,7 +27,7 @@ from selfrag.runtime.batching import SharedRetriever
 from selfrag.tokenization import HFTextCodec
 
 if TYPE_CHECKING:
-    from selfrag.decoding.options import Length
+    from selfrag.decoding.option_scoring import Length
     from selfrag.intrinsics.flows.flow import Flow
     from selfrag.intrinsics.named import JudgeNames
     from selfrag.judges.conversation import Conversation, Passages

@@ -17,7 +17,7 @@ from critic.judging import CaseJudge, Critic
 from critic.student.prompt import CriticPrompt
 from selfrag.common.errors import UserError
 from selfrag.common.provenance import model_files
-from selfrag.decoding.options import option_logprobs, option_requests
+from selfrag.decoding.option_scoring import option_logprobs, option_requests
 from selfrag.judges.external import Late
 from selfrag.loading import resolve_model
 from selfrag.reflection.findings import Code, Reflection

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, segments_of
-from selfrag.decoding.candidates import Candidate, Hypothesis, candidate_of, write
+from selfrag.decoding.candidates import write
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.terms import Guardrail, ScoreTerm
+from selfrag.decoding.token_writer import writer_of
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
 from selfrag.decoding.tree import (
     Commit,
@@ -24,9 +25,10 @@ from selfrag.decoding.tree import (
     RetrievedEvidence,
     Tree,
     find,
+    read_boundaries,
     shortlisted,
-    start_boundary,
 )
+from selfrag.decoding.writer import Candidate, Hypothesis, WritingModel
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 def decode(
     question: str,
-    prompting: Prompting,
+    model: Prompting | WritingModel,
     policy: Decoding,
     *,
     passages: Sequence[Passage] | None = None,
@@ -50,7 +52,7 @@ def decode(
 
     Args:
         question: instruction, with its input where there is one.
-        prompting: codec, vocabulary and layout of the model.
+        model: codec, vocabulary and layout of a model with reflection tokens; or another model that reflects.
         policy: settings.
         passages: evidence given by the caller; every search then returns the first `policy.passages` of these.
         query: search query in place of the question, such as a stand-alone rewrite; the model never sees it.
@@ -60,19 +62,20 @@ def decode(
     Raises:
         UserError: the question is no text, a judge is not there, or nothing could be generated.
     """
-    tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
-    tree.query, tree.history, tree.judges = query, tuple(history), _named(policy, judges)
+    writer = writer_of(model, question, history, policy)
+    policy = writer.policy
+    tree = Tree(question, writer, policy, None if passages is None else tuple(passages))
+    tree.query, tree.history, tree.judges = query, tuple(history), _named(policy, [*writer.judges.values(), *judges])
     if policy.prunes:
         from selfrag.decoding import pruning  # most calls need none of it
 
         tree.limits = pruning.segment_limits(policy)
-    prompt = prompting.prompt(question, history=history)
-    boundary = yield from start_boundary(tree, prompt)
-    live = [Hypothesis(ROOT, prompt, boundary)]
+    live = [writer.start()]
     best: Hypothesis | None = None  # of the pool of finished hypotheses
     committed = 0
     bounded: dict[int, Candidate] = {}  # given up, by node
     for depth in range(1, policy.max_segments + 1):
+        live = yield from read_boundaries(tree, live)
         candidates = yield from _expand(tree, live)
         if policy.prunes and len(candidates) > 1:
             written = yield from pruning.write_promising(tree, candidates, depth, _score(tree, best))
@@ -117,9 +120,7 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
         plans, asked[ROOT] = [(live[0], *routed[:2])], routed[2]
     wanted = [h for h, action, _ in plans if action == "retrieve"]
     results = yield from find(tree, [h.text for h in wanted], tree.query)
-    short = yield from shortlisted(
-        tree, [(h.prefix, result.passages) for h, result in zip(wanted, results, strict=True)]
-    )
+    short = yield from shortlisted(tree, [(h, result.passages) for h, result in zip(wanted, results, strict=True)])
     admitted = yield from _admit(tree, [passages for passages, _ in short], first=first)
     for one, (_, judged) in zip(admitted, short, strict=True):
         one.judged[:0] = judged
@@ -146,9 +147,9 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
         tree.decisions.append(Decision(*at, result.query, evidence.passages, guardrails, result.failure, cause))
         if result.failure is not None or (cause is not None and (action == "abstain" or abstaining)):
             continue  # the answer ends at this boundary
-        candidates += [candidate_of(tree, hypothesis, action, passage) for passage in evidence.passages]
+        candidates += [tree.writer.candidate(hypothesis, action, passage) for passage in evidence.passages]
         if not evidence.passages or (action == "retrieve" and tree.policy.no_retrieval_branch):
-            candidates.append(candidate_of(tree, hypothesis, "write", None))
+            candidates.append(tree.writer.candidate(hypothesis, "write", None))
     return candidates
 
 

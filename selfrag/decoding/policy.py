@@ -288,6 +288,11 @@ class Decoding:
                 return False
         return True
 
+    def goes_on(self, cut: bool, spent: int, segments: int) -> bool:
+        """Return whether the next segment follows one that its budget cut, after so many tokens and segments."""
+        left = spent < self.answer_tokens and segments < self.max_segments
+        return cut and left and self.after_cut == "go_on"
+
     def retrieval_score(self, judgment: Judgment) -> float:
         """The number that is compared with the threshold, in [0, 1]."""
         yes, no, _ = judgment.distribution

@@ -12,11 +12,20 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple
 
-from selfrag.decoding.candidates import Candidate, Hypothesis, WrittenStep, grow, grown, read_candidate, unread
+from selfrag.decoding.candidates import WrittenStep, grow
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.segments import APPLICABLE, critique_score, judgment_score, path_score, read_critique
+from selfrag.decoding.segments import (
+    APPLICABLE,
+    SegmentReading,
+    critique_score,
+    judgment_score,
+    path_score,
+    read_critique,
+)
+from selfrag.decoding.token_writer import TokenWriter
 from selfrag.decoding.trace import ROOT, Node, Status
-from selfrag.decoding.tree import Abort, Race, RequestBatch, Tree, ask, race
+from selfrag.decoding.tree import Abort, Race, RequestBatch, Tree, ask, race, with_usage
+from selfrag.decoding.writer import Candidate, Hypothesis
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, Role
 from selfrag.reflection.requests import Failed, Generated, RequestResult, Steps, has_ended
@@ -109,12 +118,32 @@ def write_promising(
     step = _Step(tree, candidates, depth, best, ids)
     results = yield from step.run()
     left = [i for i in range(len(candidates)) if i not in step.given_up and i not in step.grown]
-    pairs = yield from grown(tree, [(candidates[i], results[i], ids[i]) for i in left], depth)
+    pairs = yield from _grown(tree, [(candidates[i], results[i], ids[i]) for i in left], depth)
     pairs = sorted([*pairs, *step.grown.values()], key=lambda pair: pair[0].id)
     nodes = {node.id: node for node, _ in pairs} | {node.id: node for node in step.given_up.values()}
     tree.nodes += [nodes[i] for i in ids]
     bounded = {node.id: candidates[i] for i, node in step.given_up.items() if node.status is Status.BOUNDED}
     return WrittenStep([hypothesis for _, hypothesis in pairs if hypothesis is not None], bounded)
+
+
+def _writer(tree: Tree) -> TokenWriter:
+    """Return the writer of a tree with reflection tokens; no other settings prune."""
+    if not isinstance(tree.writer, TokenWriter):
+        raise TypeError(f"{type(tree.writer).__name__} cannot be given up early")
+    return tree.writer
+
+
+def _grown(
+    tree: Tree, ended: Sequence[tuple[Candidate, Generated | Failed, int]], depth: int
+) -> Steps[list[tuple[Node, Hypothesis | None]]]:
+    """Return the nodes of candidates that have ended, each with its hypothesis if it can be used."""
+    candidates = [candidate for candidate, _, _ in ended]
+    results = [result for _, result, _ in ended]
+    readings = yield from with_usage(tree, _writer(tree).read_all(candidates, results))
+    pairs = []
+    for (candidate, _, number), reading in zip(ended, readings, strict=True):
+        pairs.append(grow(tree, candidate, reading, number, depth))
+    return pairs
 
 
 def in_question(tree: Tree, bounded: Mapping[int, Candidate], best: float) -> list[int]:
@@ -138,10 +167,11 @@ def _highest(tree: Tree, node: Node) -> ScoreBounds:
 
 def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Steps[list[Hypothesis]]:
     """Write candidates that were given up after all; returns those that end an answer. None can enter the beam."""
-    results = yield from ask(tree, [one.request for one in bounded.values()])
+    writer = _writer(tree)
+    results = yield from ask(tree, [writer.request(candidate) for candidate in bounded.values()])
     finished: list[Hypothesis] = []
     for one, result, number in zip(bounded.values(), results, bounded, strict=True):
-        found = yield from grown(tree, [(one, result, number)], tree.nodes[number].depth)
+        found = yield from _grown(tree, [(one, result, number)], tree.nodes[number].depth)
         for node, hypothesis in found:
             tree.nodes[number] = node
             finished += [hypothesis] if hypothesis is not None and node.ended else []
@@ -174,7 +204,7 @@ class _Step:
         waiting = list(range(len(self.candidates)))
         self.answers = dict.fromkeys(waiting, math.inf)
         while waiting:
-            requests = [replace(self.candidates[i].request, report=True) for i in waiting]
+            requests = [replace(self.writer.request(self.candidates[i]), report=True) for i in waiting]
             known = yield from race(self.tree, requests, partial(self._rule, waiting))
             results |= {waiting[at]: result for at, result in known.items() if has_ended(result)}
             later = [i for i in self.held or () if i in self.nodes]
@@ -202,15 +232,20 @@ class _Step:
         self.nodes.pop(i, None)
         del self.answers[i]
         one = self.candidates[i]
-        reading = read_candidate(self.tree, one, result)
-        if reading is None:
+        reading = self.writer.read(one, result)
+        if not isinstance(reading, SegmentReading):
             return
-        if unread(self.tree, one, reading):
+        if self.writer.missing(one, reading):
             self.answers[i] = math.inf  # its score is not known yet
             return
-        self.grown[i] = node, hypothesis = grow(self.tree, one, result, self.ids[i], reading, self.depth)
+        self.grown[i] = node, hypothesis = grow(self.tree, one, reading, self.ids[i], self.depth)
         if hypothesis is not None and not self._over(node):
             self.answers[i] = _highest(self.tree, node).answer
+
+    @property
+    def writer(self) -> TokenWriter:
+        """Return what reads the tokens."""
+        return _writer(self.tree)
 
     @property
     def _usable(self) -> list[tuple[Node, Hypothesis]]:
@@ -246,7 +281,7 @@ class _Step:
         policy, one = self.tree.policy, self.candidates[i]
         node = Node(self.ids[i], one.parent.node, self.depth, one.branch, one.passage, status=Status.BOUNDED)
         node.dropped_tokens, node.token_ids = one.dropped_tokens, begun.token_ids
-        node.likelihood = highest_likelihood(policy, begun.token_logprobs, one.request.max_tokens)
+        node.likelihood = highest_likelihood(policy, begun.token_logprobs, one.max_tokens)
         node.judgments = {Role.RELEVANCE: self._relevance(one, begun)}
         found = _highest(self.tree, node)
         node.score, node.path_score, self.answers[i] = found
@@ -256,7 +291,7 @@ class _Step:
 
     def _relevance(self, one: Candidate, begun: Generated) -> Judgment | None:
         """IsRel as it will be read of the whole segment: it is due at the first token, or nowhere."""
-        vocabulary = self.tree.prompting.vocabulary
+        vocabulary = self.writer.vocabulary
         written = begun.token_ids[0] in vocabulary.group(ISREL)
         if one.branch != "passage" or not (written or Role.RELEVANCE in self.tree.policy.forced):
             return None

@@ -40,6 +40,9 @@ class SegmentReading:
     likelihood: float
     ended: bool  # nothing may follow (EOS, budget or context)
     cut: bool = False  # its budget ran out; a later request may say how to go on
+    finish: Finish = Finish.EOS  # why the generation ended
+    tokens: int = 0  # new tokens that it took from the budget of the answer
+    text: str = ""  # without reflection tokens
 
 
 def read_critique(
@@ -99,6 +102,7 @@ def read(
     stopped = cut is not None or generated.finish is Finish.STOP
     logprobs = generated.token_logprobs if likelihood == "all" else generated.token_logprobs[: len(body)]
     probability = math.exp(math.fsum(logprobs)) if likelihood == "product" and logprobs else geometric_mean(logprobs)
+    cut_off = not stopped and generated.finish is Finish.BUDGET
     return SegmentReading(
         ids=body[:end],
         text_ids=tuple(vocabulary.text_ids(body[:end])),
@@ -106,7 +110,9 @@ def read(
         boundary=read_critique(vocabulary, RETRIEVE, generated.watched[end], site) if stopped else None,
         likelihood=0.0 if likelihood == "none" else probability,
         ended=not stopped,
-        cut=not stopped and generated.finish is Finish.BUDGET,
+        cut=cut_off,
+        finish=generated.finish,
+        tokens=end + 1 if stopped else len(emitted),
     )
 
 

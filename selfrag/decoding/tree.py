@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
-from selfrag.common.errors import SearchError, generation_error
+from selfrag.common.errors import SearchError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.segments import path_score, read_critique, segment_score
+from selfrag.decoding.segments import path_score, segment_score
 from selfrag.decoding.terms import Guardrail
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
-from selfrag.prompting import Evidence, Prompting, Turn
+from selfrag.decoding.writer import Hypothesis, SegmentWriter
+from selfrag.prompting import Turn
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import ISREL, RETRIEVE
+from selfrag.reflection.labels import ISREL
 from selfrag.reflection.requests import (
     Failed,
     Generate,
@@ -29,6 +31,7 @@ from selfrag.reflection.requests import (
     Retrieve,
     Retrieved,
     Steps,
+    gather,
     has_ended,
 )
 
@@ -73,7 +76,7 @@ class Tree:
     """The growing tree of one question."""
 
     question: str
-    prompting: Prompting
+    writer: SegmentWriter
     policy: Decoding
     given: tuple[Passage, ...] | None
     nodes: list[Node] = field(default_factory=list)
@@ -84,25 +87,12 @@ class Tree:
     history: tuple[Turn, ...] = ()  # turns before the question
     judges: Mapping[str, Judge] = field(default_factory=dict)  # by name
     asked: dict[JudgedEvidence | int, Reflection] = field(default_factory=dict)
-    encoded: dict[tuple[str, str], Evidence] = field(default_factory=dict)  # by title and text
     limits: tuple[float, float] = (0.0, 0.0)  # lowest and highest score of any segment, where candidates are given up
-
-    def __post_init__(self) -> None:
-        vocabulary = self.prompting.vocabulary
-        if vocabulary.scalings and not self.policy.calibrated:
-            self.prompting = replace(self.prompting, vocabulary=vocabulary.uncalibrated())
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """What has been recorded so far."""
         costs = {term.judge: self.judges[term.judge].cost for term in self.policy.judges}
         return Trace(self.question, self.policy, tuple(self.nodes), tuple(self.decisions), best, options, costs)
-
-    def evidence(self, passage: Passage) -> Evidence:
-        """A passage as ids; tokenised once for the whole question."""
-        key = passage.title, passage.text
-        if key not in self.encoded:
-            self.encoded[key] = self.prompting.evidence(passage, self.policy.passage_tokens)
-        return self.encoded[key]
 
     def score(self, node: Node) -> None:
         """Set the segment and path score of a node from what has been judged so far."""
@@ -191,6 +181,12 @@ def counted(tree: UsageCounter, batch: list[Request]) -> Steps[list[RequestResul
     return results
 
 
+def with_usage(tree: UsageCounter, steps: Steps[T]) -> Steps[T]:
+    """Run steps, and count the generations that they ask for."""
+    (value,) = yield from gather([steps], partial(counted, tree))
+    return value
+
+
 def _count(
     tree: UsageCounter, requests: Sequence[Generate], results: Sequence[RequestResult]
 ) -> list[Generated | Failed]:
@@ -206,16 +202,21 @@ def _count(
     return found
 
 
-def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Steps[Judgment | None]:
-    """The Retrieve distribution before anything is written, from one token; None in modes that do not ask for it."""
-    if tree.policy.mode != "adaptive":
-        return None
-    vocabulary = tree.prompting.vocabulary
-    request = Generate(prompt, 1, watch_ids=vocabulary.watch)
-    (result,) = yield from ask(tree, [request])
-    if isinstance(result, Failed):
-        raise generation_error(f"the model could not read the question: {result.reason}")
-    return read_critique(vocabulary, RETRIEVE, result.watched[0], "start")
+def read_boundaries(tree: Tree, hypotheses: Sequence[Hypothesis]) -> Steps[list[Hypothesis]]:
+    """Return hypotheses with Retrieve at their end, asked for where it is unknown, in the mode that needs it."""
+    unknown = [hypothesis for hypothesis in hypotheses if hypothesis.boundary is None]
+    if not unknown or tree.policy.mode != "adaptive":
+        return list(hypotheses)
+    judgments = yield from with_usage(tree, tree.writer.boundaries(unknown))
+    known = {h.node: judgment for h, judgment in zip(unknown, judgments, strict=True)}
+    completed = []
+    for hypothesis in hypotheses:
+        if hypothesis.node in known:
+            hypothesis = replace(hypothesis, boundary=known[hypothesis.node])
+            if hypothesis.node != ROOT:
+                tree.nodes[hypothesis.node].boundary = hypothesis.boundary
+        completed.append(hypothesis)
+    return completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,36 +260,31 @@ def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> 
     return [found[query] for query in queries]
 
 
+ShortlistedPassages: TypeAlias = tuple[tuple[Passage, ...], tuple[tuple[str, Judgment], ...]]
+"""The passages that are written from, best first, and the judgments of all that were there."""
+
+
 def shortlisted(
-    tree: Tree, searches: Sequence[tuple[tuple[int, ...], tuple[Passage, ...]]]
-) -> Steps[list[tuple[tuple[Passage, ...], tuple[tuple[str, Judgment], ...]]]]:
-    """The passages of each search that are written from, best first, and what IsRel said of all that were found.
+    tree: Tree, searches: Sequence[tuple[Hypothesis, tuple[Passage, ...]]]
+) -> Steps[list[ShortlistedPassages]]:
+    """Return for each search the passages that are written from, and what IsRel said of all that were there.
 
     Each is judged where its segment would begin, so the engine has its prompt when the segment is written. One that
-    cannot be judged comes last. A search is the ids before the evidence, and the passages.
+    cannot be judged comes last.
     """
-    policy, vocabulary = tree.policy, tree.prompting.vocabulary
-    if policy.shortlist is None:
+    if tree.policy.shortlist is None:
         return [(passages, ()) for _, passages in searches]
-    requests = [
-        Generate((*prefix, vocabulary.retrieve[0], *evidence.ids), 1, watch_ids=vocabulary.watch)
-        for prefix, passages in searches
-        for evidence in map(tree.evidence, passages)
-    ]
-    results = iter((yield from ask(tree, requests)))
-    found = []
+    places = [(hypothesis, passage) for hypothesis, passages in searches for passage in passages]
+    judgments = iter((yield from with_usage(tree, tree.writer.relevance(places))))
+    lists: list[ShortlistedPassages] = []
     for _, passages in searches:
-        judged: dict[int, Judgment] = {}
-        for number, passage in enumerate(passages):
-            result = next(results)
-            if isinstance(result, Generated):
-                judged[number] = read_critique(
-                    vocabulary, ISREL, result.watched[0], f"passage {passage.id}", passage.id
-                )
-        ranked = sorted(range(len(passages)), key=lambda i: -judged[i].score if i in judged else 1.0)
-        kept = tuple(passages[i] for i in ranked[: policy.passages])
-        found.append((kept, tuple((str(ISREL.role), judgment) for judgment in judged.values())))
-    return found
+        judged = [(passage, next(judgments)) for passage in passages]
+        # Sorting is stable, so equals stay in the order of the search.
+        ranked = sorted(judged, key=lambda pair: 1.0 if pair[1] is None else -pair[1].score)
+        kept = tuple(passage for passage, _ in ranked[: tree.policy.passages])
+        known = tuple((str(ISREL.role), judgment) for _, judgment in judged if judgment is not None)
+        lists.append((kept, known))
+    return lists
 
 
 def distinct(passages: Sequence[Passage]) -> tuple[Passage, ...]:

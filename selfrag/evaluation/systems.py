@@ -19,7 +19,8 @@ from selfrag.common.errors import DecodingError, UserError
 from selfrag.common.plugins import names, registered
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.beam import decode
-from selfrag.decoding.options import Ids, decode_options, normalised, option_logprobs, option_requests
+from selfrag.decoding.option_scoring import Ids, normalised, option_logprobs, option_requests
+from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding_dict

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.decoding.options import option_logprobs, option_requests
+from selfrag.decoding.option_scoring import option_logprobs, option_requests
 from selfrag.engines.base import Engine, common_length
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import Completion, Executor, ModelRequest, Slot, TokenLogprob, logsumexp

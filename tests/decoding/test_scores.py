@@ -15,7 +15,7 @@ from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, RESPONSE, VOCABULAR
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.decoding.options import normalised
+from selfrag.decoding.option_scoring import normalised
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import critique_score, group_scores, read, segment_score
 from selfrag.decoding.trace import Trace

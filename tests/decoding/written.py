@@ -25,7 +25,8 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
-from selfrag.decoding.options import Length, decode_options
+from selfrag.decoding.option_scoring import Length
+from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.base import EngineLimits

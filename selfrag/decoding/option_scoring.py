@@ -1,0 +1,92 @@
+"""Exact probabilities of texts: a trie of their ids, one request a node, and what the results make of each text."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from selfrag.reflection.requests import Generate, Generated
+
+Ids: TypeAlias = tuple[int, ...]
+Length: TypeAlias = Literal["none", "tokens", "characters"]
+"""What an option's log-probability is divided by; `characters` ranks as `acc_norm` of lm-evaluation-harness does."""
+
+MOST_WATCHED = 19
+"""Watched ids of one request that every engine serves, a `vllm serve` as it is started by default among them."""
+
+
+def option_requests(
+    prefix: Ids,
+    options: Sequence[Ids],
+    enders: Ids = (),
+    *,
+    adapter: str | None = None,
+    most_watched: int = MOST_WATCHED,
+) -> list[Generate]:
+    """The requests whose results `option_logprobs` reads.
+
+    `enders` can end an option; they are asked for only where another option continues. A branching larger than
+    `most_watched` ids takes several requests.
+    """
+    requests, whole = [], set(options)
+    for path, following in _trie(options).items():
+        watch = (*following, *(enders if path in whole else ()))
+        requests += [
+            Generate((*prefix, *path), 1, watch_ids=watch[i : i + most_watched], adapter=adapter)
+            for i in range(0, len(watch), most_watched)
+        ]
+    return requests
+
+
+def option_logprobs(
+    requests: Sequence[Generate], results: Sequence[Generated], prefix: Ids, options: Sequence[Ids], enders: Ids = ()
+) -> list[float]:
+    """Natural log-probability of each option after `prefix`.
+
+    If another option extends an option, this includes the probability that the shorter one ends.
+    """
+    rows: dict[Ids, dict[int, float]] = defaultdict(dict)
+    for request, result in zip(requests, results, strict=True):
+        path = request.prompt_ids[len(prefix) :]
+        rows[path] |= zip(request.watch_ids, result.watched[0].tolist(), strict=True)
+    return [_logprob(rows, ids, enders) for ids in options]
+
+
+def normalised(
+    logprobs: Sequence[float], texts: Sequence[str], options: Sequence[Ids], length: Length = "none"
+) -> list[float]:
+    """Probabilities over the options, with length normalisation if `length` asks for it.
+
+    Normalisation ranks the options by log-probability per token or character, times their average length. Without that
+    factor the values would lie so close together that any critique outweighs them. With it, options of equal length
+    keep their probabilities.
+    """
+    values = np.array(logprobs)
+    if length != "none":
+        # A text of no token is possible: the codec leaves out what the tokenizer does not know.
+        lengths = np.array([max(1, len(one)) for one in (options if length == "tokens" else texts)])
+        values = values / lengths * lengths.mean()
+    weights = np.exp(values - values.max())
+    probabilities: list[float] = (weights / weights.sum()).tolist()
+    return probabilities
+
+
+def _trie(options: Sequence[Ids]) -> dict[Ids, Ids]:
+    """Inner nodes (paths) of the options' token trie, with the ids that may follow."""
+    following: dict[Ids, dict[int, None]] = defaultdict(dict)
+    for ids in options:
+        for i, token in enumerate(ids):
+            following[ids[:i]][token] = None
+    return {path: tuple(tokens) for path, tokens in following.items()}
+
+
+def _logprob(rows: dict[Ids, dict[int, float]], ids: Ids, enders: Ids) -> float:
+    total = math.fsum(rows[ids[:i]][token] for i, token in enumerate(ids))
+    end = rows.get(ids)
+    if end is not None:
+        total += math.log(max(math.fsum(math.exp(end[token]) for token in enders), 1e-38))
+    return total
