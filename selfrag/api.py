@@ -16,12 +16,13 @@ from selfrag.common.untrusted import replace_surrogates
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding, check_names
+from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.tree import Decoder
 from selfrag.engines import is_remote, ready_engine
 from selfrag.engines.base import Engine, check_process
-from selfrag.loading import DEMO, load_checkpoint, load_retriever
+from selfrag.loading import DEMO, check_chat_template, load_checkpoint, load_retriever
 from selfrag.prompting import SELFRAG, Layout, Prompting
-from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
 from selfrag.runtime import Call, OwnsEngine
 from selfrag.runtime.batching import SharedRetriever
 from selfrag.tokenization import HFTextCodec
@@ -51,7 +52,8 @@ class SelfRAG(OwnsEngine):
     retriever, and judges that run beside the engine, are called by one thread at a time.
 
     Attributes:
-        prompting: tokenizer, vocabulary and prompt layout of the model.
+        prompting: tokenizer, vocabulary and prompt layout of a model with reflection tokens, or a
+            `selfrag.judges.chat_model.ChatModel`.
         engine: where tokens come from.
         retriever: any callable `queries, k -> passages`; None if evidence is always given.
         defaults: settings of every call; single calls override single fields.
@@ -60,7 +62,7 @@ class SelfRAG(OwnsEngine):
         english_only: whether answers to questions in other languages say that the model knows English only.
     """
 
-    prompting: Prompting
+    prompting: DecodingModel
     engine: Engine
     retriever: Retriever | None = None
     defaults: Decoding = Decoding()  # noqa: RUF009 - frozen value
@@ -81,14 +83,15 @@ class SelfRAG(OwnsEngine):
         judges: JudgeNames = (),
         **engine_options: Any,
     ) -> SelfRAG:
-        """Load a Self-RAG checkpoint.
+        """Load a Self-RAG checkpoint, or any chat model, which is then asked to reflect by prompts.
 
         Args:
-            name_or_path: `demo`, a directory, or a name on the Hugging Face hub such as `selfrag/selfrag_llama2_7b`.
+            name_or_path: `demo`, a directory, or a name on the Hugging Face hub such as `selfrag/selfrag_llama2_7b` or
+                `Qwen/Qwen3-4B`.
             retriever: a callable `queries, k -> passages`, or the directory of an index. The demo model brings its own.
             engine: `vllm`, `transformers`, the address of a `vllm serve`, a ready engine, or None for the best one
                 installed.
-            layout: prompt layout of the checkpoint.
+            layout: prompt layout of a Self-RAG checkpoint; a chat model has its chat template.
             judges: judges, or names of some: an intrinsic of this model such as `query_rewrite`, perhaps with who
                 judges it, `answerability.overlap`; `token_issup`; or a judge with a model of its own,
                 `NAME=nli:MODEL`, see `selfrag.intrinsics.named`. Also intrinsics with who judges each: `tokens`,
@@ -107,11 +110,17 @@ class SelfRAG(OwnsEngine):
         path, tokenizer = load_checkpoint(
             name_or_path, trust_remote_code=engine_options.get("trust_remote_code", False)
         )
-        prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout)
-        found = load_retriever(retriever, demo=name_or_path == DEMO)
+        reflects = has_reflection_tokens(tokenizer)
+        if not reflects:
+            check_chat_template(tokenizer, path)
+        searched = load_retriever(retriever, demo=name_or_path == DEMO)
         ready = ready_engine(engine, path, engine_options)
+        prompting: Prompting | None = None
+        if reflects:
+            prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout)
         named = on_engine(ready, tokenizer, judges, name_or_path, prompting) if judges else ()
-        return cls(prompting, ready, found, judges=named, english_only=name_or_path == DEMO)
+        model = prompting or _chat_model(ready, tokenizer)
+        return cls(model, ready, searched, judges=named, english_only=name_or_path == DEMO)
 
     @overload
     def generate(
@@ -348,6 +357,14 @@ class SelfRAG(OwnsEngine):
             if self._shared is None or self._shared.retriever is not retriever:
                 self._shared = SharedRetriever(retriever)
             return self._shared
+
+
+def _chat_model(engine: Engine, tokenizer: Any) -> DecodingModel:
+    """Return a model without reflection tokens as one that reflects by prompts."""
+    from selfrag.judges.chat_model import ChatModel  # most models need none of it
+    from selfrag.judges.engine import EngineExecutor
+
+    return ChatModel.on(EngineExecutor(engine, tokenizer))
 
 
 def _is_conversation(given: object) -> TypeGuard[Turns]:

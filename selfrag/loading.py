@@ -94,6 +94,15 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
         raise UserError(f"{path} has no usable tokenizer: {error}") from error
 
 
+def check_chat_template(tokenizer: Any, model: str | Path) -> None:
+    """Refuse a model without reflection tokens that has no chat template either."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise UserError(
+            f"{model} has neither reflection tokens nor a chat template; give a Self-RAG checkpoint or an"
+            " instruction-tuned model, or train this one: selfrag train adapter ROWS --base MODEL"
+        )
+
+
 def load_checkpoint(name_or_path: str | Path, *, trust_remote_code: bool = False) -> tuple[Path, Any]:
     """Return the directory and the tokenizer of a checkpoint."""
     path = resolve_model(name_or_path)

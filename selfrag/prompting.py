@@ -112,6 +112,14 @@ def passage_ids(codec: TextCodec, passage: Passage, max_tokens: int) -> tuple[tu
     return kept, len(body) - len(kept) + -(-unread // 4)
 
 
+def check_question(question: object) -> None:
+    """Refuse a question that is no text, or blank."""
+    if not isinstance(question, str):
+        raise UserError(f"the question must be text, not {type(question).__name__}")
+    if not question.strip():
+        raise UserError("the question is empty")
+
+
 @dataclass(frozen=True, slots=True)
 class Prompting:
     """Turns texts into ids for one tokenizer and one layout. Holds no state."""
@@ -126,11 +134,9 @@ class Prompting:
         Raises:
             UserError: the instruction or the input is not text, or the instruction is blank.
         """
-        for name, value in (("question", instruction), ("input", input_text)):
-            if not isinstance(value, str):
-                raise UserError(f"the {name} must be text, not {type(value).__name__}")
-        if not instruction.strip():
-            raise UserError("the question is empty")
+        check_question(instruction)
+        if not isinstance(input_text, str):
+            raise UserError(f"the input must be text, not {type(input_text).__name__}")
         text = self.layout.turns(history) + self.layout.render(instruction, input_text)
         return (*self.codec.bos_ids, *self.codec.encode(text))
 

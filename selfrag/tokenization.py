@@ -164,6 +164,27 @@ class HFTextCodec:
             self._endings[key] = tuple(sorted(found))
         return self._endings[key]
 
+    def ending_with(self, marks: str) -> tuple[int, ...]:
+        """Return all ids of text that ends with one of some marks, quotation marks aside, or has a line break."""
+        forms = [self._vocabulary_form(mark) for mark in marks]
+        ends = tuple(form for form in forms if form is not None)
+        breaks = self._vocabulary_form("\n") or "\n"
+        ids = []
+        for token, token_id in self._vocabulary.items():
+            if token_id in self._control:
+                continue
+            if breaks in token or token.rstrip("\"')*_").endswith(ends):
+                ids.append(token_id)
+        return tuple(sorted(ids))
+
+    def _vocabulary_form(self, mark: str) -> str | None:
+        """Return how a character is spelled in the vocabulary, where it is one token."""
+        ids = self._tokens.ids([f"a{mark}"])[0]
+        (alone,) = self._tokens.ids(["a"])
+        if len(ids) != len(alone) + 1:
+            return None
+        return str(self._tokenizer.convert_ids_to_tokens(ids[-1]))
+
     def _encode(self, pieces: list[str]) -> list[int]:
         ids: list[int] = []
         for piece, found in zip(pieces, self._tokens.ids(pieces), strict=True):

@@ -16,7 +16,7 @@ from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.candidates import write
 from selfrag.decoding.policy import Action, AnswerReason, Decoding
 from selfrag.decoding.terms import Guardrail, ScoreTerm
-from selfrag.decoding.token_writer import writer_of
+from selfrag.decoding.token_writer import DecodingModel, writer_of
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
 from selfrag.decoding.tree import (
     Commit,
@@ -28,8 +28,8 @@ from selfrag.decoding.tree import (
     read_boundaries,
     shortlisted,
 )
-from selfrag.decoding.writer import Candidate, Hypothesis, WritingModel
-from selfrag.prompting import Prompting, Turn
+from selfrag.decoding.writer import Candidate, Hypothesis
+from selfrag.prompting import Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.reflection.requests import RequestResult, Steps
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def decode(
     question: str,
-    model: Prompting | WritingModel,
+    model: DecodingModel,
     policy: Decoding,
     *,
     passages: Sequence[Passage] | None = None,

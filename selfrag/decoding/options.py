@@ -15,11 +15,10 @@ from selfrag.decoding.candidates import write
 from selfrag.decoding.option_scoring import MOST_WATCHED, Length, normalised
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.rescore import replay, settle
-from selfrag.decoding.token_writer import writer_of
+from selfrag.decoding.token_writer import DecodingModel, writer_of
 from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, check_generated
 from selfrag.decoding.tree import Decoder, RetrievedEvidence, Tree, find, read_boundaries, shortlisted, with_usage
-from selfrag.decoding.writer import Candidate, Hypothesis, ScoredOptions, WritingModel
-from selfrag.prompting import Prompting
+from selfrag.decoding.writer import Candidate, Hypothesis, ScoredOptions
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.requests import Failed, Steps
 
@@ -27,7 +26,7 @@ from selfrag.reflection.requests import Failed, Steps
 def decode_options(
     question: str,
     options: Sequence[str],
-    model: Prompting | WritingModel,
+    model: DecodingModel,
     policy: Decoding,
     *,
     passages: Sequence[Passage] | None = None,

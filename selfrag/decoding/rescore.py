@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.segments import ScoreArray, Undefined, add_to_path, critique_score, group_scores
+from selfrag.decoding.segments import APPLICABLE, ScoreArray, Undefined, add_to_path, critique_score, group_scores
 from selfrag.decoding.terms import ScoreTerm
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
-from selfrag.reflection.labels import CRITIQUES
+from selfrag.reflection.labels import CRITIQUES, Role
 from selfrag.reflection.weights import Weights
 
 Bools = NDArray[np.bool_]
@@ -48,7 +48,24 @@ def replay(trace: Trace, weights: Settings) -> Replay:
         return _choose(recorded, likelihood, _critique(scores, matrix, undefined))
     own = (matrix == np.array(trace.decoding.term_weights)).all(axis=1) & (not trace.narrow)
     found = _search(recorded, likelihood + _critique(scores, matrix, undefined), own)
-    return replace(found, exact=own) if trace.decoding.prunes else found
+    exact = own if trace.decoding.prunes else found.exact
+    return replace(found, exact=exact & _were_asked(trace, matrix))
+
+
+def _were_asked(trace: Trace, matrix: ScoreArray) -> Bools:
+    """Return which settings give a weight only to critiques that the model was asked for [S]."""
+    asked = np.ones(len(matrix), dtype=bool)
+    for column, labels in enumerate(CRITIQUES):
+        role = labels.role
+        if role in trace.decoding.own and any(_lacks(node, role) for node in trace.nodes):
+            asked &= matrix[:, column] == 0
+    return asked
+
+
+def _lacks(node: Node, role: Role) -> bool:
+    """Return whether nobody was asked for a critique that could have been made; a critique without a label is None."""
+    applicable = {labels.role for labels in APPLICABLE[node.branch]}
+    return node.status not in UNUSABLE and role in applicable and role not in node.judgments
 
 
 def _critique(scores: ScoreArray, matrix: ScoreArray, undefined: Undefined) -> ScoreArray:

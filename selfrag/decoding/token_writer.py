@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from retrieval.passage import Passage
-from selfrag.common.errors import generation_error
+from selfrag.common.errors import UserError, generation_error
 from selfrag.decoding.option_scoring import Ids, option_logprobs, option_requests
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import APPLICABLE, SegmentReading, read, read_critique
@@ -30,6 +30,17 @@ from selfrag.reflection.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from selfrag.reflection.judge import Judge
+
+
+DecodingModel: TypeAlias = Prompting | WritingModel
+"""A model that a decoder can use: with reflection tokens, or one that writes and reflects otherwise."""
+
+
+def with_tokens(model: DecodingModel) -> Prompting:
+    """Return a model with reflection tokens; refuse one without."""
+    if not isinstance(model, Prompting):
+        raise UserError("this reads reflection tokens, which the model does not have; give a Self-RAG checkpoint")
+    return model
 
 
 def ask(requests: Sequence[Generate]) -> Steps[list[Generated | Failed]]:
@@ -280,9 +291,7 @@ class TokenWriter(SegmentWriter):
         return self.vocabulary.group(labels)[labels.index(judgment.label)]
 
 
-def writer_of(
-    model: Prompting | WritingModel, question: str, history: Sequence[Turn], policy: Decoding
-) -> SegmentWriter:
+def writer_of(model: DecodingModel, question: str, history: Sequence[Turn], policy: Decoding) -> SegmentWriter:
     """Return what writes the answer to a question."""
     if isinstance(model, Prompting):
         return TokenWriter(model, question, tuple(history), policy)

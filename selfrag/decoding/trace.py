@@ -233,7 +233,8 @@ class Trace:
         """`length` where the token budget or the context ended the answer, else `stop`."""
         if self.best is not None:
             end = self.nodes[self.best]
-            if end.cut or (end.ended and end.boundary is not None):  # or no token is left for what would follow
+            goes_on = end.boundary is not None or end.finish == Finish.STOP  # but for its tokens
+            if end.cut or (end.ended and goes_on):
                 return "length"
             if self.over(self.best):
                 return "stop"

@@ -117,5 +117,9 @@ class WritingModel(Protocol):
     def codec(self) -> TextCodec:
         """Tokenises text as the model does, or nearly so."""
 
+    @property
+    def judges(self) -> Mapping[str, Judge]:
+        """Return the judges of its groups of labels by name, for texts of any origin."""
+
     def writer(self, question: str, history: Sequence[Turn], policy: Decoding) -> SegmentWriter:
         """Return what writes the answer to a question after earlier turns."""

@@ -15,6 +15,7 @@ from selfrag.intrinsics.catalog import check_cards, codec_of, find
 from selfrag.intrinsics.families import PUBLISHED, adapter_codecs, checkpoint_codecs, find_published
 from selfrag.judges.critiques import VIEWS, BM25Judge, OverlapJudge
 from selfrag.judges.learned import CombinedJudge, ScoreCalibrator, TraceCertainty, Weighing
+from selfrag.judges.reflection_prompts import PROMPT_JUDGES
 from selfrag.judges.tokens import TokenCritiques, TokenJudge
 from selfrag.judges.wire import DIALECT, Codec, Executor
 from selfrag.loading import DEMO
@@ -49,6 +50,8 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 (`docs/results/intrinsics.md`)."""
 TOKEN_JUDGES: Mapping[str, LabelSet] = MappingProxyType({f"token_{labels.role}": labels for labels in CRITIQUES})
 """Judges of models with reflection tokens: each group, by the name that weights and guardrails call it."""
+MODEL_JUDGES: Mapping[str, LabelSet] = MappingProxyType({**TOKEN_JUDGES, **PROMPT_JUDGES})
+"""Judges that a model has by itself: its tokens, or its prompts for the same groups."""
 _LEARNED = frozenset({("hallucination_detection", "combined"), ("uncertainty", "tokens")})  # need a file of the model
 
 
@@ -239,12 +242,23 @@ class Library:
         return kind(without_codec(name, chosen, prompting, weights, self.executor.engine), **settings)
 
     def judge(self, name: str) -> Judge:
-        """Return a judge of this model: an intrinsic by its name, or a group of reflection tokens, `token_issup`."""
+        """Return a judge of this model: an intrinsic, or a group of labels as `token_issup` or `prompt_issup`."""
+        if name in PROMPT_JUDGES:
+            return self._prompted(name)
         if name not in TOKEN_JUDGES:
             return self[name]
         if self.prompting is None:
-            raise UserError(f"{name}: the model has no reflection tokens")
+            prompted = name.replace("token_", "prompt_")
+            raise UserError(f"{name}: the model has no reflection tokens; ask for {prompted}")
         return TokenJudge(self.prompting, TOKEN_JUDGES[name])
+
+    def _prompted(self, name: str) -> Judge:
+        from selfrag.judges.chat_model import ChatModel
+        from selfrag.judges.engine import EngineExecutor
+
+        if not isinstance(self.executor, EngineExecutor):
+            raise UserError(f"{name}: the model runs behind an endpoint; name it as the model: NAME@URL")
+        return ChatModel.on(self.executor).judges[name]
 
     def __getitem__(self, name: str) -> Capability[Any]:
         kind, judge = split_name(name)

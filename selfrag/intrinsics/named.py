@@ -7,7 +7,7 @@ gives it a name for weights and guardrails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +17,13 @@ from typing import Any, TypeAlias
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names, plugin, registered
 from selfrag.common.provenance import model_files, sha256
+from selfrag.decoding.token_writer import DecodingModel
 from selfrag.engines.adapters import shipped_adapters, shipped_weights
 from selfrag.engines.base import Engine
 from selfrag.intrinsics.catalog import check_cards, find, intrinsics
 from selfrag.intrinsics.model_library import (
     JUDGES,
+    MODEL_JUDGES,
     TOKEN_JUDGES,
     Library,
     by_default,
@@ -50,15 +52,21 @@ JudgeNames: TypeAlias = Sequence[str | Judge] | Mapping[str, str | Path | None]
 for the base model with a prompt."""
 
 
-def find_judge(name: str, judges: Sequence[Judge], prompting: Prompting) -> Judge:
-    """Return the judge of this name: one of `judges`, or a group of the model's own tokens."""
+def find_judge(name: str, judges: Sequence[Judge], model: DecodingModel) -> Judge:
+    """Return the judge of this name: one of `judges`, or a group of labels that the model judges by itself."""
     for judge in judges:
         if judge.name == name:
             return judge
-    if name not in TOKEN_JUDGES:
-        known = ", ".join((*(judge.name for judge in judges), *TOKEN_JUDGES))
-        raise UserError(f"no judge {name!r:.60} is loaded; there is {known}")
-    return TokenJudge(prompting, TOKEN_JUDGES[name])
+    if isinstance(model, Prompting):
+        if name in TOKEN_JUDGES:
+            return TokenJudge(model, TOKEN_JUDGES[name])
+        own: Collection[str] = TOKEN_JUDGES
+    else:
+        own = model.judges
+        if name in model.judges:
+            return model.judges[name]
+    known = ", ".join((*(judge.name for judge in judges), *own))
+    raise UserError(f"no judge {name!r:.60} is loaded; there is {known}")
 
 
 def is_opened(name: str) -> bool:
@@ -178,7 +186,7 @@ def _wanted(judges: JudgeNames) -> list[_Wanted | Judge]:
             continue
         name, equals, spec = item.partition("=")
         spec = spec if equals else item
-        if spec in TOKEN_JUDGES:
+        if spec in MODEL_JUDGES:
             wanted.append(_Wanted(name, spec, None, None))
         elif is_opened(spec):
             wanted.append(open_named(item))
@@ -200,7 +208,7 @@ def adapters_of(judges: JudgeNames, model: str | Path) -> dict[str, str]:
     refused.
     """
     shipped, learned = shipped_adapters(model), shipped_weights(model)
-    wanted = [item for item in _wanted(judges) if isinstance(item, _Wanted) and item.intrinsic not in TOKEN_JUDGES]
+    wanted = [item for item in _wanted(judges) if isinstance(item, _Wanted) and item.intrinsic not in MODEL_JUDGES]
     folders = {item.intrinsic: item.folder for item in wanted if item.folder is not None}
     for item in wanted:
         default = by_default(item.intrinsic, tokens=True, adapter=True, learned=item.intrinsic in learned)
@@ -214,7 +222,7 @@ def check_names(judges: Sequence[str], model: str | Path) -> None:
     """Refuse, before a model is loaded, intrinsics that cannot take part while an answer is written."""
     learned = shipped_weights(model)
     for item in _wanted(judges):
-        if not isinstance(item, _Wanted) or item.intrinsic in TOKEN_JUDGES:
+        if not isinstance(item, _Wanted) or item.intrinsic in MODEL_JUDGES:
             continue
         default = by_default(item.intrinsic, tokens=True, adapter=False, learned=item.intrinsic in learned)
         finished = item.intrinsic == "uncertainty" and (item.judge or default) == "tokens"
@@ -247,7 +255,7 @@ def on_engine(
     for item in wanted:
         if not isinstance(item, _Wanted):
             ready.append(item)
-        elif item.intrinsic in TOKEN_JUDGES:
+        elif item.intrinsic in MODEL_JUDGES:
             token = library.judge(item.intrinsic)
             token.name = item.name
             ready.append(token)

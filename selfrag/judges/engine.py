@@ -25,6 +25,7 @@ from selfrag.reflection.requests import (
     Generated,
     RequestResult,
     Steps,
+    failure_of,
 )
 from selfrag.runtime.sessions import close
 from selfrag.tokenization import TextCodec
@@ -190,6 +191,32 @@ class EngineExecutor(Executor):
         results = iter((yield [one for made in plans for one in made.requests]))
         return [self._completion(made, [next(results) for _ in made.requests]) for made in plans]
 
+    def option_steps(
+        self, requests: Sequence[ModelRequest], options: Sequence[str]
+    ) -> Steps[list[list[float] | Failed]]:
+        """Return for each request the exact log-probability of each option as the reply.
+
+        Where one option begins another, that of the shorter one includes the end of the turn.
+        """
+        encoded = [tuple(self.renderer.text.encode(option)) for option in options]
+        enders = (self.renderer.end_id,)
+        plans: list[tuple[Ids, list[Generate]]] = []
+        for request in requests:
+            prefix = (*self.renderer.prompt(request.prompt), *self.renderer.text.encode(request.prefill))
+            plans.append((prefix, option_requests(prefix, encoded, enders, most_watched=self.engine.limits.max_watch)))
+        results = yield [generate for _, generates in plans for generate in generates]
+        rows: list[list[float] | Failed] = []
+        begin = 0
+        for prefix, generates in plans:
+            own = results[begin : begin + len(generates)]
+            begin += len(generates)
+            served = [result for result in own if isinstance(result, Generated)]
+            if len(served) < len(own):
+                rows.append(Failed(next(failure_of(result) for result in own if not isinstance(result, Generated))))
+                continue
+            rows.append(option_logprobs(generates, served, prefix, encoded, enders))
+        return rows
+
     def close(self) -> None:
         """Free the engine."""
         close(self.engine)
@@ -208,10 +235,11 @@ class EngineExecutor(Executor):
             watch: tuple[int, ...] = ()
             if request.top_logprobs:
                 watch = label_ids(self.renderer.text, request.constraint, limits.max_watch)
+            stops = self.renderer.sentence_stops if request.sentence else ()
             text = Generate(
-                prompt,
+                (*prompt, *self.renderer.text.encode(request.prefill)),
                 request.max_tokens,
-                stop_ids=(self.renderer.end_id,),
+                stop_ids=(self.renderer.end_id, *stops),
                 watch_ids=watch,
                 adapter=request.adapter,
                 constraint=request.constraint,
@@ -238,11 +266,14 @@ class EngineExecutor(Executor):
         if made.text is None or not isinstance(results[0], Generated):
             return bare
         written = results[0]
-        ended = ENDED[written.finish] == "stop"
-        ids = written.token_ids[:-1] if ended else written.token_ids
+        ids, finish = written.token_ids, ENDED[written.finish]
+        if written.finish is Finish.STOP and ids[-1] != self.renderer.end_id:
+            finish = "sentence"
+        if finish == "stop":
+            ids = ids[:-1]
         return replace(
             bare,
             text=self.renderer.text.decode(ids),
-            finish=ENDED[written.finish],
+            finish=finish,
             tokens=tokens(self.renderer.text, ids, written, made.text.watch_ids),
         )

@@ -11,11 +11,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
 from selfrag.chat_templates import render_chat
 from selfrag.common.errors import UserError
+from selfrag.decoding.sentence_ends import STOPS
 from selfrag.judges.wire import ChatPrompt, PromptPiece, Slot, TextPrompt
 from selfrag.reflection.inputs import ROLES
 from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec, common_prefix
@@ -46,6 +48,11 @@ class Renderer:
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         trusted = ReadOnlyTokenizer(tokenizer, split_special_tokens=False)
         return cls(tokenizer, HFTextCodec(tokenizer), int(tokenizer.eos_token_id), trusted)
+
+    @cached_property
+    def sentence_stops(self) -> tuple[int, ...]:
+        """Return the ids after which a sentence may end; none of a tokenizer whose vocabulary is not known."""
+        return self.text.ending_with(STOPS) if isinstance(self.text, HFTextCodec) else ()
 
     def prompt(self, prompt: TextPrompt | ChatPrompt) -> tuple[int, ...]:
         """Ids of a prompt, up to where the reply begins; refuses a chat template that changes what it is given."""
@@ -99,7 +106,10 @@ class Renderer:
         ]
         documents = [marks.document(one) for one in prompt.documents]
         options: dict[str, Any] = {"documents": documents} if documents else {}
-        adapter = (prompt.extra.get("chat_template_kwargs") or {}).get("adapter_name")
+        given = prompt.extra.get("chat_template_kwargs") or {}
+        if "enable_thinking" in given:
+            options["enable_thinking"] = bool(given["enable_thinking"])
+        adapter = given.get("adapter_name")
         named = {} if adapter is None else {"adapter_name": adapter}
         rendered = render_chat(self.tokenizer, messages, **options, **named)
         if named and rendered == render_chat(self.tokenizer, messages, **options):

@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
+from selfrag.common.errors import UserError
 from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.judge import Cost
@@ -189,6 +190,16 @@ class Executor(Protocol):
         An `EngineError` says that the model is gone, a `UserError` that the executor cannot do what is asked of it.
         """
         ...
+
+    def option_steps(
+        self, requests: Sequence[ModelRequest], options: Sequence[str]
+    ) -> Steps[list[list[float] | Failed]]:
+        """Return for each request the natural log-probability of each option as the reply.
+
+        Raises:
+            UserError: the executor has no probabilities of texts that it did not write.
+        """
+        raise UserError("this model gives no probabilities of texts that it did not write; ask it without options")
 
     def run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
         """Return the same, run to its end."""

@@ -83,6 +83,24 @@ def _scaling(name: str, given: object) -> Scaling:
     )
 
 
+def missing_tokens(tokenizer: Any) -> list[str]:
+    """Return the reflection tokens that a Hugging Face tokenizer does not have."""
+    known = tokenizer.get_vocab()
+    return [token for token in TOKENS if token not in known or known[token] == tokenizer.unk_token_id]
+
+
+def has_reflection_tokens(tokenizer: Any) -> bool:
+    """Return whether a tokenizer has the reflection tokens; False means that it has not a single one.
+
+    Raises:
+        VocabularyError: it has some of them.
+    """
+    missing = missing_tokens(tokenizer)
+    if 0 < len(missing) < len(TOKENS):
+        Vocabulary.from_tokenizer(tokenizer)
+    return not missing
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Reflection tokens as single, distinct token ids.
@@ -120,7 +138,7 @@ class Vocabulary:
         if tokenizer.eos_token_id is None:
             raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         known = tokenizer.get_vocab()
-        missing = [token for token in TOKENS if token not in known or known[token] == tokenizer.unk_token_id]
+        missing = missing_tokens(tokenizer)
         if missing:
             raise VocabularyError(
                 f"the tokenizer lacks {len(missing)} of {len(TOKENS)} reflection tokens: {', '.join(missing)};"

@@ -249,10 +249,11 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
 
 def _judges(model: str, engine: str | None) -> _Judges:
     from selfrag.api import SelfRAG
+    from selfrag.decoding.token_writer import with_tokens
     from selfrag.judges.tokens import TokenJudge
 
     rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine, judges=(CITATIONS,))
-    relevance, support = (TokenJudge(rag.prompting, labels) for labels in (ISREL, ISSUP))
+    relevance, support = (TokenJudge(with_tokens(rag.prompting), labels) for labels in (ISREL, ISSUP))
     return _Judges(rag.engine, relevance, support, *rag.judges)
 
 

@@ -12,6 +12,7 @@ from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import AnswerReason, Decoding
 from selfrag.decoding.refusals import refuses
+from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import FinishReason
 from selfrag.decoding.tree import Decoder, distinct
 from selfrag.intrinsics.flows.progress import (
@@ -30,7 +31,6 @@ from selfrag.intrinsics.flows.progress import (
 )
 from selfrag.judges.conversation import Conversation, read_input, same_question, search_query
 from selfrag.judges.sentences import response_sites
-from selfrag.prompting import Prompting
 from selfrag.reflection.findings import Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
@@ -478,7 +478,7 @@ class ConversationDecoders:
     Earlier turns precede the prompt.
     """
 
-    prompting: Prompting  # of the model
+    prompting: DecodingModel  # the model
     policy: Decoding  # settings
     engine: Any  # of the driver
     judges: tuple[Judge, ...]  # at hand, by their roles and names

@@ -14,12 +14,13 @@ from selfrag.common.untrusted import printable
 from selfrag.decoding.answer import Answer, FlowStep, Usage, segments_of
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Action, AnswerReason, Decoding, WithoutEvidence
+from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Yielded, counted
 from selfrag.judges import layout
 from selfrag.judges.external import beside
 from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest
-from selfrag.prompting import Prompting, Turn
+from selfrag.prompting import Turn
 from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
@@ -136,7 +137,7 @@ class AnswerWriter(Protocol):
 class SelfRAGWriter:
     """The segment beam of a Self-RAG model; without passages it searches by itself, for the query of the flow."""
 
-    prompting: Prompting  # codec, vocabulary and layout of the model
+    prompting: DecodingModel  # codec, vocabulary and layout of the model, or another model that reflects
     decoding: Decoding = field(default_factory=Decoding)  # the policy
     judges: tuple[Judge, ...] = ()  # that the policy names
 

@@ -1,0 +1,342 @@
+"""`ChatModel`: any chat model as one that writes and reflects, without reflection tokens.
+
+A segment is a sentence, written in the model's own chat template with the passage as data. Retrieve, IsRel, IsSup and
+IsUse are prompted judges on the same model (`selfrag.judges.reflection_prompts`), which the decoder has among its own.
+The executor decides where the model runs: on an engine, or behind an endpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from retrieval.passage import Passage
+from selfrag.common.errors import UserError, generation_error
+from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.segments import APPLICABLE, SegmentReading, geometric_mean
+from selfrag.decoding.sentence_ends import sentence_end
+from selfrag.decoding.terms import ScoreTerm
+from selfrag.decoding.trace import ROOT
+from selfrag.decoding.writer import Candidate, Hypothesis, ScoredOptions, SegmentWriter, branch_of, tokens_left
+from selfrag.judges.engine import EngineExecutor
+from selfrag.judges.prompted import PromptedJudge
+from selfrag.judges.reflection_prompts import ReflectionWording, judge_name, reflection_codecs, reflection_wording
+from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest, TokenLogprob
+from selfrag.prompting import Turn, check_question, passage_ids
+from selfrag.reflection.findings import Reflection
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import Judge, Scope
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import CRITIQUES, ISREL, ISUSE, LabelSet, Role
+from selfrag.reflection.requests import Failed, Finish, Steps
+from selfrag.reflection.vocabulary import STORED, Scaling, read_scalings
+from selfrag.tokenization import TextCodec
+
+_WITHOUT_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
+"""For templates of models that else begin with a chain of thought; others ignore it."""
+
+
+@dataclass(frozen=True)
+class ChatModel:
+    """A chat model on an executor."""
+
+    executor: Executor
+    codec: TextCodec  # tokenises text as the model does; counts the tokens of passages
+    wording: ReflectionWording
+    extra: Mapping[str, Any] = field(default_factory=dict)  # fields of every prompt, see `ChatPrompt`
+    scalings: Mapping[Role, Scaling] = field(default_factory=dict)  # calibrate the judgments of a group
+
+    @classmethod
+    def on(cls, executor: EngineExecutor) -> ChatModel:
+        """Return the chat model of an engine; refuses one whose tokenizer has no words for the labels."""
+        settings = getattr(executor.renderer.tokenizer, "init_kwargs", {})
+        scalings = read_scalings(settings.get(STORED) or {})
+        model = cls(executor, executor.renderer.text, reflection_wording(), _WITHOUT_THINKING, scalings)
+        _ = model.judges  # refuses a tokenizer without words for the labels
+        return model
+
+    @cached_property
+    def judges(self) -> dict[str, Judge]:
+        """Return the judges of the four groups, by name, for texts of any origin."""
+        policy = Decoding()
+        return self.judges_for(policy, CutPassages(self.codec, policy.passage_tokens))
+
+    def judges_for(self, policy: Decoding, passages: CutPassages) -> dict[str, Judge]:
+        """Return the judges of the four groups under some settings, which read passages as they are cut."""
+        scalings = self.scalings if policy.calibrated else {}
+        tokenizer = self.codec if self.executor.engine is not None else None
+        codecs = reflection_codecs(self.wording, tokenizer, scalings, cut=passages.shown, extra=self.extra)
+        judges: dict[str, Judge] = {}
+        for question, codec in codecs.items():
+            judge = PromptedJudge(self.executor, codec, codec.labels)
+            judge.name = judge_name(question)
+            if codec.labels == ISUSE:
+                judge.scope = Scope.ANSWER
+            judges[judge.name] = judge
+        return judges
+
+    def writer(self, question: str, history: Sequence[Turn], policy: Decoding) -> ChatSegmentWriter:
+        """Return what writes the answer to a question after earlier turns."""
+        return ChatSegmentWriter(self, question, history, policy)
+
+
+@dataclass(slots=True)
+class CutPassages:
+    """Passages without what is over the budget of tokens; each is tokenised once."""
+
+    codec: TextCodec
+    max_tokens: int
+    _cut: dict[tuple[str, str, str], tuple[Passage, int]] = field(default_factory=dict)
+
+    def cut(self, passage: Passage) -> tuple[Passage, int]:
+        """Return what may be shown of a passage, and how many tokens were left out."""
+        if passage.key not in self._cut:
+            ids, dropped = passage_ids(self.codec, passage, self.max_tokens)
+            kept = passage
+            if dropped:
+                text = self.codec.decode(ids)
+                title, _, body = text.partition("\n")
+                kept = replace(passage, title=title, text=body)
+            self._cut[passage.key] = kept, dropped
+        return self._cut[passage.key]
+
+    def shown(self, passage: Passage) -> Passage:
+        """Return what may be shown of a passage."""
+        return self.cut(passage)[0]
+
+
+class _OncePerPassage(Judge):
+    """A judge of passages that is asked once about each, while one question is answered."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.name, self.labels, self.cost, self.scope = judge.name, judge.labels, judge.cost, judge.scope
+        self.engine = judge.engine
+        self._judge = judge
+        self._known: dict[tuple[tuple[str, str, str], ...], Reflection] = {}
+
+    def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+        """Return one reflection an input."""
+        keys = [tuple(passage.key for passage in state.passages) for state in inputs]
+        fresh = {key: state for key, state in zip(keys, inputs, strict=True) if key not in self._known}
+        if fresh:
+            reflections = yield from self._judge.judge(list(fresh.values()))
+            self._known.update(zip(fresh, reflections, strict=True))
+        return [self._known[key] for key in keys]
+
+
+class ChatSegmentWriter(SegmentWriter):
+    """The answer to one question by a chat model."""
+
+    def __init__(self, model: ChatModel, question: str, history: Sequence[Turn], policy: Decoding) -> None:
+        """Answer a question after earlier turns, under a policy.
+
+        Raises:
+            UserError: the policy is about reflection tokens.
+        """
+        if policy.segment_end == "retrieval":
+            raise UserError(
+                "segment_end=retrieval reads reflection tokens, which this model does not have; give retrieve or"
+                " completion (--policy official is for models with reflection tokens)"
+            )
+        self.model, self.question, self.history = model, question, history
+        self._passages = CutPassages(model.codec, policy.passage_tokens)
+        self.judges = model.judges_for(policy, self._passages)
+        relevance = judge_name("isrel")
+        self.judges[relevance] = _OncePerPassage(self.judges[relevance])
+        self.policy = _with_own_judges(policy)
+
+    def start(self) -> Hypothesis:
+        """Return the hypothesis before anything is written."""
+        check_question(self.question)
+        return Hypothesis(ROOT, (), None)
+
+    def boundaries(self, hypotheses: Sequence[Hypothesis]) -> Steps[list[Judgment | None]]:
+        """Return Retrieve at the end of each hypothesis, all of one depth."""
+        is_first = hypotheses[0].node == ROOT
+        judge = self.judges[judge_name("retrieve" if is_first else "retrieve_later")]
+        states = [self._state(hypothesis.evidence, hypothesis.answer) for hypothesis in hypotheses]
+        reflections = yield from judge.judge(states)
+        judgments = [reflection.mean("start" if is_first else "end", None) for reflection in reflections]
+        if is_first and judgments[0] is None:
+            raise generation_error(f"the model could not read the question: {reflections[0].reason}")
+        return judgments
+
+    def relevance(self, places: Sequence[tuple[Hypothesis, Passage]]) -> Steps[list[Judgment | None]]:
+        """Return IsRel of each passage."""
+        return (yield from self._critique(ISREL, [self._state(passage) for _, passage in places]))
+
+    def candidate(self, parent: Hypothesis, action: Action, passage: Passage | None) -> Candidate:
+        """Lay out the next segment of a hypothesis."""
+        dropped = 0 if passage is None else self._passages.cut(passage)[1]
+        room = tokens_left(self.policy, parent)
+        return Candidate(parent, branch_of(action, passage), passage, room, (), dropped)
+
+    def prefix(self, candidate: Candidate, reading: SegmentReading) -> tuple[int, ...]:
+        """Return no ids: what was written is kept as text."""
+        return ()
+
+    def write(self, candidates: Sequence[Candidate]) -> Steps[list[SegmentReading | Failed]]:
+        """Write one segment a candidate; a sentence costs one token more, which shows that it has ended."""
+        by_sentence = self.policy.segment_end == "retrieve"
+        drafts = [_Draft(candidate, by_sentence) for candidate in candidates]
+        open_drafts = drafts
+        while open_drafts:
+            requests = [self._request(draft) for draft in open_drafts]
+            completions = yield from self.model.executor.steps(requests)
+            for draft, completion in zip(open_drafts, completions, strict=True):
+                draft.add(completion)
+            open_drafts = [draft for draft in open_drafts if draft.result is None]
+        return [self._reading(draft) for draft in drafts]
+
+    def choose(
+        self, candidates: Sequence[Candidate], options: Sequence[str], most_watched: int
+    ) -> Steps[list[ScoredOptions | Failed]]:
+        """Score every option after each candidate's evidence; its critiques are asked for as of a written answer."""
+        prompts = [self._prompt(candidate) for candidate in candidates]
+        rows = yield from self.model.executor.option_steps(prompts, options)
+        pairs = [(candidate, option) for candidate in candidates for option in options]
+        judged: list[dict[Role, Judgment | None]] = [{} for _ in pairs]
+        for labels in CRITIQUES:
+            places = []
+            for place, (candidate, _) in enumerate(pairs):
+                judged[place][labels.role] = None
+                if labels in APPLICABLE[candidate.branch]:
+                    places.append(place)
+            states = [self._state(pairs[place][0].passage, pairs[place][1]) for place in places]
+            judgments = yield from self._critique(labels, states)
+            for place, judgment in zip(places, judgments, strict=True):
+                judged[place][labels.role] = judgment
+        ids = [tuple(self.model.codec.encode(option)) for option in options]
+        tables: list[ScoredOptions | Failed] = []
+        for number, row in enumerate(rows):
+            begin = number * len(options)
+            own = judged[begin : begin + len(options)]
+            tables.append(row if isinstance(row, Failed) else ScoredOptions(ids, row, own))
+        return tables
+
+    def _critique(self, labels: LabelSet, states: Sequence[JudgeInput]) -> Steps[list[Judgment | None]]:
+        """Return the judgment of each input over a group; None where it was not served."""
+        reflections = yield from self.judges[judge_name(labels.role)].judge(states)
+        judgments = []
+        for state, reflection in zip(states, reflections, strict=True):
+            evidence = state.passages[0].id if state.passages else None
+            judgments.append(reflection.mean(f"passage {evidence}", evidence))
+        return judgments
+
+    def _state(self, passage: Passage | None, answer: str = "") -> JudgeInput:
+        """Return the question with its passage, and the answer so far."""
+        turns = [Message(turn.role, turn.text) for turn in self.history]
+        turns.append(Message("user", self.question))
+        if answer.strip():
+            turns.append(Message("assistant", answer.strip()))
+        return JudgeInput(tuple(turns), () if passage is None else (passage,))
+
+    def _prompt(self, candidate: Candidate) -> ModelRequest:
+        """Return the conversation that a candidate's segment is written in."""
+        passage = None if candidate.passage is None else self._passages.cut(candidate.passage)[0]
+        state = self._state(passage)
+        messages = self.model.wording.messages(state)
+        return ModelRequest(state, ChatPrompt(messages, extra=self.model.extra), prefill=candidate.parent.answer)
+
+    def _request(self, draft: _Draft) -> ModelRequest:
+        request = self._prompt(draft.candidate)
+        begun = request.prefill + draft.text
+        return replace(request, prefill=begun, max_tokens=draft.next_tokens, sentence=draft.by_sentence)
+
+    def _reading(self, draft: _Draft) -> SegmentReading | Failed:
+        """Return a draft that has ended as the decoder reads it."""
+        if draft.result is None or isinstance(draft.result, Failed):
+            return draft.result or Failed("nothing was written")
+        text = draft.text[: draft.end]
+        ids = tuple(self.model.codec.encode(text.strip()))
+        logprobs = draft.logprobs
+        likelihood = 0.0
+        if self.policy.likelihood == "product" and logprobs:
+            likelihood = math.exp(math.fsum(logprobs))
+        elif self.policy.likelihood != "none":
+            likelihood = geometric_mean(logprobs)
+        parent = draft.candidate.parent
+        cut = draft.result is Finish.BUDGET
+        goes_on = self.policy.goes_on(cut, parent.spent + draft.spent, len(parent.texts) + 1)
+        return SegmentReading(
+            ids=ids,
+            text_ids=ids,
+            judgments={},
+            boundary=None,
+            likelihood=likelihood,
+            ended=draft.result is not Finish.STOP and not goes_on,
+            cut=cut,
+            finish=draft.result,
+            tokens=draft.spent,
+            text=text,
+        )
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A segment while it is written."""
+
+    candidate: Candidate
+    by_sentence: bool  # whether it ends with its first sentence
+    text: str = ""
+    tokens: list[TokenLogprob] = field(default_factory=list)
+    spent: int = 0  # new tokens so far
+    looks_ahead: bool = False  # whether the next token shows if the sentence has ended
+    end: int | None = None  # characters of the segment; None for all
+    result: Finish | Failed | None = None  # why it has ended; None before
+
+    @property
+    def next_tokens(self) -> int:
+        """Return the most tokens of the next request."""
+        return 1 if self.looks_ahead else self.candidate.max_tokens - self.spent
+
+    @property
+    def logprobs(self) -> tuple[float, ...]:
+        """Return the log-probabilities of the tokens of the segment; none where the server gave none."""
+        limit = len(self.text) if self.end is None else self.end
+        values = []
+        position = 0
+        for token in self.tokens:
+            if position >= limit:
+                break
+            values.append(token.logprob)
+            position += len(token.token)
+        return tuple(values)
+
+    def add(self, completion: Completion | Failed) -> None:
+        """Take in what was written, and note whether the segment has ended."""
+        if isinstance(completion, Failed):
+            # What was written stays; without anything the candidate has failed.
+            self.result = Finish.CONTEXT if self.text else completion
+            return
+        wanted = self.next_tokens
+        self.text += completion.text
+        self.tokens += completion.tokens or ()
+        self.spent += completion.generated_tokens
+        self.end = sentence_end(self.text) if self.by_sentence else None
+        at_stop = completion.finish == "sentence"
+        if self.end is not None:
+            self.result = Finish.STOP
+        elif completion.finish == "stop":
+            self.result = Finish.EOS
+        elif self.spent >= self.candidate.max_tokens:
+            self.result = Finish.STOP if at_stop else Finish.BUDGET
+        elif not at_stop and completion.generated_tokens < wanted:
+            self.result = Finish.CONTEXT
+        else:
+            self.looks_ahead = at_stop
+
+
+def _with_own_judges(policy: Decoding) -> Decoding:
+    """Return a policy in which prompted judges stand for the critiques that it needs and nobody else gives."""
+    named = {term.judge for term in policy.judges}
+    own = []
+    for labels in CRITIQUES:
+        role = labels.role
+        is_needed = policy.weights.of(role) != 0 or role in policy.require or role in policy.forbid
+        if is_needed and role not in policy.replaced and judge_name(role) not in named:
+            own.append(ScoreTerm(judge_name(role), role))
+    return replace(policy, judges=(*own, *policy.judges), branch_and_bound=False)
