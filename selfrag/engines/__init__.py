@@ -26,7 +26,7 @@ GROUP = "selfrag.engines"
 
 
 def choose_engine() -> tuple[str, str]:
-    """The engine this machine should use.
+    """Return the engine this machine should use.
 
     Returns:
         `vllm` or `transformers`, and the reason in one line. vLLM is imported to find out, which takes seconds.
@@ -49,7 +49,7 @@ def choose_engine() -> tuple[str, str]:
 
 
 def is_remote(name: str | None) -> bool:
-    """Whether an engine of this name is a server, given by its address or by the option `url`."""
+    """Return whether an engine of this name is a server, given by its address or by the option `url`."""
     return name is not None and (name == "http" or name.startswith(("http://", "https://")))
 
 
@@ -75,20 +75,24 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
 
         options["adapters"] = {key: str(resolve_adapter(path)) for key, path in options["adapters"].items()}
         activated = any(is_activated(path) for path in options["adapters"].values())
-    chosen = name or ("transformers" if activated else choose_engine()[0])
-    if chosen == "http" and "url" not in options:
+    if not name:
+        name = "transformers" if activated else choose_engine()[0]
+    if name == "http" and "url" not in options:
         raise EngineError("the http engine needs url=, such as http://127.0.0.1:8000")
-    if chosen in ENGINES:
-        return _load(chosen, str(model_dir), options)
-    if (make := registered(GROUP, chosen)) is not None:
-        engine: Engine = make(str(model_dir), **options)
-        return engine
-    raise UserError(f"unknown engine {chosen!r}; known: {', '.join((*ENGINES, *names(GROUP)))}")
+    if name in ENGINES:
+        return _load(name, str(model_dir), options)
+    make = registered(GROUP, name)
+    if make is None:
+        raise UserError(f"unknown engine {name!r}; known: {', '.join((*ENGINES, *names(GROUP)))}")
+    engine: Engine = make(str(model_dir), **options)
+    return engine
 
 
 def ready_engine(engine: Engine | str | None, model_dir: Path, options: Mapping[str, Any]) -> Engine:
     """Return an engine as it is, or load one by its name."""
-    return load_engine(engine, model_dir, **options) if engine is None or isinstance(engine, str) else engine
+    if engine is None or isinstance(engine, str):
+        return load_engine(engine, model_dir, **options)
+    return engine
 
 
 def _load(name: str, model_dir: str, options: dict[str, Any]) -> Engine:
@@ -108,7 +112,7 @@ def _load(name: str, model_dir: str, options: dict[str, Any]) -> Engine:
 
 
 def _config(kind: Any, engine: str, options: dict[str, Any], model: dict[str, str]) -> Any:
-    """A configuration of this kind; an option it does not have is refused with the ones it has."""
+    """Return a configuration of this kind; an option it does not have is refused with the ones it has."""
     known = [field.name for field in fields(kind) if field.name not in model]
     if unknown := sorted(set(options) - set(known)):
         raise UserError(f"the {engine} engine has no option {unknown[0]!r}; known: {', '.join(known)}")

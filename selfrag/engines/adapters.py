@@ -47,7 +47,7 @@ def read_adapter(name: str, path: str | Path) -> VLLMAdapter:
 
 
 def is_activated(path: str | Path) -> bool:
-    """Whether a directory holds an activated LoRA; False also where nothing can be read."""
+    """Return whether a directory holds an activated LoRA; False also where nothing can be read."""
     try:
         return bool(read_config("", user_path(path)).get("alora_invocation_tokens"))
     except UserError:
@@ -55,39 +55,43 @@ def is_activated(path: str | Path) -> bool:
 
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
-    """Why vLLM cannot serve an adapter with this PEFT configuration, or None."""
+    """Return why vLLM cannot serve an adapter with this PEFT configuration, or None."""
     kind, init, rank = config.get("peft_type", "LORA"), config.get("init_lora_weights", True), _rank(config)
     if config.get("alora_invocation_tokens"):
         return "it is an activated LoRA (aLoRA), which vLLM does not know; use the transformers engine or a plain LoRA"
+    other_biases = config.get("lora_bias") or config.get("bias", "none") != "none"
+    changes_base = isinstance(init, str) and init.lower() not in PLAIN_INITS
     rules = {
         f"it is of type {kind}, not LORA": kind != "LORA",
         f"it holds whole modules ({config.get('modules_to_save')})": config.get("modules_to_save"),
         "it holds trained token rows (trainable_token_indices)": config.get("trainable_token_indices"),
         "it is a DoRA": config.get("use_dora"),
-        "it holds trained biases": config.get("lora_bias") or config.get("bias", "none") != "none",
+        "it holds trained biases": other_biases,
         "it replicates layers": config.get("layer_replication"),
         "it is block-diagonal (BD-LoRA)": config.get("use_bdlora"),
         "it is a QALoRA": config.get("use_qalora"),
-        f"its initialisation {init!r} changes the base weights": isinstance(init, str)
-        and init.lower() not in PLAIN_INITS,
+        f"its initialisation {init!r} changes the base weights": changes_base,
     }
-    if found := next((reason for reason, applies in rules.items() if applies), None):
-        return f"{found}; {MERGE}"
-    return None if 1 <= rank <= RANKS[-1] else f"its rank {rank} is not between 1 and {RANKS[-1]}"
+    for reason, applies in rules.items():
+        if applies:
+            return f"{reason}; {MERGE}"
+    if not 1 <= rank <= RANKS[-1]:
+        return f"its rank {rank} is not between 1 and {RANKS[-1]}"
+    return None
 
 
 def max_lora_rank(rank: int) -> int:
-    """The smallest rank vLLM has kernels for that holds `rank`."""
+    """Return the smallest rank vLLM has kernels for that holds `rank`."""
     return next(size for size in RANKS if size >= rank)
 
 
 def _rank(config: Mapping[str, Any]) -> int:
     ranks = [config.get("r"), *(config.get("rank_pattern") or {}).values()]
-    return max((rank if isinstance(rank, int) else 0) for rank in ranks)
+    return max([0, *(rank for rank in ranks if isinstance(rank, int))])
 
 
 def read_config(name: str, directory: Path) -> dict[str, Any]:
-    """The PEFT configuration of an adapter directory."""
+    """Read the PEFT configuration of an adapter directory."""
     file = directory / "adapter_config.json"
     if not file.exists():
         raise EngineError(f"adapter {name!r}: {file} is missing; give a directory that PEFT saved")
@@ -101,7 +105,10 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
 
 
 def _foreign_tensors(directory: Path) -> str | None:
-    """Tensors beside LoRA pairs: vLLM ignores copies of embedding matrices and dies of any other."""
+    """Return why vLLM cannot serve the tensors of an adapter, or None.
+
+    Of tensors beside LoRA pairs it ignores copies of embedding matrices and dies of any other.
+    """
     from safetensors import SafetensorError, safe_open
 
     file = directory / TENSORS
@@ -116,20 +123,22 @@ def _foreign_tensors(directory: Path) -> str | None:
     foreign = [name for name in names if not name.endswith(pairs)]
     if foreign:
         return f"it holds weights beside the LoRA pairs ({foreign[0]}); {MERGE}"
-    return "it holds no weights" if not names else None
+    if not names:
+        return "it holds no weights"
+    return None
 
 
 def invocation_start(prompt: Sequence[int], invocation: Sequence[int]) -> int | None:
-    """Position of the last occurrence of `invocation` in `prompt`, or None if there is none."""
-    wanted, size = tuple(invocation), len(invocation)
+    """Return the position of the last occurrence of `invocation` in `prompt`, or None if there is none."""
+    invocation, size = tuple(invocation), len(invocation)
     for start in range(len(prompt) - size, -1, -1):
-        if prompt[start] == wanted[0] and tuple(prompt[start : start + size]) == wanted:
+        if prompt[start] == invocation[0] and tuple(prompt[start : start + size]) == invocation:
             return start
     return None
 
 
 def inactive_reason(adapter: str, prompt: Sequence[int], invocation: Sequence[int]) -> str | None:
-    """One line on why an adapter would stay switched off in this prompt, or None if it switches on."""
+    """Return one line on why an adapter would stay switched off in this prompt, or None if it switches on."""
     if invocation_start(prompt, invocation) is not None:
         return None
     return (
@@ -139,7 +148,7 @@ def inactive_reason(adapter: str, prompt: Sequence[int], invocation: Sequence[in
 
 
 def resolve_adapter(name_or_path: str | Path) -> Path:
-    """Directory of a LoRA adapter: a local one, or one on the hub, which may be a folder of a repository.
+    """Return the directory of a LoRA adapter: a local one, or one on the hub, which may be a folder of a repository.
 
     Args:
         name_or_path: a directory, `owner/name`, or `owner/name/folder/of/the/adapter` such as
@@ -156,18 +165,24 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
         return path  # the engine says what is wrong with it
     repository, folder = "/".join(parts[:2]), "/".join(parts[2:])
     repository, _, revision = repository.partition("@")
-    wanted = {"revision": revision or None, "allow_patterns": [f"{folder}/*"] if folder else None}
-    found = fetch_snapshot(repository, f"adapter {name_or_path} is no directory here and", "", **wanted)
-    if not (found / folder / "adapter_config.json").is_file():
+    patterns = [f"{folder}/*"] if folder else None
+    snapshot = fetch_snapshot(
+        repository,
+        f"adapter {name_or_path} is no directory here and",
+        "",
+        revision=revision or None,
+        allow_patterns=patterns,
+    )
+    if not (snapshot / folder / "adapter_config.json").is_file():
         raise UserError(f"{repository} holds no adapter in {folder or 'its top folder'}; name the adapter's own folder")
-    for file in (found / folder).iterdir():
-        if file.is_file() and not _is_whole(file.resolve()):
+    for file in (snapshot / folder).iterdir():
+        if file.is_file() and not _has_its_hash(file.resolve()):
             raise UserError(f"{file} is damaged: it is not what {repository} promised; delete it and try again")
-    return found / folder
+    return snapshot / folder
 
 
-def _is_whole(blob: Path) -> bool:
-    """Whether a file of the hub's cache has the hash that it is named by: SHA-256, or that of a Git blob."""
+def _has_its_hash(blob: Path) -> bool:
+    """Return whether a file of the hub's cache has the hash that it is named by: SHA-256, or that of a Git blob."""
     content = blob.read_bytes()
     if len(blob.name) == 64:
         return hashlib.sha256(content).hexdigest() == blob.name
@@ -176,21 +191,25 @@ def _is_whole(blob: Path) -> bool:
 
 
 def shipped_adapters(model: str | Path) -> dict[str, Path]:
-    """Directories of the adapters that come with a registered model, by the name of their intrinsic; else none."""
+    """Return the directories of the adapters that come with a registered model, by intrinsic; else none."""
     weights = shipped_weights(model)
     return {
-        name: folder
-        for name, folder in _shipped(model).items()
-        if name not in weights or (folder / "adapter_config.json").is_file()
+        intrinsic: folder
+        for intrinsic, folder in _shipped(model).items()
+        if intrinsic not in weights or (folder / "adapter_config.json").is_file()
     }
 
 
 def shipped_weights(model: str | Path) -> dict[str, Path]:
-    """Files of what was learned about the tokens of a registered model, by the name of their intrinsic."""
-    files = [(name, folder / file) for name, folder in _shipped(model).items() for file in (WEIGHTS, CALIBRATOR)]
-    return {name: file for name, file in files if file.is_file()}
+    """Return the files of what was learned about the tokens of a registered model, by intrinsic."""
+    weights: dict[str, Path] = {}
+    for intrinsic, folder in _shipped(model).items():
+        for file in (folder / WEIGHTS, folder / CALIBRATOR):
+            if file.is_file():
+                weights[intrinsic] = file
+    return weights
 
 
 def _shipped(model: str | Path) -> dict[str, Path]:
-    make = registered("selfrag.adapters", model)
-    return {} if make is None else make()
+    folders = registered("selfrag.adapters", model)
+    return {} if folders is None else folders()

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from selfrag.common.errors import TOO_LONG, EngineError
 from selfrag.common.reading import user_path
-from selfrag.reflection.requests import Failed, Generate, Generated
-from selfrag.runtime.sessions import Serving
+from selfrag.reflection.requests import Failed, Generate
+from selfrag.runtime.sessions import Serving, TicketResult
 from selfrag.runtime.sessions import Ticket as Ticket
 
 TokenSequence: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
-def common_length(one: TokenSequence, other: TokenSequence) -> int:
-    """Number of leading ids that two sequences share."""
-    size = min(len(one), len(other))
-    different = np.flatnonzero(np.asarray(one[:size]) != np.asarray(other[:size]))
+def common_length(left: TokenSequence, right: TokenSequence) -> int:
+    """Return the number of leading ids that two sequences share."""
+    size = min(len(left), len(right))
+    different = np.flatnonzero(np.asarray(left[:size]) != np.asarray(right[:size]))
     return int(different[0]) if different.size else size
 
 
@@ -62,7 +62,7 @@ class Engine(Serving, Protocol):
 
     @property
     def limits(self) -> EngineLimits:
-        """What the engine can take; constant."""
+        """Return what the engine can take; constant."""
 
     def close(self) -> None:
         """Free the model and its threads. Further calls raise `EngineError`; closing twice is fine."""
@@ -75,7 +75,7 @@ def check_process(pid: int) -> None:
 
 
 def refusal(request: Generate, limits: EngineLimits) -> str | None:
-    """One line on why `request` cannot be served within `limits`, or None.
+    """Return one line on why `request` cannot be served within `limits`, or None.
 
     Engines call this before anything reaches the model, so that one bad request never sinks a batch.
     """
@@ -109,7 +109,7 @@ class BaseEngine(ABC):
     limits: EngineLimits  # what the engine can take
 
     def __init__(self) -> None:
-        self._refused: list[tuple[Ticket, Generated | Failed]] = []  # for the next step
+        self._refused: list[TicketResult] = []  # for the next step
         self._next: Ticket = 0
         self._gone: str | None = None  # why it takes nothing any more
         self._pid = os.getpid()
@@ -129,12 +129,12 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def _queue(self, ticket: Ticket, request: Generate) -> str | None:
-        """Take a request that is within the limits; one line on why it cannot be served, or None."""
+        """Take a request that is within the limits; return one line on why it cannot be served, or None."""
 
-    def _refusals(self, without: Collection[Ticket] = ()) -> list[tuple[Ticket, Generated | Failed]]:
-        """What was refused since the last call, but for these tickets."""
-        found, self._refused = self._refused, []
-        return [item for item in found if item[0] not in without]
+    def _refusals(self, without: Collection[Ticket] = ()) -> list[TicketResult]:
+        """Return what was refused since the last call, but for these tickets."""
+        refused, self._refused = self._refused, []
+        return [item for item in refused if item[0] not in without]
 
     def _check_open(self) -> None:
         check_process(self._pid)

@@ -14,6 +14,7 @@ import numpy as np
 from selfrag.common.errors import EngineError
 from selfrag.engines.base import EngineLimits, Ticket, refusal
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
+from selfrag.runtime.sessions import TicketResult
 
 WatchedProbabilities = Mapping[int, float]
 """Probabilities of watched ids at one position; ids left out have `FLOOR`."""
@@ -34,13 +35,21 @@ class ScriptedReply:
 
 
 def unlike(position: int) -> float:
-    """A log-probability in [-1, 0) that differs from those of all positions near by."""
+    """Return a log-probability in [-1, 0) that differs from those of all positions near by."""
     return -(position * 379 % 1000 + 1) / 1000
 
 
 @dataclass(slots=True)
 class ScriptedEngine:
-    """Serves `reply(request)`."""
+    """Serves `reply(request)`.
+
+    Example:
+        >>> engine = ScriptedEngine(lambda request: ScriptedReply((7, 8, 2)), eos_id=2)
+        >>> ticket = engine.submit(Generate((1, 5), max_tokens=10))
+        >>> [(_, result)] = engine.step()
+        >>> result.token_ids, str(result.finish)
+        ((7, 8, 2), 'eos')
+    """
 
     reply: Callable[[Generate], ScriptedReply | Failed]  # from a request to what the model would write, or `Failed`
     eos_id: int  # ends every generation
@@ -66,23 +75,31 @@ class ScriptedEngine:
         self._waiting[ticket] = request
         return ticket
 
-    def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
+    def step(self) -> Sequence[TicketResult]:
         """Serve the oldest requests."""
         if self._closed:
             raise EngineError("the engine is closed")
-        done: list[tuple[Ticket, Generated | Failed]] = []
+        done: list[TicketResult] = []
         for ticket, request in list(self._waiting.items())[: self.batch]:
             del self._waiting[ticket]
-            result, before = self._running.pop(ticket) if ticket in self._running else (self._serve(request), 0)
-            length = 0 if isinstance(result, Failed) else len(result.token_ids)
-            begins = request.report and not before
-            written = min(length, before + (self.pace or (1 if begins else length)))
+            before = 0
+            if ticket in self._running:
+                result, before = self._running.pop(ticket)
+            else:
+                result = self._serve(request)
+            if isinstance(result, Failed):
+                done.append((ticket, result))
+                continue
+            length = len(result.token_ids)
+            reports = request.report and not before
+            pace = self.pace or (1 if reports else length)
+            written = min(length, before + pace)
             self.generated += written - before
-            if isinstance(result, Failed) or written == length:
+            if written == length:
                 done.append((ticket, result))
                 continue
             self._waiting[ticket], self._running[ticket] = request, (result, written)
-            if begins:
+            if reports:
                 done.append((ticket, _beginning(result, written)))
         return done
 
@@ -111,9 +128,9 @@ class ScriptedEngine:
             for column, token_id in enumerate(request.watch_ids):
                 probability = row.get(token_id, FLOOR)
                 watched[position, column] = math.log(probability) if probability > 0 else -math.inf
-        given = tuple(reply.logprobs[: len(ids)])
-        logprobs = given + tuple(unlike(position) for position in range(len(given), len(ids)))
-        return Generated(tuple(ids), logprobs, watched, finish)
+        logprobs = list(reply.logprobs[: len(ids)])
+        logprobs += map(unlike, range(len(logprobs), len(ids)))
+        return Generated(tuple(ids), tuple(logprobs), watched, finish)
 
     def _cut(self, reply: ScriptedReply, request: Generate) -> tuple[list[int], Finish]:
         room = self.limits.max_model_len - len(request.prompt_ids)

@@ -1,11 +1,21 @@
-"""`TransformersEngine`: the reference engine, and the one for machines without vLLM."""
+"""`TransformersEngine`: the reference engine, and the one for machines without vLLM.
+
+A step of the engine:
+
+1. admit waiting requests in a wave (`TransformersEngine._admit`);
+2. compute their prompts, what several share first (`RunningBatch.start`);
+3. generate one token for every running request (`RunningBatch.advance`);
+4. keep the keys and values of what finished for prompts that continue it (`PrefixCache`).
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +27,7 @@ from selfrag.engines.base import BaseEngine, EngineLimits, Ticket, common_length
 from selfrag.engines.transformers_model import CachedPrefix, KVCache, LoadedModel, Matcher, load, padded_cache, row_of
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
+from selfrag.runtime.sessions import TicketResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +46,8 @@ class PrefixScope:
         return self.adapter if self.start is None else f"{self.adapter}@{self.start}"
 
     @property
-    def dormant_length(self) -> int:
-        """Leading tokens that the base model computes."""
+    def base_length(self) -> int:
+        """Number of leading tokens that the base model computes."""
         return self.start or 0
 
 
@@ -51,13 +62,15 @@ class TransformersEngine(BaseEngine):
         self._model: LoadedModel | None = model
         if config.deterministic:
             config = replace(config, prefix_cache_mib=0)
-        self._config = replace(config, max_batch=1) if model.alone or config.deterministic else config
+        if config.deterministic or model.alone:
+            config = replace(config, max_batch=1)
+        self._config = config
         self.limits = EngineLimits(
             model.max_model_len, model.vocab_size, adapters=model.adapters, activated=frozenset(model.invocations)
         )
         self._prefixes = PrefixCache(config.prefix_cache_mib << 20)
         self._waiting: deque[tuple[Ticket, Generate]] = deque()
-        self._batches: dict[str | None, RunningBatch] = {}
+        self._batches: dict[str | None, RunningBatch] = {}  # by adapter
         self._started: set[Ticket] = set()
 
     @classmethod
@@ -67,27 +80,31 @@ class TransformersEngine(BaseEngine):
 
     def _queue(self, ticket: Ticket, request: Generate) -> str | None:
         name, invocations = request.adapter or "", self._live_model.invocations
-        problem = None
         if name in invocations:
             from selfrag.engines.adapters import inactive_reason
 
             problem = inactive_reason(name, request.prompt_ids, invocations[name])
-        if problem is None:
-            self._waiting.append((ticket, request))
-        return problem
+            if problem is not None:
+                return problem
+        self._waiting.append((ticket, request))
+        return None
 
-    def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
+    def step(self) -> Sequence[TicketResult]:
         """Start what waits if there is room, generate one token for everything that runs, return what finished.
 
         Where the model fails, for example for lack of memory, the engine is dead.
         """
         self._check_open()
-        done = self._work() if self._waiting or self._batches else []
+        done: list[TicketResult] = []
+        if self._waiting or self._batches:
+            done = self._work()
         done = self._refusals() + done
-        self._started.difference_update(ticket for ticket, result in done if has_ended(result))
+        for ticket, result in done:
+            if has_ended(result):
+                self._started.discard(ticket)
         return done
 
-    def _work(self) -> list[tuple[Ticket, Generated | Failed]]:
+    def _work(self) -> list[TicketResult]:
         try:
             with torch.inference_mode():
                 done = self._admit()
@@ -121,7 +138,7 @@ class TransformersEngine(BaseEngine):
         if self._gone is None:
             self._die("the engine is closed")
 
-    def _admit(self) -> list[tuple[Ticket, Generated | Failed]]:
+    def _admit(self) -> list[TicketResult]:
         """Start waiting requests in waves: a pass over many prompts is cheaper than many passes over one."""
         room = self._config.max_batch - sum(len(batch.rows) for batch in self._batches.values())
         if not self._waiting or room < min(len(self._waiting), max(1, self._config.max_batch // 4)):
@@ -131,14 +148,16 @@ class TransformersEngine(BaseEngine):
             ticket, request = self._waiting.popleft()
             wave.setdefault(request.adapter, []).append(RunningRequest(ticket, request))
             self._started.add(ticket)
-        done: list[tuple[Ticket, Generated | Failed]] = []
+        done: list[TicketResult] = []
         for adapter, rows in wave.items():
-            new = RunningBatch(self._live_model, adapter, self._prefixes, self._config.max_prefill_tokens)
-            done += self._batches.setdefault(adapter, new).start(rows)
+            if adapter not in self._batches:
+                max_tokens = self._config.max_prefill_tokens
+                self._batches[adapter] = RunningBatch(self._live_model, adapter, self._prefixes, max_tokens)
+            done += self._batches[adapter].start(rows)
         return done
 
     def _interrupted(self) -> None:
-        """After Ctrl-C inside a step rows may be half written: they are lost, the engine is not."""
+        """Drop everything that runs after Ctrl-C inside a step: rows may be half written. The engine stays usable."""
         self._refused += [(ticket, Failed("interrupted")) for ticket in sorted(self._started)]
         self._started.clear()
         self._batches.clear()
@@ -158,6 +177,20 @@ class TransformersEngine(BaseEngine):
         self._prefixes = PrefixCache(0)
 
 
+@dataclass(frozen=True, slots=True)
+class _CacheEntry:
+    """The keys and values of one sequence of ids."""
+
+    scope: str | None  # `PrefixScope.key` of the weights that computed them
+    ids: NDArray[np.int64]  # [tokens]
+    prefix: CachedPrefix
+    nbytes: int  # summed once
+
+    def continues(self, other: _CacheEntry) -> bool:
+        """Return whether the ids of this entry begin with those of another of its scope."""
+        return self.scope == other.scope and common_length(other.ids, self.ids) == len(other.ids)
+
+
 class PrefixCache:
     """The keys and values of earlier prompts.
 
@@ -167,68 +200,80 @@ class PrefixCache:
 
     def __init__(self, budget: int) -> None:
         self._budget = budget  # bytes that are kept after `trim`
-        # Scope, ids, keys and values, and their bytes, summed once; the least recently used first.
-        self._entries: list[tuple[str | None, NDArray[np.int64], CachedPrefix, int]] = []
+        self._entries: list[_CacheEntry] = []  # the least recently used first
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def nbytes(self) -> int:
-        """Memory of everything kept."""
-        return sum(size for *_, size in self._entries)
+        """Memory of everything kept, in bytes."""
+        return sum(entry.nbytes for entry in self._entries)
 
-    def longest(self, scope: str | None, tokens: Sequence[int]) -> tuple[CachedPrefix | None, int]:
-        """The entry that shares most leading ids with `tokens`, and how many. (None, 0) if none shares any."""
-        wanted = np.asarray(tokens, dtype=np.int64)
-        shared = [common_length(one, wanted) if own == scope else 0 for own, one, *_ in self._entries]
-        length = max(shared, default=0)
+    def longest(self, scope: str | None, ids: Sequence[int]) -> tuple[CachedPrefix | None, int]:
+        """Return the entry that shares most leading ids with `ids`, and how many; (None, 0) if none shares any."""
+        sought = np.asarray(ids, dtype=np.int64)
+        best, length = 0, 0
+        for position, entry in enumerate(self._entries):
+            if entry.scope != scope:
+                continue
+            shared = common_length(entry.ids, sought)
+            if shared > length:
+                best, length = position, shared
         if not length:
             return None, 0
-        self._entries.append(self._entries.pop(shared.index(length)))
-        return self._entries[-1][2], length
+        entry = self._entries.pop(best)
+        self._entries.append(entry)
+        return entry.prefix, length
 
-    def put(self, scope: str | None, tokens: Sequence[int], prefix: CachedPrefix) -> None:
-        """Keep what was computed for `tokens`; entries that `tokens` continues say nothing more and are dropped."""
-        new = np.asarray(tokens, dtype=np.int64)
-        self._entries = [one for one in self._entries if one[0] != scope or common_length(one[1], new) < len(one[1])]
-        self._entries.append((scope, new, prefix, prefix.nbytes))
+    def put(self, scope: str | None, ids: Sequence[int], prefix: CachedPrefix) -> None:
+        """Keep what was computed for `ids`; entries that `ids` continues say nothing more and are dropped."""
+        new = _CacheEntry(scope, np.asarray(ids, dtype=np.int64), prefix, prefix.nbytes)
+        self._entries = [entry for entry in self._entries if not new.continues(entry)]
+        self._entries.append(new)
 
     def trim(self) -> None:
         """Forget the least recently used entries beyond the budget."""
         excess = self.nbytes - self._budget
         while excess > 0:
-            excess -= self._entries.pop(0)[3]
+            excess -= self._entries.pop(0).nbytes
 
 
-def shared_prefixes(
-    prompts: Sequence[tuple[int, ...]], known: Sequence[int], minimum: int
-) -> list[tuple[tuple[int, ...], int]]:
-    """Prefixes that are worth a computation of their own, at most one for each prompt, shorter than it.
+class SharedPrefix(NamedTuple):
+    """Ids with which several prompts begin, computed once for all of them."""
 
-    A computation pays for at least `minimum` ids that are not among the leading ones `known` of a prompt. With each
-    prefix comes the position of the prompt that is charged for it; the others get it for free.
+    ids: tuple[int, ...]
+    owner: int  # position of the prompt that is charged for the computation
+
+
+def shared_prefixes(prompts: Sequence[tuple[int, ...]], known: Sequence[int], minimum: int) -> list[SharedPrefix]:
+    """Return the prefixes that are worth a computation of their own, at most one for each prompt, shorter than it.
+
+    Args:
+        prompts: token ids.
+        known: for each prompt, how many of its leading ids are cached.
+        minimum: least number of ids that a computation must add to those that are known.
     """
     order = sorted(range(len(prompts)), key=prompts.__getitem__)
-    # overlap[i]: shared by sorted neighbours i - 1 and i; nothing is shared over the two ends.
+    # overlap[i]: ids shared by the sorted neighbours i - 1 and i; nothing is shared over the two ends.
     overlap = [0]
     for left, right in pairwise(order):
         shorter = min(len(prompts[left]), len(prompts[right]))
         overlap.append(min(common_length(prompts[left], prompts[right]), shorter - 1))
     overlap.append(0)
-    best = [max(pair) for pair in pairwise(overlap)]
-    found = []
-    start = 0
-    for i in range(1, len(order) + 1):
-        if i < len(order) and overlap[i] + minimum > max(best[i - 1], best[i]):
+    longest = [max(pair) for pair in pairwise(overlap)]
+    prefixes = []
+    start = 0  # first prompt of the group, in sorted order
+    for end in range(1, len(order) + 1):
+        if end < len(order) and overlap[end] + minimum > max(longest[end - 1], longest[end]):
             continue
-        if i - start > 1:
-            length = min(overlap[start + 1 : i])
-            members = order[start:i]
+        members = order[start:end]
+        if len(members) > 1:
+            length = min(overlap[start + 1 : end])
             if length - known[members[0]] >= minimum:
-                found.append((prompts[members[0]][:length], min(members)))
-        start = i
-    return found
+                prefixes.append(SharedPrefix(prompts[members[0]][:length], min(members)))
+        start = end
+    return prefixes
 
 
 MIN_SHARED = 16
@@ -237,17 +282,17 @@ MIN_SHARED = 16
 
 @dataclass(slots=True)
 class RunningRequest:
-    """One request while it runs."""
+    """One request while it runs: a row of a batch."""
 
     ticket: Ticket
     request: Generate
     scope: PrefixScope = BASE
     matcher: Matcher | None = None
-    stuck: bool = False
-    cached: int = 0
+    stuck: bool = False  # whether the constraint allows no token
+    cached: int = 0  # prompt tokens that were not computed for it
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    watched: list[NDArray[np.float32]] = field(default_factory=list)
+    watched: list[NDArray[np.float32]] = field(default_factory=list)  # one row [watched ids] a token
 
     @property
     def computed(self) -> tuple[int, ...]:
@@ -255,14 +300,35 @@ class RunningRequest:
         return (*self.request.prompt_ids, *self.ids[:-1])
 
     def result(self, finish: Finish) -> Generated:
-        """What has been generated, as a result."""
+        """Return what has been generated."""
         return Generated(tuple(self.ids), tuple(self.logprobs), np.stack(self.watched), finish, self.cached)
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingPrompt:
+    """A prompt before its prefill."""
+
+    position: int  # among the prompts of the call
+    ids: tuple[int, ...]
+    prefix: CachedPrefix | None  # keys and values of its first ids, None if none are cached
+    cached: int  # prompt tokens that are not computed for it
+
+    @property
+    def start(self) -> int:
+        """Position of the first id that is computed."""
+        return 0 if self.prefix is None else len(self.prefix)
+
+    @property
+    def size(self) -> int:
+        """Number of ids that are computed."""
+        return len(self.ids) - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class PrefilledPrompt:
     """A prompt after its prefill."""
 
+    position: int  # among the prompts of the call
     pieces: tuple[CachedPrefix, ...]  # its keys and values
     logits: Tensor  # what comes next, [vocabulary]
     cached: int  # prompt tokens that were not computed for it
@@ -277,11 +343,11 @@ class RunningBatch:
         self._prefixes = prefixes
         self._max_prefill_tokens = max_prefill_tokens
         self.rows: list[RunningRequest] = []
-        self._slab = KVCache()
+        self._cache = KVCache()
 
-    def start(self, rows: Sequence[RunningRequest]) -> list[tuple[Ticket, Generated | Failed]]:
+    def start(self, rows: Sequence[RunningRequest]) -> list[TicketResult]:
         """Compute prompts and first tokens; what is not finished by then joins the batch."""
-        done: list[tuple[Ticket, Generated | Failed]] = []
+        done: list[TicketResult] = []
         groups: dict[PrefixScope, list[RunningRequest]] = {}
         for row in rows:
             try:
@@ -295,26 +361,26 @@ class RunningBatch:
             done += self._start(members, scope)
         return done
 
-    def _start(self, rows: Sequence[RunningRequest], scope: PrefixScope) -> list[tuple[Ticket, Generated | Failed]]:
+    def _start(self, rows: Sequence[RunningRequest], scope: PrefixScope) -> list[TicketResult]:
+        done: list[TicketResult] = []
         prompts = [row.request.prompt_ids for row in rows]
-        done: list[tuple[Ticket, Generated | Failed]] = []
-        fresh = self._compute_base(prompt[: scope.dormant_length] for prompt in prompts)
-        for indices, started in self._prefill(prompts, scope):
-            chunk = [rows[i] for i in indices]
-            for row, start in zip(chunk, started, strict=True):
-                row.cached = start.cached - fresh.pop(row.request.prompt_ids[: scope.dormant_length], 0)
-            ends = self._choose(chunk, torch.stack([start.logits for start in started]))
+        computed = self._compute_base(prompts, scope.base_length)
+        for prefilled in self._prefill(prompts, scope):
+            chunk = [rows[prompt.position] for prompt in prefilled]
+            for row, prompt in zip(chunk, prefilled, strict=True):
+                row.cached = prompt.cached - computed.pop(row.request.prompt_ids[: scope.base_length], 0)
+            results = self._choose(chunk, torch.stack([prompt.logits for prompt in prefilled]))
             joining = []
-            for row, start, end in zip(chunk, started, ends, strict=True):
-                if end is None:
-                    joining.append((row, start.pieces))
-                    if row.request.report:
-                        done.append((row.ticket, row.result(Finish.PARTIAL)))
+            for row, prompt, result in zip(chunk, prefilled, results, strict=True):
+                if result is not None:
+                    done.append((row.ticket, result))
+                    self._keep(row, result, partial(CachedPrefix.joined, prompt.pieces))
                     continue
-                done.append((row.ticket, end))
-                self._keep(row, end, lambda pieces=start.pieces: CachedPrefix.joined(pieces))  # type: ignore[misc]
-            self._slab.add([pieces for _, pieces in joining])
-            self.rows += [row for row, _ in joining]
+                if row.request.report:
+                    done.append((row.ticket, row.result(Finish.PARTIAL)))
+                joining.append(prompt.pieces)
+                self.rows.append(row)
+            self._cache.add(joining)
         return done
 
     def _scope(self, prompt: tuple[int, ...]) -> PrefixScope:
@@ -325,32 +391,45 @@ class RunningBatch:
 
         return PrefixScope(self._adapter, invocation_start(prompt, invocation))
 
-    def _compute_base(self, beginnings: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
-        """Cache the base model's keys and values of these ids; return how many tokens were computed for each."""
-        missing = sorted({ids for ids in beginnings if self._prefixes.longest(None, ids)[1] < len(ids)})
-        computed = {}
-        for indices, started in self._prefill(missing, BASE) if missing else ():
-            for index, start in zip(indices, started, strict=True):
-                self._prefixes.put(None, missing[index], CachedPrefix.joined(start.pieces))
-                computed[missing[index]] = len(missing[index]) - start.cached
+    def _compute_base(self, prompts: Sequence[tuple[int, ...]], length: int) -> dict[tuple[int, ...], int]:
+        """Cache the base model's keys and values of the first `length` ids of each prompt.
+
+        Returns:
+            How many tokens were computed for each beginning that was not cached.
+        """
+        missing: set[tuple[int, ...]] = set()
+        for ids in prompts:
+            beginning = ids[:length]
+            if self._prefixes.longest(None, beginning)[1] < len(beginning):
+                missing.add(beginning)
+        beginnings = sorted(missing)
+        computed: dict[tuple[int, ...], int] = {}
+        if not beginnings:
+            return computed
+        for prefilled in self._prefill(beginnings, BASE):
+            for prompt in prefilled:
+                beginning = beginnings[prompt.position]
+                self._prefixes.put(None, beginning, CachedPrefix.joined(prompt.pieces))
+                computed[beginning] = len(beginning) - prompt.cached
         return computed
 
-    def advance(self) -> list[tuple[Ticket, Generated | Failed]]:
-        """One more token for every row; returns what finished."""
+    def advance(self) -> list[TicketResult]:
+        """Generate one more token for every row, and return what finished."""
         if not self.rows:
             return []
-        positions = torch.tensor(self._slab.lengths).unsqueeze(1)
-        cache = self._slab.extend()
-        columns = self._slab.used
-        mask = torch.arange(columns) >= columns - torch.tensor(self._slab.lengths).unsqueeze(1)
+        positions = torch.tensor(self._cache.lengths).unsqueeze(1)  # [rows, 1]
+        cache = self._cache.extend()
+        columns = self._cache.used
+        mask = torch.arange(columns) >= columns - torch.tensor(self._cache.lengths).unsqueeze(1)  # [rows, columns]
         ids = torch.tensor([[row.ids[-1]] for row in self.rows])
         logits = self._run(ids, mask, positions, cache, self._adapter)
-        ends = self._choose(self.rows, logits)
-        done: list[tuple[Ticket, Generated | Failed]] = []
-        for index in reversed(range(len(ends))):
-            if (end := ends[index]) is not None:
-                done.append((self.rows[index].ticket, end))
-                self._remove(index, end)
+        results = self._choose(self.rows, logits)
+        done: list[TicketResult] = []
+        for index in reversed(range(len(results))):
+            result = results[index]
+            if result is not None:
+                done.append((self.rows[index].ticket, result))
+                self._remove(index, result)
         return done[::-1]
 
     def abort(self, tickets: frozenset[Ticket]) -> None:
@@ -360,9 +439,9 @@ class RunningBatch:
             if row.ticket in tickets:
                 self._remove(index, row.result(Finish.PARTIAL) if row.request.report else None)
 
-    def _remove(self, index: int, end: Generated | Failed | None) -> None:
-        self._keep(self.rows[index], end, lambda: CachedPrefix.joined([self._slab.row(index)]))
-        self._slab.drop(index)
+    def _remove(self, index: int, result: Generated | Failed | None) -> None:
+        self._keep(self.rows[index], result, lambda: CachedPrefix.joined([self._cache.row(index)]))
+        self._cache.drop(index)
         last = self.rows.pop()
         if index < len(self.rows):
             self.rows[index] = last
@@ -375,101 +454,110 @@ class RunningBatch:
 
     # Starting: what is shared first, then the rest of each prompt.
 
-    def _prefill(
-        self, prompts: Sequence[tuple[int, ...]], scope: PrefixScope
-    ) -> Iterator[tuple[list[int], list[PrefilledPrompt]]]:
-        """Compute prompts in chunks; yields positions in `prompts` and what came out, each prompt once."""
-        # The last id of a prompt is always computed: its logits are the first result.
+    def _prefill(self, prompts: Sequence[tuple[int, ...]], scope: PrefixScope) -> Iterator[list[PrefilledPrompt]]:
+        """Compute prompts, and yield them in chunks, each prompt once."""
+        # 1. Compute what several prompts share, and charge one of them for it.
         known = [self._longest(prompt, scope)[1] for prompt in prompts]
         shared = shared_prefixes(prompts, known, MIN_SHARED)
-        charge = dict.fromkeys(range(len(prompts)), 0)
+        charges = [0] * len(prompts)
         if shared:
-            for indices, started in self._prefill([tokens for tokens, _ in shared], scope):
-                for index, start in zip(indices, started, strict=True):
-                    tokens, owner = shared[index]
-                    charge[owner] += len(tokens) - start.cached
-                    self._prefixes.put(scope.key, tokens, CachedPrefix.joined(start.pieces))
-        hits = [self._hit(prompt, scope) for prompt in prompts]
-        for indices in self._chunks([len(prompt) - length for prompt, (_, length) in zip(prompts, hits, strict=True)]):
-            chosen = [(prompts[i], hits[i][0], hits[i][1] - charge[i]) for i in indices]
-            yield indices, self._prefill_chunk(chosen, scope)
+            for chunk in self._prefill([prefix.ids for prefix in shared], scope):
+                for computed in chunk:
+                    beginning, owner = shared[computed.position]
+                    charges[owner] += len(beginning) - computed.cached
+                    self._prefixes.put(scope.key, beginning, CachedPrefix.joined(computed.pieces))
+        # 2. Compute the rest of each prompt.
+        pending = []
+        for position, ids in enumerate(prompts):
+            prefix, length = self._longest(ids, scope)
+            if prefix is not None:
+                prefix = prefix.part(0, length)
+            pending.append(_PendingPrompt(position, ids, prefix, length - charges[position]))
+        for members in self._chunks(pending):
+            yield self._prefill_chunk(members, scope)
 
     def _longest(self, prompt: tuple[int, ...], scope: PrefixScope) -> tuple[CachedPrefix | None, int]:
-        """The longest cached prefix of a prompt without its last id, from its scope or the base model's."""
-        own = self._prefixes.longest(scope.key, prompt[:-1])
-        if own[1] >= scope.dormant_length:
-            return own
-        return max(own, self._prefixes.longest(None, prompt[: scope.dormant_length]), key=lambda found: found[1])
+        """Return the longest cached prefix of a prompt, and its length, from its scope or the base model's.
 
-    def _hit(self, prompt: tuple[int, ...], scope: PrefixScope) -> tuple[CachedPrefix | None, int]:
-        payload, length = self._longest(prompt, scope)
-        return (None, 0) if payload is None else (payload.part(0, length), length)
+        The last id of a prompt is always computed: its logits are the first result.
+        """
+        in_scope = self._prefixes.longest(scope.key, prompt[:-1])
+        if in_scope[1] >= scope.base_length:
+            return in_scope
+        of_base = self._prefixes.longest(None, prompt[: scope.base_length])
+        return of_base if of_base[1] > in_scope[1] else in_scope
 
-    def _chunks(self, sizes: Sequence[int]) -> Iterator[list[int]]:
-        """Positions in groups of similar size, each group within the token budget once padded."""
-        chunk: list[int] = []
-        for index in sorted(range(len(sizes)), key=sizes.__getitem__):
-            if chunk and sizes[index] * (len(chunk) + 1) > self._max_prefill_tokens:
+    def _chunks(self, pending: Sequence[_PendingPrompt]) -> Iterator[list[_PendingPrompt]]:
+        """Yield groups of similar size, each within the token budget once padded."""
+        chunk: list[_PendingPrompt] = []
+        for prompt in sorted(pending, key=lambda prompt: prompt.size):
+            if chunk and prompt.size * (len(chunk) + 1) > self._max_prefill_tokens:
                 yield chunk
                 chunk = []
-            chunk.append(index)
+            chunk.append(prompt)
         if chunk:
             yield chunk
 
-    def _prefill_chunk(
-        self, chosen: Sequence[tuple[tuple[int, ...], CachedPrefix | None, int]], scope: PrefixScope
-    ) -> list[PrefilledPrompt]:
-        cache, width = padded_cache([prefix for _, prefix, _ in chosen])
-        starts = [len(prefix) if prefix is not None else 0 for _, prefix, _ in chosen]
-        sizes = [len(prompt) - start for (prompt, _, _), start in zip(chosen, starts, strict=True)]
-        new = max(sizes)
-        ids = torch.zeros((len(chosen), new), dtype=torch.long)
-        positions = torch.zeros((len(chosen), new), dtype=torch.long)
-        mask = torch.zeros((len(chosen), width + new), dtype=torch.long)
-        for i, ((prompt, _, _), start, size) in enumerate(zip(chosen, starts, sizes, strict=True)):
-            ids[i, new - size :] = torch.tensor(prompt[start:])
-            positions[i, new - size :] = torch.arange(start, len(prompt))
-            mask[i, width - start : width] = 1
-            mask[i, width + new - size :] = 1
+    def _prefill_chunk(self, chunk: Sequence[_PendingPrompt], scope: PrefixScope) -> list[PrefilledPrompt]:
+        """Run the model once over the ids of a chunk that are not cached."""
+        cache, width = padded_cache([prompt.prefix for prompt in chunk])
+        new = max(prompt.size for prompt in chunk)
+        ids = torch.zeros((len(chunk), new), dtype=torch.long)
+        positions = torch.zeros((len(chunk), new), dtype=torch.long)
+        mask = torch.zeros((len(chunk), width + new), dtype=torch.long)
+        for row, prompt in enumerate(chunk):  # cached and new columns are both right-aligned
+            ids[row, new - prompt.size :] = torch.tensor(prompt.ids[prompt.start :])
+            positions[row, new - prompt.size :] = torch.arange(prompt.start, len(prompt.ids))
+            mask[row, width - prompt.start : width] = 1
+            mask[row, width + new - prompt.size :] = 1
         logits = self._run(ids, mask, positions, cache, scope.adapter)
-        started = []
-        for i, ((_, prefix, cached), size) in enumerate(zip(chosen, sizes, strict=True)):
-            fresh = row_of(cache.layers, i, width + new - size, width + new)
-            started.append(PrefilledPrompt((fresh,) if prefix is None else (prefix, fresh), logits[i], cached))
-        return started
+        prefilled = []
+        for row, prompt in enumerate(chunk):
+            pieces: tuple[CachedPrefix, ...] = (row_of(cache.layers, row, width + new - prompt.size, width + new),)
+            if prompt.prefix is not None:
+                pieces = (prompt.prefix, *pieces)
+            prefilled.append(PrefilledPrompt(prompt.position, pieces, logits[row], prompt.cached))
+        return prefilled
 
     # Choosing: one token a row from its logits.
 
     def _choose(self, rows: Sequence[RunningRequest], logits: Tensor) -> list[Generated | Failed | None]:
-        """Append the next token of every row; for each row its result if that ended it, else None."""
-        for i, row in enumerate(rows):
+        """Append the next token to every row; return the result of each row that it ended, else None.
+
+        Args:
+            rows: in the order of the logits.
+            logits: [rows, vocabulary].
+        """
+        for index, row in enumerate(rows):
             if row.matcher is not None:
-                logits[i] = row.matcher.masked(logits[i])
+                logits[index] = row.matcher.masked(logits[index])
         logprobs = torch.log_softmax(logits, dim=-1)
         chosen = logprobs.argmax(dim=-1)
-        for i, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if row.request.allowed_ids is not None:
                 allowed = torch.tensor(row.request.allowed_ids, device=logits.device)
-                chosen[i] = allowed[logprobs[i, allowed].argmax()]
+                chosen[index] = allowed[logprobs[index, allowed].argmax()]
             elif row.matcher is not None:
-                row.stuck = not row.matcher.accept(int(chosen[i]))
+                row.stuck = not row.matcher.accept(int(chosen[index]))
         values = logprobs.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
-        for row, token_id, value, watched in zip(
-            rows, chosen.tolist(), values, self._watched(rows, logprobs), strict=True
-        ):
+        watched = self._watched(rows, logprobs)
+        for index, (row, token_id) in enumerate(zip(rows, chosen.tolist(), strict=True)):
             row.ids.append(token_id)
-            row.logprobs.append(value)
-            row.watched.append(watched)
+            row.logprobs.append(values[index])
+            row.watched.append(watched[index])
         return [self._end(row) for row in rows]
 
-    def _watched(self, rows: Sequence[RunningRequest], logprobs: Tensor) -> list[NDArray[np.float32]]:
-        found: dict[int, NDArray[np.float32]] = {}
-        for watch in {row.request.watch_ids for row in rows}:
-            members = [i for i, row in enumerate(rows) if row.request.watch_ids == watch]
-            columns = torch.tensor(watch, dtype=torch.long, device=logprobs.device)
-            block = logprobs[torch.tensor(members, device=logprobs.device)][:, columns].cpu().numpy()
-            found.update(zip(members, block, strict=True))
-        return [found[i] for i in range(len(rows))]
+    def _watched(self, rows: Sequence[RunningRequest], logprobs: Tensor) -> dict[int, NDArray[np.float32]]:
+        """Return the log-probabilities of the watched ids of each row, by its index; one copy for equal ids."""
+        members: dict[tuple[int, ...], list[int]] = {}
+        for index, row in enumerate(rows):
+            members.setdefault(row.request.watch_ids, []).append(index)
+        watched: dict[int, NDArray[np.float32]] = {}
+        for watch_ids, indices in members.items():
+            columns = torch.tensor(watch_ids, dtype=torch.long, device=logprobs.device)
+            block = logprobs[torch.tensor(indices, device=logprobs.device)][:, columns].cpu().numpy()
+            watched.update(zip(indices, block, strict=True))
+        return watched
 
     def _end(self, row: RunningRequest) -> Generated | Failed | None:
         request, count = row.request, len(row.ids)
@@ -489,14 +577,15 @@ class RunningBatch:
             return None
         return row.result(finish)
 
-    def _keep(self, row: RunningRequest, end: Generated | Failed | None, copy: Callable[[], CachedPrefix]) -> None:
-        """Remember a finished sequence for whatever continues it.
+    def _keep(self, row: RunningRequest, result: Generated | Failed | None, copy: Callable[[], CachedPrefix]) -> None:
+        """Keep a finished sequence in the cache for whatever continues it.
 
         Not what follows an invocation: it is short and is not continued. Nor a single token a little behind a kept
         prefix: copying a long conversation for each label that is scored would cost more than the tokens do.
         """
-        if not isinstance(end, Generated) or row.scope.start is not None:
+        if not isinstance(result, Generated) or row.scope.start is not None:
             return
-        fresh = len(row.computed) - self._prefixes.longest(row.scope.key, row.computed)[1]
+        ids = row.computed
+        fresh = len(ids) - self._prefixes.longest(row.scope.key, ids)[1]
         if fresh >= (MIN_SHARED if row.request.max_tokens == 1 else 1):
-            self._prefixes.put(row.scope.key, row.computed, copy())
+            self._prefixes.put(row.scope.key, ids, copy())

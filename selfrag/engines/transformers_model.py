@@ -46,9 +46,11 @@ class TransformersConfig:
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
-        for name, least in (("max_batch", 1), ("max_model_len", 2), ("max_prefill_tokens", 1), ("prefix_cache_mib", 0)):
-            if (value := getattr(self, name)) is not None:
-                check_int(name, value, least)
+        check_int("max_batch", self.max_batch)
+        if self.max_model_len is not None:
+            check_int("max_model_len", self.max_model_len, 2)
+        check_int("max_prefill_tokens", self.max_prefill_tokens)
+        check_int("prefix_cache_mib", self.prefix_cache_mib, 0)
 
 
 class Matcher:
@@ -59,7 +61,7 @@ class Matcher:
         self._mask = library.allocate_token_bitmask(1, vocab_size)
 
     def masked(self, logits: Tensor) -> Tensor:
-        """A copy of `logits` [vocabulary] in which every token that the grammar forbids here is minus infinity."""
+        """Return a copy of `logits` [vocabulary] in which tokens that the grammar forbids are minus infinity."""
         self._matcher.fill_next_token_bitmask(self._mask)
         values = logits.float().clone().unsqueeze(0)
         self._library.apply_token_bitmask_inplace(values, self._mask.to(values.device))
@@ -86,7 +88,7 @@ class Grammars:
             raise EngineError(f"constraints cannot be used with this tokenizer: {reason(error)}") from error
 
     def matcher(self, constraint: Constraint, stop_ids: Sequence[int]) -> Matcher:
-        """A fresh matcher; `stop_ids` may end the text where it is complete."""
+        """Return a fresh matcher; `stop_ids` may end the text where it is complete."""
         try:
             if constraint.form is ConstraintForm.JSON:
                 compiled = self._compiler.compile_json_schema(constraint.text)
@@ -131,7 +133,7 @@ class LoadedModel:
         self._cache_name = "cache" if "cache" in known else "past_key_values"
 
     def last_logits(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, adapter: str | None) -> Tensor:
-        """Logits after the last column, float32 [rows, vocabulary]; `cache` grows by the columns of `ids`.
+        """Return the logits after the last column, float32 [rows, vocabulary]; `cache` grows by the columns of `ids`.
 
         Args:
             ids: [rows, new columns].
@@ -157,7 +159,7 @@ class LoadedModel:
         return logits
 
     def matcher(self, request: Generate) -> Matcher | None:
-        """Where a request stands in its constraint, or None if it has none."""
+        """Return a matcher for the constraint of a request, or None if it has none."""
         if request.constraint is None:
             return None
         if self._grammars is None:
@@ -180,9 +182,8 @@ class LoadedModel:
 
 
 def reason(error: BaseException) -> str:
-    """One line on an exception of torch or transformers."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else "no message"
+    """Return one line on an exception of torch or transformers."""
+    text = str(error).strip().partition("\n")[0].strip() or "no message"
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "memory" in text:
         return f"out of memory ({text}); lower max_batch, max_prefill_tokens or prefix_cache_mib"
     return f"{type(error).__name__}: {text}"
@@ -192,36 +193,35 @@ def load(settings: TransformersConfig) -> LoadedModel:
     """Load a checkpoint and its adapters; an `EngineError` says in one line what is unusable."""
     name, trust_remote_code = settings.model, settings.trust_remote_code
     check_model(name)
-    place = _device(settings.device)
+    device = _device(settings.device)
     try:
         with pretrained.quiet():
             architecture = _registered(name)
             config = pretrained.load("AutoConfig", name, trust_remote_code=trust_remote_code)
             length = _context(config, name, settings.max_model_len)
-            module, found = pretrained.load(
+            module, report = pretrained.load(
                 "AutoModelForCausalLM",
                 name,
                 trust_remote_code=trust_remote_code,
                 config=config,
-                dtype=pretrained.number_format(settings.dtype, name, place.type).name,
+                dtype=pretrained.number_format(settings.dtype, name, device.type).name,
                 output_loading_info=True,
             )
-            if lacking := sorted(found["missing_keys"]):  # transformers would continue with random values
-                raise EngineError(f"model {name!r} lacks {len(lacking)} of its weights, such as {lacking[0]}")
-            module = module.to(place).eval().requires_grad_(requires_grad=False)
+            if missing := sorted(report["missing_keys"]):  # transformers would continue with random values
+                raise EngineError(f"model {name!r} lacks {len(missing)} of its weights, such as {missing[0]}")
+            module = module.to(device).eval().requires_grad_(requires_grad=False)
     except UserError:
         raise
     except Exception as error:
         raise EngineError(f"model {name!r} cannot be loaded: {reason(error)}") from error
     alone = architecture is not None and architecture.alone
-    if (getattr(module, "_is_stateful", False) and not alone) or "position_ids" not in inspect.signature(
-        module.forward
-    ).parameters:
+    stateful = getattr(module, "_is_stateful", False) and not alone
+    if stateful or "position_ids" not in inspect.signature(module.forward).parameters:
         raise EngineError(f"model {name!r} ({type(module).__name__}) keeps no key-value cache; use the vllm engine")
     vocabulary = int(module.get_input_embeddings().weight.shape[0])
     eos = _eos(module, name, trust_remote_code=trust_remote_code)
     names = frozenset(settings.adapters)
-    model = LoadedModel(module, place, length, vocabulary, eos, names, {}, trust_remote_code, alone, name)
+    model = LoadedModel(module, device, length, vocabulary, eos, names, {}, trust_remote_code, alone, name)
     with pretrained.quiet():
         for adapter, path in settings.adapters.items():
             _add_adapter(model, adapter, Path(path))
@@ -242,21 +242,21 @@ def _registered(name: str) -> Architecture | None:
     return architecture
 
 
-def _device(device: str) -> torch.device:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        place = torch.device(device)
-        torch.zeros(1, device=place)
+        device = torch.device(name)
+        torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise EngineError(f"device {device!r} cannot be used: {reason(error)}") from error
-    if place.type == "cuda":
+        raise EngineError(f"device {name!r} cannot be used: {reason(error)}") from error
+    if device.type == "cuda":
         pretrained.leave_out_cudnn_attention()
-    return place
+    return device
 
 
-def _context(config: Any, name: str, wanted: int | None) -> int:
-    """Longest sequence, or a refusal of models whose attention is not causal over everything."""
+def _context(config: Any, name: str, max_model_len: int | None) -> int:
+    """Return the longest sequence in tokens; refuse models whose attention is not causal over everything."""
     text = config.get_text_config()
     if unknown := set(getattr(text, "layer_types", None) or ()) - ATTENTION:
         raise EngineError(f"model {name!r} has layers of kind {', '.join(sorted(unknown))}; use the vllm engine")
@@ -265,22 +265,23 @@ def _context(config: Any, name: str, wanted: int | None) -> int:
     if window:
         # Inside half a window no token falls out of it, however a batch is padded.
         most = min(most or window, window // 2)
-    if wanted is None and most is None:
+    if max_model_len is None and most is None:
         raise EngineError(f"model {name!r} does not say how long its context is; set max_model_len")
-    if wanted is not None and most is not None and wanted > most:
-        raise EngineError(f"max_model_len={wanted}, but model {name!r} takes at most {most} tokens here")
-    return wanted or most or 0
+    if max_model_len is not None and most is not None and max_model_len > most:
+        raise EngineError(f"max_model_len={max_model_len}, but model {name!r} takes at most {most} tokens here")
+    return max_model_len or most or 0
 
 
 def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
-    naming = [module.generation_config, module.config.get_text_config()]
+    sources = [module.generation_config, module.config.get_text_config()]
     with suppress(Exception):  # a checkpoint without a tokenizer still generates; its own configuration names EOS
-        naming.append(pretrained.load("AutoTokenizer", name, trust_remote_code=trust_remote_code))
+        sources.append(pretrained.load("AutoTokenizer", name, trust_remote_code=trust_remote_code))
     ids: set[int] = set()
-    for source in naming:
+    for source in sources:
         value = getattr(source, "eos_token_id", None)
-        values = value if isinstance(value, list | tuple) else [value]
-        for token_id in values:
+        if value is None:
+            continue
+        for token_id in value if isinstance(value, list | tuple) else [value]:
             if token_id is None:
                 continue
             if not isinstance(token_id, int) or isinstance(token_id, bool):
@@ -289,13 +290,12 @@ def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
                     " or a list of them is needed"
                 )
             ids.add(token_id)
-    if not ids and len(naming) == 2:
+    if not ids and len(sources) == 2:
         raise EngineError(f"model {name!r} names no EOS token, and its tokenizer cannot be read")
     return frozenset(ids)
 
 
 def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
-
     from selfrag.engines.adapters import read_config
 
     settings = read_config(name, path)
@@ -325,7 +325,7 @@ def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
 
 
 SPARE_COLUMNS = 64
-"""Columns added at each growth: one copy of the slab for so many tokens."""
+"""Columns added at each growth: one copy of the cache for so many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,59 +343,59 @@ class CachedPrefix:
         return sum(keys.nbytes + values.nbytes for keys, values in self.layers)
 
     def part(self, start: int, end: int) -> CachedPrefix:
-        """A view of tokens `start` to `end`."""
+        """Return a view of tokens `start` to `end`."""
         return CachedPrefix(tuple((keys[:, start:end], values[:, start:end]) for keys, values in self.layers))
 
     @staticmethod
     def joined(pieces: Sequence[CachedPrefix]) -> CachedPrefix:
-        """A copy of consecutive pieces as one, holding no other memory."""
-        return CachedPrefix(
-            tuple(
-                (torch.cat([keys for keys, _ in layer], dim=1), torch.cat([values for _, values in layer], dim=1))
-                for layer in zip(*(piece.layers for piece in pieces), strict=True)
-            )
-        )
+        """Return a copy of consecutive pieces as one, holding no other memory."""
+        layers = []
+        for index in range(len(pieces[0].layers)):
+            keys, values = zip(*[piece.layers[index] for piece in pieces], strict=True)
+            layers.append((torch.cat(keys, dim=1), torch.cat(values, dim=1)))
+        return CachedPrefix(tuple(layers))
 
 
 def padded_cache(prefixes: Sequence[CachedPrefix | None]) -> tuple[Any, int]:
-    """An ordinary cache in which row i starts with prefix i, right-aligned, and its number of columns."""
-    width = max((len(prefix) for prefix in prefixes if prefix is not None), default=0)
+    """Return an ordinary cache in which row i starts with prefix i, right-aligned, and its number of columns."""
     cache = Cache(layer_class_to_replicate=DynamicLayer)
-    first = next((prefix for prefix in prefixes if prefix is not None), None)
-    for index, pair in enumerate(first.layers if first is not None else ()):
-        filled = []
-        for which, like in enumerate(pair):
-            buffer = like.new_zeros((len(prefixes), like.shape[0], width, like.shape[2]))
-            for row, prefix in enumerate(prefixes):
-                if prefix is not None:
-                    buffer[row, :, width - len(prefix) :] = prefix.layers[index][which]
-            filled.append(buffer)
-        cache.update(filled[0], filled[1], index)
+    filled = {row: prefix for row, prefix in enumerate(prefixes) if prefix is not None}
+    if not filled:
+        return cache, 0
+    width = max(map(len, filled.values()))
+    first = next(iter(filled.values()))
+    for index, (keys, values) in enumerate(first.layers):
+        all_keys = keys.new_zeros((len(prefixes), keys.shape[0], width, keys.shape[2]))
+        all_values = values.new_zeros((len(prefixes), values.shape[0], width, values.shape[2]))
+        for row, prefix in filled.items():
+            begin = width - len(prefix)
+            all_keys[row, :, begin:], all_values[row, :, begin:] = prefix.layers[index]
+        cache.update(all_keys, all_values, index)
     return cache, width
 
 
 def row_of(layers: Sequence[Any], row: int, start: int, end: int) -> CachedPrefix:
-    """Columns `start` to `end` of one row of a cache's layers, as a view."""
+    """Return columns `start` to `end` of one row of a cache's layers, as a view."""
     return CachedPrefix(tuple((layer.keys[row, :, start:end], layer.values[row, :, start:end]) for layer in layers))
 
 
 class _KVCacheLayer(DynamicLayer):  # type: ignore[misc]
     """One layer's keys and values with spare rows and columns. A pass through the model fills the newest column."""
 
-    def __init__(self, slab: KVCache, keys: Tensor, values: Tensor) -> None:
+    def __init__(self, cache: KVCache, keys: Tensor, values: Tensor) -> None:
         super().__init__()
         self.dtype, self.device = keys.dtype, keys.device
-        self.slab, self.keys, self.values = slab, keys, values
+        self.cache, self.keys, self.values = cache, keys, values
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        rows, end = len(self.slab), self.slab.used
+        rows, end = len(self.cache), self.cache.used
         self.keys[:rows, :, end - 1 : end] = key_states
         self.values[:rows, :, end - 1 : end] = value_states
         return self.keys[:rows, :, :end], self.values[:rows, :, :end]
 
     def get_seq_length(self) -> int:
-        return self.slab.used - 1
+        return self.cache.used - 1
 
 
 class KVCache:
@@ -413,20 +413,20 @@ class KVCache:
         """Copy new rows in, each given as consecutive pieces."""
         if not sequences:
             return
-        lengths = [sum(len(piece) for piece in pieces) for pieces in sequences]
+        lengths = [sum(map(len, pieces)) for pieces in sequences]
         self._reserve(sequences[0][0], len(self) + len(lengths), max(lengths))
-        for row, (pieces, length) in enumerate(zip(sequences, lengths, strict=True), start=len(self)):
+        for pieces, length in zip(sequences, lengths, strict=True):
+            row = len(self)
             for index, layer in enumerate(self._layers):
-                at = self.used - length
+                begin = self.used - length
                 # What an earlier row left behind is masked, but must be finite: 0 * NaN is NaN.
-                layer.keys[row, :, :at] = 0
-                layer.values[row, :, :at] = 0
+                layer.keys[row, :, :begin] = 0
+                layer.values[row, :, :begin] = 0
                 for piece in pieces:
-                    keys, values = piece.layers[index]
-                    layer.keys[row, :, at : at + len(piece)] = keys
-                    layer.values[row, :, at : at + len(piece)] = values
-                    at += len(piece)
-        self.lengths += lengths
+                    end = begin + len(piece)
+                    layer.keys[row, :, begin:end], layer.values[row, :, begin:end] = piece.layers[index]
+                    begin = end
+            self.lengths.append(length)
 
     def extend(self) -> Any:
         """Make room for one more token a row and return the cache to run the model with; call it once a step."""
@@ -437,7 +437,7 @@ class KVCache:
         return Cache(layers=list(self._layers))
 
     def row(self, row: int) -> CachedPrefix:
-        """One row as a view, valid until the slab changes."""
+        """Return one row as a view, valid until the cache changes."""
         return row_of(self._layers, row, self.used - self.lengths[row], self.used)
 
     def drop(self, row: int) -> None:
@@ -455,14 +455,15 @@ class KVCache:
     def _reserve(self, like: CachedPrefix, rows: int, longest: int) -> None:
         if not self._layers:
             self.used, columns = longest, longest + SPARE_COLUMNS
-            for pair in like.layers:
-                keys, values = (one.new_zeros((rows, one.shape[0], columns, one.shape[2])) for one in pair)
-                self._layers.append(_KVCacheLayer(self, keys, values))
+            for keys, values in like.layers:
+                all_keys = keys.new_zeros((rows, keys.shape[0], columns, keys.shape[2]))
+                all_values = values.new_zeros((rows, values.shape[0], columns, values.shape[2]))
+                self._layers.append(_KVCacheLayer(self, all_keys, all_values))
         elif rows > self._layers[0].keys.shape[0] or longest > self.used:
             self._rebuild(max(rows, self._layers[0].keys.shape[0]), max(longest, *self.lengths))
 
     def _rebuild(self, rows: int, used: int) -> None:
-        """New buffers of `used` columns plus spare ones; drops columns that no row needs."""
+        """Move to new buffers of `used` columns plus spare ones; columns that no row needs are dropped."""
         live, keep = len(self), max(self.lengths)
         for layer in self._layers:
             for name in ("keys", "values"):

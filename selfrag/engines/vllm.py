@@ -25,10 +25,11 @@ from selfrag.common.reading import user_path
 from selfrag.engines.adapters import VLLMAdapter, max_lora_rank, read_adapter
 from selfrag.engines.base import BaseEngine, EngineLimits, Ticket, check_model
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
+from selfrag.runtime.sessions import TicketResult
 
 
 def has_compiler() -> bool:
-    """True if both the C++ compiler that torch would call and `Python.h` are there."""
+    """Return whether both the C++ compiler that torch would call and `Python.h` are there."""
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
     return shutil.which(os.environ.get("CXX", "g++")) is not None and headers.is_file()
 
@@ -74,12 +75,16 @@ def _expand(
 
 
 def _groups(indices: Tensor, weights: Tensor) -> Iterator[tuple[TokenRows, Tensor]]:
-    """Rows of each adapter with its matrix; tokens of the base model, below 0, have none."""
-    weights = weights.squeeze(1) if weights.dim() == 4 else weights
+    """Yield the rows of each adapter with its matrix; tokens of the base model, below 0, have none."""
+    if weights.dim() == 4:
+        weights = weights.squeeze(1)
     present = sorted(set(indices.tolist()))
+    if len(present) == 1 and present[0] >= 0:
+        yield slice(None), weights[present[0]]
+        return
     for index in present:
         if index >= 0:
-            yield slice(None) if len(present) == 1 else (indices == index).nonzero().squeeze(1), weights[index]
+            yield (indices == index).nonzero().squeeze(1), weights[index]
 
 
 @contextmanager
@@ -88,8 +93,10 @@ def environment(values: Mapping[str, str | None]) -> Iterator[None]:
 
     def assign(values: Mapping[str, str | None]) -> None:
         for name, value in values.items():
-            os.environ.pop(name, None)
-            os.environ.update({} if value is None else {name: value})
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
     before = {name: os.environ.get(name) for name in values}
     try:
@@ -138,24 +145,28 @@ class VLLMConfig:
     def __post_init__(self) -> None:
         if self.kv_cache_gib is not None:
             check_float("kv_cache_gib", self.kv_cache_gib, above=True)
-        for name in ("max_model_len", "max_num_seqs"):
-            if (value := getattr(self, name)) is not None:
-                check_int(name, value)
+        if self.max_model_len is not None:
+            check_int("max_model_len", self.max_model_len)
+        if self.max_num_seqs is not None:
+            check_int("max_num_seqs", self.max_num_seqs)
         check_int("tensor_parallel_size", self.tensor_parallel_size)
         check_float("gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True)
 
 
 def engine_arguments(config: VLLMConfig, adapters: Sequence[VLLMAdapter], *, cpu: bool) -> dict[str, Any]:
-    """Keyword arguments of `EngineArgs` for this configuration."""
+    """Return keyword arguments of `EngineArgs` for this configuration."""
+    model, cache_gib = config.model, config.kv_cache_gib
+    if model.startswith("~"):
+        model = str(user_path(model))
     dtype = number_format(config.dtype, config.model, "cpu" if cpu else "cuda").name
     if not cpu and dtype != "float32":
         dtype = config.dtype  # vLLM knows which GPUs lack bfloat16; its `auto` only rounds what was saved in float32
     arguments: dict[str, Any] = {
-        "model": str(user_path(config.model)) if config.model.startswith("~") else config.model,
+        "model": model,
         "max_model_len": config.max_model_len,
         "dtype": dtype,
         "trust_remote_code": config.trust_remote_code,
-        "max_num_seqs": config.max_num_seqs or (CPU_MAX_NUM_SEQS if cpu else None),
+        "max_num_seqs": config.max_num_seqs,
         "enable_prefix_caching": config.enable_prefix_caching,
         "tensor_parallel_size": config.tensor_parallel_size,
         "gpu_memory_utilization": config.gpu_memory_utilization,
@@ -164,13 +175,14 @@ def engine_arguments(config: VLLMConfig, adapters: Sequence[VLLMAdapter], *, cpu
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
     }
-    cache = config.kv_cache_gib or (CPU_KV_CACHE_GIB if cpu else None)
-    if cache is not None:
-        arguments["kv_cache_memory_bytes"] = int(cache * GIB)
     if cpu:
         arguments["block_size"] = CPU_BLOCK_SIZE
+        arguments["max_num_seqs"] = config.max_num_seqs or CPU_MAX_NUM_SEQS
+        cache_gib = cache_gib or CPU_KV_CACHE_GIB
         if config.deterministic:
             arguments |= {"max_num_seqs": 1, "enable_prefix_caching": False}
+    if cache_gib is not None:
+        arguments["kv_cache_memory_bytes"] = int(cache_gib * GIB)
     if adapters:
         # On a CPU vLLM looks up "no adapter" as slot -1, the last one: in a batch that mixes both, requests to the base
         # model would silently get the last adapter. One slot more than there are adapters stays empty and adds nothing.
@@ -212,49 +224,56 @@ def sampling_params(request: Generate, max_model_len: int) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-    form = None if request.constraint is None else request.constraint.as_structured_outputs()
+    options: dict[str, Any] = {}
+    if request.allowed_ids is not None:
+        options["allowed_token_ids"] = list(request.allowed_ids)
+    if request.constraint is not None:
+        options["structured_outputs"] = StructuredOutputsParams(**request.constraint.as_structured_outputs())
+    if request.watch_ids:
+        options["logprob_token_ids"] = list(request.watch_ids)
+    else:
+        options["logprobs"] = 0  # the sampled token's own value and no others
+    if request.report:  # the first token, then all others at the end
+        options |= {"output_kind": RequestOutputKind.DELTA, "stream_interval": request.max_tokens}
+    else:
+        options["output_kind"] = RequestOutputKind.FINAL_ONLY
     params = SamplingParams(
         temperature=0.0,
         max_tokens=min(request.max_tokens, max_model_len - len(request.prompt_ids)),
         stop_token_ids=list(request.stop_ids),
-        allowed_token_ids=None if request.allowed_ids is None else list(request.allowed_ids),
-        structured_outputs=None if form is None else StructuredOutputsParams(**form),
-        logprob_token_ids=list(request.watch_ids) or None,
-        logprobs=None if request.watch_ids else 0,  # 0: the sampled token's own value and no others
         flat_logprobs=True,
         detokenize=False,
-        output_kind=RequestOutputKind.DELTA if request.report else RequestOutputKind.FINAL_ONLY,
-        stream_interval=request.max_tokens if request.report else None,  # the first token, then all others at the end
+        **options,
     )
     params.skip_clone = True  # ours alone, so vLLM need not copy it deeply
     return params
 
 
-def result(request: Generate, output: Any, begun: Generated | None = None) -> Generated | Failed:
-    """Our result for a `RequestOutput`; a value that is missing makes it `Failed`, never a number.
+def result(request: Generate, output: Any, earlier: Generated | None = None) -> Generated | Failed:
+    """Return our result for a `RequestOutput`; a value that is missing makes it `Failed`, never a number.
 
     The output is finished, or the beginning that `request.report` asks for. After a beginning that was reported
-    (`begun`) it has only what came later.
+    (`earlier`) it has only what came later.
     """
     [completion] = output.outputs
-    fresh = tuple(completion.token_ids)
-    if not fresh or (output.finished and completion.finish_reason not in ("stop", "length")):
+    ids = tuple(completion.token_ids)
+    if not ids or (output.finished and completion.finish_reason not in ("stop", "length")):
         return Failed(f"vLLM ended the request early ({completion.finish_reason})")
-    matrix = _matrix(completion.logprobs, len(fresh), 1 + len(request.watch_ids))
+    matrix = _matrix(completion.logprobs, len(ids), 1 + len(request.watch_ids))
     if matrix is None:
-        return Failed(f"vLLM returned no complete log-probabilities for {len(fresh)} tokens")
+        return Failed(f"vLLM returned no complete log-probabilities for {len(ids)} tokens")
     logprobs, watched = tuple(matrix[:, 0].tolist()), matrix[:, 1:]
-    if begun is not None:
-        fresh, logprobs = begun.token_ids + fresh, begun.token_logprobs + logprobs
-        watched = np.concatenate([begun.watched, watched])
+    if earlier is not None:
+        ids, logprobs = earlier.token_ids + ids, earlier.token_logprobs + logprobs
+        watched = np.concatenate([earlier.watched, watched])
     end = Finish.PARTIAL
     if output.finished:
-        end = finish(request, fresh, str(completion.finish_reason), eos=completion.stop_reason is None)
-    return Generated(fresh, logprobs, np.ascontiguousarray(watched), end, output.num_cached_tokens or 0)
+        end = finish(request, ids, str(completion.finish_reason), eos=completion.stop_reason is None)
+    return Generated(ids, logprobs, np.ascontiguousarray(watched), end, output.num_cached_tokens or 0)
 
 
 def finish(request: Generate, token_ids: Sequence[int], reason: str, *, eos: bool = False) -> Finish:
-    """Why a generation ended, for the reason `stop` or `length` that vLLM gives.
+    """Return why a generation ended, for the reason `stop` or `length` that vLLM gives.
 
     With `eos` it names no stop id, so the model's own end of sequence ended it, be it among the stop ids or not.
     """
@@ -264,7 +283,7 @@ def finish(request: Generate, token_ids: Sequence[int], reason: str, *, eos: boo
 
 
 def _matrix(flat: Any, positions: int, columns: int) -> NDArray[np.float32] | None:
-    """Flat lists as float32 [positions, columns], or None if they are not complete or hold a NaN."""
+    """Return flat lists as float32 [positions, columns], or None if they are not complete or hold a NaN."""
     if flat is None or len(flat.logprobs) != positions * columns:
         return None
     matrix = np.array(flat.logprobs, dtype=np.float32).reshape(positions, columns)
@@ -303,7 +322,9 @@ class VLLMEngine(BaseEngine):
 
         super().__init__()
         self._engine = engine
-        self._loras = {a.name: LoRARequest(a.name, number, str(a.path)) for number, a in enumerate(adapters, start=1)}
+        self._loras: dict[str, LoRARequest] = {}
+        for lora_id, adapter in enumerate(adapters, start=1):
+            self._loras[adapter.name] = LoRARequest(adapter.name, lora_id, str(adapter.path))
         model = engine.vllm_config.model_config
         self.limits = EngineLimits(
             max_model_len=model.max_model_len,
@@ -312,7 +333,7 @@ class VLLMEngine(BaseEngine):
             adapters=frozenset(self._loras),
         )
         self._live: dict[str, Generate] = {}
-        self._begun: dict[str, Generated] = {}  # what was reported of live ones
+        self._reported: dict[str, Generated] = {}  # partial results of live ones
 
     @classmethod
     def load(cls, config: VLLMConfig) -> VLLMEngine:
@@ -364,13 +385,11 @@ class VLLMEngine(BaseEngine):
         from vllm.exceptions import VLLMValidationError
         from vllm.inputs import tokens_input
 
+        prompt = tokens_input(list(request.prompt_ids))
+        params = sampling_params(request, self.limits.max_model_len)
+        lora = None if request.adapter is None else self._loras[request.adapter]
         try:
-            self._engine.add_request(
-                str(ticket),
-                tokens_input(list(request.prompt_ids)),
-                sampling_params(request, self.limits.max_model_len),
-                lora_request=None if request.adapter is None else self._loras[request.adapter],
-            )
+            self._engine.add_request(str(ticket), prompt, params, lora_request=lora)
         except VLLMValidationError as error:
             return f"vLLM refused the request: {_one_line(error)}"
         except Exception as error:
@@ -378,7 +397,7 @@ class VLLMEngine(BaseEngine):
         self._live[str(ticket)] = request
         return None
 
-    def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
+    def step(self) -> Sequence[TicketResult]:
         """Compute one step of every running sequence; returns at once when nothing runs."""
         self._check_open()
         done = self._refusals()
@@ -395,23 +414,24 @@ class VLLMEngine(BaseEngine):
             request = self._live.get(output.request_id)
             if request is None:
                 continue
-            found = result(request, output, self._begun.pop(output.request_id, None))
+            generated = result(request, output, self._reported.pop(output.request_id, None))
             if output.finished:
                 del self._live[output.request_id]
-            elif isinstance(found, Generated):
-                self._begun[output.request_id] = found
+            elif isinstance(generated, Generated):
+                self._reported[output.request_id] = generated
             else:
-                continue  # the whole result will say so
-            done.append((int(output.request_id), found))
+                continue  # the final result will say so
+            done.append((int(output.request_id), generated))
         return done
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Stop these requests; vLLM reports nothing for them, so they are forgotten here."""
-        closed = set(tickets)
-        self._refused = self._refusals(closed)
-        names = [name for name in map(str, closed) if self._live.pop(name, None) is not None]
+        aborted = set(tickets)
+        self._refused = self._refusals(aborted)
+        names = [name for name in map(str, aborted) if name in self._live]
         for name in names:
-            self._begun.pop(name, None)
+            del self._live[name]
+            self._reported.pop(name, None)
         if names and self._gone is None:
             self._engine.abort_request(names)
 
@@ -432,14 +452,14 @@ class VLLMEngine(BaseEngine):
         return EngineError(self._gone)
 
     def _recover(self) -> None:
-        """After Ctrl-C inside a step: running sequences are lost, the engine is not.
+        """Drop the running sequences after Ctrl-C inside a step; the engine stays usable.
 
         Blocks enter vLLM's prefix cache before they are computed. Those of an interrupted step hold garbage that later
         requests would silently reuse, so the cache is emptied.
         """
         lost = list(self._live)
         self._live.clear()
-        self._begun.clear()
+        self._reported.clear()
         self._refused += [(int(name), Failed("interrupted")) for name in lost]
         emptied = False
         with suppress(Exception):  # worker processes may have been interrupted for good
@@ -450,6 +470,6 @@ class VLLMEngine(BaseEngine):
 
 
 def _one_line(error: BaseException) -> str:
-    """The exception's name and the first sentences of its message."""
+    """Return the name of an exception and the first sentences of its message."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
