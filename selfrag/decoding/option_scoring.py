@@ -9,9 +9,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from selfrag.reflection.requests import Generate, Generated
+from selfrag.reflection.requests import Generate, Generated, TokenIds
 
-Ids: TypeAlias = tuple[int, ...]
 Length: TypeAlias = Literal["none", "tokens", "characters"]
 """What an option's log-probability is divided by; `characters` ranks as `acc_norm` of lm-evaluation-harness does."""
 
@@ -20,9 +19,9 @@ MOST_WATCHED = 19
 
 
 def option_requests(
-    prefix: Ids,
-    options: Sequence[Ids],
-    enders: Ids = (),
+    prefix: TokenIds,
+    options: Sequence[TokenIds],
+    enders: TokenIds = (),
     *,
     adapter: str | None = None,
     most_watched: int = MOST_WATCHED,
@@ -43,13 +42,13 @@ def option_requests(
 
 
 def option_logprobs(
-    requests: Sequence[Generate], results: Sequence[Generated], prefix: Ids, options: Sequence[Ids], enders: Ids = ()
+    requests: Sequence[Generate], results: Sequence[Generated], prefix: TokenIds, options: Sequence[TokenIds], enders: TokenIds = ()
 ) -> list[float]:
     """Natural log-probability of each option after `prefix`.
 
     If another option extends an option, this includes the probability that the shorter one ends.
     """
-    rows: dict[Ids, dict[int, float]] = defaultdict(dict)
+    rows: dict[TokenIds, dict[int, float]] = defaultdict(dict)
     for request, result in zip(requests, results, strict=True):
         path = request.prompt_ids[len(prefix) :]
         rows[path] |= zip(request.watch_ids, result.watched[0].tolist(), strict=True)
@@ -57,7 +56,7 @@ def option_logprobs(
 
 
 def normalised(
-    logprobs: Sequence[float], texts: Sequence[str], options: Sequence[Ids], length: Length = "none"
+    logprobs: Sequence[float], texts: Sequence[str], options: Sequence[TokenIds], length: Length = "none"
 ) -> list[float]:
     """Probabilities over the options, with length normalisation if `length` asks for it.
 
@@ -75,16 +74,16 @@ def normalised(
     return probabilities
 
 
-def _trie(options: Sequence[Ids]) -> dict[Ids, Ids]:
+def _trie(options: Sequence[TokenIds]) -> dict[TokenIds, TokenIds]:
     """Inner nodes (paths) of the options' token trie, with the ids that may follow."""
-    following: dict[Ids, dict[int, None]] = defaultdict(dict)
+    following: dict[TokenIds, dict[int, None]] = defaultdict(dict)
     for ids in options:
         for i, token in enumerate(ids):
             following[ids[:i]][token] = None
     return {path: tuple(tokens) for path, tokens in following.items()}
 
 
-def _logprob(rows: dict[Ids, dict[int, float]], ids: Ids, enders: Ids) -> float:
+def _logprob(rows: dict[TokenIds, dict[int, float]], ids: TokenIds, enders: TokenIds) -> float:
     total = math.fsum(rows[ids[:i]][token] for i, token in enumerate(ids))
     end = rows.get(ids)
     if end is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError, generation_error
-from selfrag.decoding.option_scoring import Ids, option_logprobs, option_requests
+from selfrag.decoding.option_scoring import option_logprobs, option_requests
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import APPLICABLE, SegmentReading, read, read_critique
 from selfrag.decoding.trace import ROOT
@@ -24,7 +24,7 @@ from selfrag.decoding.writer import (
 from selfrag.prompting import Evidence, Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
-from selfrag.reflection.requests import Failed, Generate, Generated, Steps, failure_of
+from selfrag.reflection.requests import Failed, Generate, Generated, Steps, TokenIds, failure_of
 from selfrag.reflection.requests import ask as ask_batch
 from selfrag.reflection.vocabulary import Vocabulary
 
@@ -56,7 +56,7 @@ class _OptionContext:
     """A place after which options are scored: the prompt with one passage, or with none."""
 
     candidate: Candidate
-    prefix: Ids
+    prefix: TokenIds
     relevance: Judgment | None = None
     failure: Failed | None = None
 
@@ -67,7 +67,7 @@ class _ScoredOption:
 
     context: _OptionContext
     text: str
-    written: Ids  # what stands before its next critique
+    written: TokenIds  # what stands before its next critique
     judgments: dict[Role, Judgment | None]
 
 
@@ -132,7 +132,7 @@ class TokenWriter(SegmentWriter):
         """Lay out one continuation: prefix, marker and evidence as in training."""
         retrieval, no_retrieval, keep = self.vocabulary.retrieve
         branch = branch_of(action, passage)
-        ids: Ids = (no_retrieval,)
+        ids: TokenIds = (no_retrieval,)
         dropped = 0
         if branch == "continue" and self.policy.history == "text+passages":
             ids = (keep,)  # the passage already stands in the prefix
@@ -206,7 +206,7 @@ class TokenWriter(SegmentWriter):
             missing.append(RETRIEVE)
         return missing
 
-    def prefix(self, candidate: Candidate, reading: SegmentReading) -> Ids:
+    def prefix(self, candidate: Candidate, reading: SegmentReading) -> TokenIds:
         """Return what the model sees of the answer so far."""
         if self.policy.history == "text":
             return (*candidate.parent.prefix, *reading.text_ids)
@@ -253,7 +253,7 @@ class TokenWriter(SegmentWriter):
             context.prefix = (*context.prefix, self._label_id(ISREL, judgment))
 
     def _option_logprobs(
-        self, contexts: Sequence[_OptionContext], options: Sequence[Ids], most_watched: int
+        self, contexts: Sequence[_OptionContext], options: Sequence[TokenIds], most_watched: int
     ) -> Steps[dict[int, list[float]]]:
         """Return log p(option|context) by the number of the context, for each that could be served."""
         enders = (self.vocabulary.eos_id, *sorted(self.vocabulary.ids.values()))

@@ -33,7 +33,7 @@ _CRITIQUE_ROLES = frozenset(labels.role for labels in CRITIQUES)
 
 Share = Annotated[float, Field(ge=0, le=1 + SUM_TOLERANCE)]
 Count = Annotated[int, Field(ge=0, lt=_MAX_INTEGER)]
-TokenIds = tuple[Count, ...]
+RecordedIds = tuple[Count, ...]
 NodeId = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 ParentId = Annotated[int, Field(ge=-1, lt=MAX_NODES)]
 
@@ -95,8 +95,8 @@ class NodeRecord(TypedDict):
     status: str
     passage_id: str | None
     passage_at: NotRequired[Count]
-    token_ids: TokenIds
-    text_ids: TokenIds
+    token_ids: RecordedIds
+    text_ids: RecordedIds
     judgments: dict[Role, JudgmentRecord | None]
     boundary: JudgmentRecord | None
     dropped_tokens: Count

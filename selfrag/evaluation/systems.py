@@ -19,7 +19,7 @@ from selfrag.common.errors import DecodingError, UserError
 from selfrag.common.plugins import names, registered
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.beam import decode
-from selfrag.decoding.option_scoring import Ids, normalised, option_logprobs, option_requests
+from selfrag.decoding.option_scoring import normalised, option_logprobs, option_requests
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.segments import geometric_mean
@@ -34,7 +34,7 @@ from selfrag.judges.wire import ChatPrompt, Executor, ModelRequest
 from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting, passage_ids
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
-from selfrag.reflection.requests import Failed, Finish, Generate, Generated, RequestResult
+from selfrag.reflection.requests import Failed, Finish, Generate, Generated, RequestResult, TokenIds
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.runtime.sessions import Ticket, TicketResult
@@ -46,7 +46,7 @@ class SystemPrompt:
     """What the model reads before it answers."""
 
     question: str  # as asked, for the answer
-    ids: Ids  # the whole prompt
+    ids: TokenIds  # the whole prompt
     passages: tuple[Passage, ...] = ()  # the evidence in it, in order
     dropped_tokens: int = 0  # tokens of passages that were cut
 
@@ -103,7 +103,7 @@ def _all(state: _State, requests: list[Generate]) -> Generator[RequestBatch, lis
     return [result for result in results if isinstance(result, Generated)]
 
 
-def _node(prompt: SystemPrompt, number: int, text: str, ids: Ids) -> Node:
+def _node(prompt: SystemPrompt, number: int, text: str, ids: TokenIds) -> Node:
     one = prompt.passages[0] if len(prompt.passages) == 1 else None
     node = Node(number, ROOT, 1, "none" if one is None else "passage", one, text, ids, ids)
     node.ended, node.status, node.dropped_tokens = True, Status.FINISHED, prompt.dropped_tokens

@@ -41,7 +41,7 @@ def judge(
     state = read_input(conversation, passages, arguments)
     if not state.messages:
         raise UserError(f"{judge.name}: the conversation is empty; give at least one turn")
-    if judge.role in NEEDS_PASSAGE and not any(passage.text.strip() for passage in state.passages):
+    if judge.role in NEEDS_PASSAGE and not state.filled:
         raise UserError(f"{judge.name}: there are no passages; give passages=[...]")
     (reflection,) = finish(judge.judge([state]), judge.engine or engine)
     return reflection
@@ -64,11 +64,10 @@ class JudgeScorer:
         Raises:
             EngineError: a passage has no score; it says why.
         """
-        inputs = [
-            JudgeInput((Message("user", query),), (passage,))
-            for query, hits in zip(queries, passages, strict=True)
-            for passage in hits
-        ]
+        inputs = []
+        for query, hits in zip(queries, passages, strict=True):
+            turns = (Message("user", query),)
+            inputs += [JudgeInput(turns, (passage,)) for passage in hits]
         reflections = iter(finish(self.judge.judge(inputs), self.judge.engine or self.engine))
         return [[self._score(next(reflections)) for _ in hits] for hits in passages]
 

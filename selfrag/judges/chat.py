@@ -41,12 +41,10 @@ def _request(
     **more: Any,
 ) -> ModelRequest:
     """Return a request of one user turn: documents (without `sources` none), conversation, arguments and task."""
-    prompt = turn(
-        "" if sources is None or not (state.passages or sources) else numbered_documents(state, sources),
-        conversation(state.messages),
-        arguments,
-        f"Task: {task}",
-    )
+    documents = ""
+    if sources is not None and (state.passages or sources):
+        documents = numbered_documents(state, sources)
+    prompt = turn(documents, conversation(state.messages), arguments, f"Task: {task}")
     return ModelRequest(state, ChatPrompt((Message("user", prompt),)), sites=sites, sources=sources or (), **more)
 
 
@@ -61,22 +59,24 @@ class _SlotCodec(Teachable):
         """Return one finding a slot."""
         findings: list[Finding] = []
         notes: list[Diagnostic] = []
-        scored = zip(request.slots, slot_scores(request, completion), strict=True)
-        for number, (slot, scores) in enumerate(scored):
-            judgment, some = slot_judgment(self.labels, self._per_label(scores), slot.site, request, number)
+        all_scores = slot_scores(request, completion)
+        for number, slot in enumerate(request.slots):
+            scores = all_scores[number]
+            judgment, of_slot = slot_judgment(self.labels, self._per_label(scores), slot.site, request, number)
             findings.append(Finding(slot.site, judgment, self._cited(request, judgment, scores)))
-            notes += some
+            notes += of_slot
         return Reflection(request.state, tuple(findings), None, completion.text, tuple(notes))
 
     def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
         """Return the written form of each known label; gold without one label a slot is refused."""
         if len(gold.labels) != len(request.slots):
             raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} places")
-        return tuple(
-            Target(slot.prefill, slot.surfaces[self.labels.index(name)])
-            for slot, label in zip(request.slots, gold.labels, strict=True)
-            if label is not None and (name := in_set(self.labels, label)) is not None
-        )
+        targets = []
+        for slot, label in zip(request.slots, gold.labels, strict=True):
+            name = None if label is None else in_set(self.labels, label)
+            if name is not None:
+                targets.append(Target(slot.prefill, slot.surfaces[self.labels.index(name)]))
+        return tuple(targets)
 
     def _per_label(self, scores: Sequence[float] | None) -> Sequence[float] | None:
         return scores
@@ -102,7 +102,7 @@ class LabelCodec(_SlotCodec):
     last_turn_only: bool = False  # whether the model sees nothing of the conversation but the last turn
 
     def encode(self, state: JudgeInput) -> ModelRequest:
-        """Documents, conversation, arguments and task in one user turn; one slot."""
+        """Return documents, conversation, arguments and task as one user turn; one slot."""
         last_index(state)
         if self.last_turn_only:
             state = replace(state, messages=state.messages[-1:])
@@ -124,7 +124,7 @@ class SentenceCodec(_SlotCodec):
     find: SentenceFinder = rules  # sentence splitter
 
     def encode(self, state: JudgeInput) -> ModelRequest:
-        """Documents, conversation and task in one user turn; the reply quotes a sentence before each slot."""
+        """Return documents, conversation and task as one user turn; the reply quotes a sentence before each slot."""
         sites = response_sites(state, last_index(state), self.find)
         surfaces = tuple(f" {label.token}" for label in self.labels)
         slots = _sentence_slots(sites, surfaces, self.asking)
@@ -132,10 +132,10 @@ class SentenceCodec(_SlotCodec):
 
 
 def _sentence_slots(sites: Sequence[Site], surfaces: tuple[str, ...], asking: str) -> tuple[Slot, ...]:
-    return tuple(
-        Slot(surfaces, site, f"Sentence {number}: {one_line(site.text)}\n{asking}")
-        for number, site in enumerate(sites, 1)
-    )
+    slots = []
+    for number, site in enumerate(sites, 1):
+        slots.append(Slot(surfaces, site, f"Sentence {number}: {one_line(site.text)}\n{asking}"))
+    return tuple(slots)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class WritingCodec(Teachable):
     dialect = DIALECT
 
     def encode(self, state: JudgeInput) -> ModelRequest:
-        """Conversation and task in one user turn; the reply is constrained to the JSON object."""
+        """Return conversation and task as one user turn; the reply is constrained to the JSON object."""
         schema = {
             "type": "object",
             "properties": {self.key: {"type": "string"}},
@@ -210,9 +210,10 @@ class CitationCodec(_SlotCodec):
     labels: LabelSet = CITED  # whether a sentence rests on any source
 
     def encode(self, state: JudgeInput) -> ModelRequest:
-        """Numbered documents, conversation and task in one user turn; one slot a response sentence."""
+        """Return numbered documents, conversation and task as one user turn; one slot a response sentence."""
         sites, sources = response_sites(state, last_index(state), self.find), source_sites(state, self.find)
-        sources += earlier_sites(state, self.find) if self.turns else ()
+        if self.turns:
+            sources += earlier_sites(state, self.find)
         names = numbers(len(sources))
         slots = _sentence_slots(sites, names, "Rests on [")
         return _request(state, self.task.format(none=names[0]), sites, sources, slots=slots)

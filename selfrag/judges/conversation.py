@@ -23,25 +23,27 @@ Passages: TypeAlias = Sequence[Passage | Mapping[str, Any] | str]
 def read_input(
     conversation: Conversation, passages: Passages | None = None, arguments: Mapping[str, str] | None = None
 ) -> JudgeInput:
-    """A conversation, its own passages or those given, and arguments, checked; an `Answer` brings what it cites."""
-    given = None if passages is None else read_passages(passages)
+    """Return a conversation, its own passages or `passages`, and arguments, checked.
+
+    An `Answer` brings what it cites.
+    """
     if isinstance(conversation, JudgeInput):
-        kept = conversation.passages if given is None else given
-        return replace(conversation, passages=kept, arguments=arguments or conversation.arguments)
-    if isinstance(conversation, Answer):
+        state = replace(conversation, arguments=arguments or conversation.arguments)
+    elif isinstance(conversation, Answer):
         if conversation.error is not None:
             raise UserError(f"this answer failed ({conversation.error}); there is nothing to look at")
         turns = (Message("user", conversation.question), Message("assistant", conversation.text))
-        kept = conversation.citations if given is None else given
-        return JudgeInput(turns, kept, arguments or {}, path_score=conversation.path_score)
-    return JudgeInput(_turns(conversation), given or (), arguments or {})
+        state = JudgeInput(turns, conversation.citations, arguments or {}, path_score=conversation.path_score)
+    else:
+        state = JudgeInput(_turns(conversation), (), arguments or {})
+    return state if passages is None else replace(state, passages=read_passages(passages))
 
 
 def read_passages(passages: Any) -> tuple[Passage, ...]:
-    """Passages in the caller's order; those without an id are numbered from 1, and one without text is named."""
+    """Read passages in the caller's order; number those without an id from 1, and refuse one without text."""
     if isinstance(passages, str | Mapping | Passage) or not isinstance(passages, Iterable):
         raise UserError(f"passages must be a list, not one {type(passages).__name__}; write [passage]")
-    return tuple(_passage(given, number) for number, given in enumerate(passages, 1))
+    return tuple(_passage(passage, number) for number, passage in enumerate(passages, 1))
 
 
 def _turns(conversation: Any) -> tuple[Message, ...]:
@@ -51,29 +53,33 @@ def _turns(conversation: Any) -> tuple[Message, ...]:
         raise UserError(
             f"a conversation is a question, a list of turns or an Answer, not {type(conversation).__name__}"
         )
-    read = [_turn(given, number) for number, given in enumerate(conversation, 1)]
-    turns = tuple(turn for turn in read if turn is not None)
+    turns = []
+    for number, value in enumerate(conversation, 1):
+        turn = _turn(value, number)
+        if turn is not None:
+            turns.append(turn)
     if not turns:
         raise UserError("the conversation is empty; give at least one turn")
-    return turns
+    return tuple(turns)
 
 
-def _turn(given: Any, number: int) -> Message | None:
+def _turn(turn: Any, number: int) -> Message | None:
     """Return a turn; None where an assistant said nothing, as one that only calls a tool."""
-    if isinstance(given, Message):
-        return given
-    if not isinstance(given, Mapping):
+    if isinstance(turn, Message):
+        return turn
+    if not isinstance(turn, Mapping):
         raise UserError(
-            f'turn {number} must be an object like {{"role": "user", "content": "..."}}, not {type(given).__name__}'
+            f'turn {number} must be an object like {{"role": "user", "content": "..."}}, not {type(turn).__name__}'
         )
-    role, content = given.get("role"), given.get("content")
+    role, content = turn.get("role"), turn.get("content")
     if not isinstance(role, str) or not role:
         raise UserError(f"turn {number} has no role; write one of {', '.join(ROLES)}")
     if role == "assistant" and content is None:
-        content = given.get("refusal")
+        content = turn.get("refusal")
         if content is None:
             return None
-    return Message("tool" if role == "function" else role, content_text(content, f"turn {number} ({role})"))
+    text = content_text(content, f"turn {number} ({role})")
+    return Message("tool" if role == "function" else role, text)
 
 
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -110,50 +116,45 @@ def content_text(content: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _passage(given: Any, number: int) -> Passage:
-    if isinstance(given, Passage):
-        return given
-    if isinstance(given, str):
-        return Passage(str(number), given)
-    if not isinstance(given, Mapping):
-        raise UserError(f"passage {number} must be a Passage, text or an object, not {type(given).__name__}")
-    name = given.get("id", given.get("doc_id", str(number)))
-    text, title = given.get("text"), given.get("title", "")
+def _passage(passage: Any, number: int) -> Passage:
+    if isinstance(passage, Passage):
+        return passage
+    if isinstance(passage, str):
+        return Passage(str(number), passage)
+    if not isinstance(passage, Mapping):
+        raise UserError(f"passage {number} must be a Passage, text or an object, not {type(passage).__name__}")
+    name = passage.get("id", passage.get("doc_id", str(number)))
+    text, title = passage.get("text"), passage.get("title")
     if not isinstance(text, str):
         raise UserError(f"passage {number} has no text")
-    return Passage(str(name), text, title if title is not None else "")
+    return Passage(str(name), text, "" if title is None else title)
 
 
 def same_question(first: str, second: str) -> bool:
-    """Whether two questions are equal but for spacing and case."""
+    """Return whether two questions are equal but for spacing and case."""
     return first.casefold().split() == second.casefold().split()
 
 
-def search_query(asked: str, rewrite: str) -> str:
-    """What is searched for: the question as asked with its rewrite after it, once where they are equal.
+def search_query(question: str, rewrite: str) -> str:
+    """Return what is searched for: the question with its rewrite after it, once where they are equal.
 
     A rewrite may lose a word of the question; then the search still has it.
     """
-    return asked if same_question(asked, rewrite) else f"{asked} {rewrite}"
+    return question if same_question(question, rewrite) else f"{question} {rewrite}"
 
 
 def read_conversation(path: Path) -> tuple[tuple[Message, ...], tuple[Passage, ...]]:
-    """Turns and passages of a JSON file.
+    """Read the turns and passages of a JSON file.
 
     It holds a list of turns, or an object with `messages` (or `conversation`) and perhaps `documents` (or `passages`).
     """
-    given = read_json(path)
-    passages: Any = ()
-    if isinstance(given, Mapping):
-        passages = _one_of(given, "documents", "passages") or ()
-        given = _one_of(given, "messages", "conversation")
-    if not isinstance(given, list):
+    turns, passages = read_json(path), None
+    if isinstance(turns, Mapping):
+        passages = turns.get("documents", turns.get("passages"))
+        turns = turns.get("messages", turns.get("conversation"))
+    if not isinstance(turns, list):
         raise UserError(f'{path}: no conversation; write [{{"role": "user", "content": "..."}}]')
     try:
-        return read_input(given).messages, read_passages(passages)
+        return read_input(turns).messages, read_passages(passages or ())
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-
-
-def _one_of(given: Mapping[str, Any], *names: str) -> Any:
-    return next((given[name] for name in names if name in given), None)

@@ -1,17 +1,18 @@
 """Intrinsics as critiques: which texts IsRel and IsSup judge for an intrinsic, and what their judgments amount to.
 
 Whoever judges the pairs of text and passage (reflection tokens, words in common), the intrinsic's own judgments are
-made here. `OverlapJudge` and `BM25Judge` judge the pairs by words alone.
+made here. `OverlapJudge` and `BM25Judge` judge the pairs by words alone: the first by the share of the text's words in
+the passage, the second by how rare they are among the sentences given.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
@@ -40,11 +41,15 @@ class CritiquePair:
     site: Site  # what the judgment is about
 
 
-JudgedPairs: TypeAlias = Sequence[tuple[CritiquePair, Judgment | None]]
+class JudgedPair(NamedTuple):
+    """A pair, and what was said about it."""
+
+    pair: CritiquePair
+    judgment: Judgment | None  # None where nobody could judge it
 
 
 class CritiqueView:
-    """An intrinsic as critiques of pairs. By itself: each passage by the question."""
+    """An intrinsic as critiques of pairs. By itself: each passage by the question, one judgment on the question."""
 
     def __init__(self, labels: LabelSet) -> None:
         """Make the view of an intrinsic whose judgments are over `labels`."""
@@ -52,68 +57,76 @@ class CritiqueView:
 
     def pairs(self, state: JudgeInput) -> list[CritiquePair]:
         """Return what is to be judged. Refuse what critiques cannot judge."""
-        question = last_query(state)
-        return [
-            CritiquePair(ISREL, question.text, passage, state.in_passage(SiteKind.PASSAGE, index))
-            for index, passage in enumerate(state.passages)
-            if passage.text.strip()
-        ]
+        question, pairs = last_query(state), []
+        for index in state.filled:
+            site = state.in_passage(SiteKind.PASSAGE, index)
+            pairs.append(CritiquePair(ISREL, question.text, state.passages[index], site))
+        return pairs
 
-    def findings(self, state: JudgeInput, judged: JudgedPairs) -> list[Finding]:
-        """Return the intrinsic's own judgments; a pair that nobody could judge is None and counts for nothing."""
+    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
+        """Return the intrinsic's own judgments; a pair without a judgment counts for nothing."""
         return [self._best(last_query(state), judged)]
 
-    def _best(self, site: Site, judged: JudgedPairs) -> Finding:
+    def _best(self, site: Site, judged: Sequence[JudgedPair]) -> Finding:
         """Return the judgment with the highest score, over the labels of the intrinsic."""
-        known = [(judgment, pair) for pair, judgment in judged if judgment is not None]
-        if not known:
+        scored = [(pair, judgment) for pair, judgment in judged if judgment is not None]
+        if not scored:
             return Finding(site, None)
-        judgment, pair = max(known, key=lambda item: item[0].score)
+        pair, judgment = max(scored, key=lambda item: item[1].score)
         return Finding(site, replace(judgment.over(self.labels), site=str(site), evidence=pair.passage.id))
 
+    def _best_of_each(self, sites: Sequence[Site], judged: Sequence[JudgedPair]) -> list[Finding]:
+        """Return one finding for each site, of the pairs that are about it."""
+        by_site: dict[Site, list[JudgedPair]] = {site: [] for site in sites}
+        for item in judged:
+            by_site[item.pair.site].append(item)
+        return [self._best(site, by_site[site]) for site in sites]
 
-def _about(state: JudgeInput, site: Site, labels: LabelSet) -> list[CritiquePair]:
-    return [CritiquePair(labels, site.text, passage, site) for passage in state.passages if passage.text.strip()]
+
+def _against_passages(state: JudgeInput, site: Site, labels: LabelSet) -> list[CritiquePair]:
+    return [CritiquePair(labels, site.text, state.passages[index], site) for index in state.filled]
+
+
+def _sentences(state: JudgeInput) -> tuple[Site, ...]:
+    return response_sites(state, last_index(state))
 
 
 class _ContextRelevance(CritiqueView):
     """IsRel of each passage; nothing is partially relevant."""
 
-    def findings(self, state: JudgeInput, judged: JudgedPairs) -> list[Finding]:
+    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
         sites = [state.in_passage(SiteKind.PASSAGE, index) for index in range(len(state.passages))]
-        return [self._best(site, [item for item in judged if item[0].site == site]) for site in sites]
+        return self._best_of_each(sites, judged)
 
 
 class _Faithfulness(CritiqueView):
     """IsSup of each sentence by the passage that supports it most."""
 
     def pairs(self, state: JudgeInput) -> list[CritiquePair]:
-        return [pair for site in response_sites(state, last_index(state)) for pair in _about(state, site, ISSUP)]
+        return [pair for site in _sentences(state) for pair in _against_passages(state, site, ISSUP)]
 
-    def findings(self, state: JudgeInput, judged: JudgedPairs) -> list[Finding]:
-        sites = response_sites(state, last_index(state))
-        return [self._best(site, [item for item in judged if item[0].site == site]) for site in sites]
+    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
+        return self._best_of_each(_sentences(state), judged)
 
 
 class _Citations(CritiqueView):
     """IsSup of each sentence by the sentences of the passages that have most words of it."""
 
     def pairs(self, state: JudgeInput) -> list[CritiquePair]:
-        sources = source_sites(state)
-        pairs = []
-        for site in response_sites(state, last_index(state)):
+        sources, pairs = source_sites(state), []
+        for site in _sentences(state):
             shares = {source: overlap(site.text, source.text) for source in sources}
             for source in sorted(sources, key=shares.__getitem__, reverse=True)[:CANDIDATES]:
                 passage = state.passages[source.passage or 0]
                 pairs.append(CritiquePair(ISSUP, site.text, replace(passage, text=source.text), source))
         return pairs
 
-    def findings(self, state: JudgeInput, judged: JudgedPairs) -> list[Finding]:
-        findings = []
-        rest = iter(judged)
+    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
+        remaining = iter(judged)
         count = min(CANDIDATES, len(source_sites(state)))
-        for site in response_sites(state, last_index(state)):
-            candidates = list(islice(rest, count))
+        findings = []
+        for site in _sentences(state):
+            candidates = list(islice(remaining, count))
             finding = self._best(site, candidates)
             if finding.judgment is not None and finding.judgment.label == "cited":
                 scores = {pair.site: judgment.score for pair, judgment in candidates if judgment is not None}
@@ -126,38 +139,39 @@ class _Requirement(CritiqueView):
     """A hard constraint such as `issup=Fully supported` as the requirement; several labels are separated by commas."""
 
     def pairs(self, state: JudgeInput) -> list[CritiquePair]:
-        labels, _ = self._wanted(state)
+        labels, _ = self._required(state)
         if labels == ISREL:
             return super().pairs(state)
         if state.messages[-1].role != "assistant":
             raise UserError(f"requirement_check: {labels.role} judges a reply; the last turn must be of role assistant")
-        return _about(state, last_turn(state), labels)
+        return _against_passages(state, last_turn(state), labels)
 
-    def findings(self, state: JudgeInput, judged: JudgedPairs) -> list[Finding]:
-        _, names = self._wanted(state)
+    def findings(self, state: JudgeInput, judged: Sequence[JudgedPair]) -> list[Finding]:
+        _, names = self._required(state)
         finding = self._best(last_turn(state), judged)
         if finding.judgment is None:
             return [finding]
-        best = max((one for _, one in judged if one is not None), key=lambda judgment: judgment.score)
+        best = max((item.judgment for item in judged if item.judgment is not None), key=lambda judgment: judgment.score)
         met = sum(map(best.probability, names))
         return [replace(finding, judgment=replace(finding.judgment, distribution=(met, 1.0 - met)))]
 
-    def _wanted(self, state: JudgeInput) -> tuple[LabelSet, frozenset[str]]:
+    def _required(self, state: JudgeInput) -> tuple[LabelSet, frozenset[str]]:
+        """Return the group of the requirement, and its labels that meet it."""
         name, equals, names = state.arguments.get("requirement", "").partition("=")
         if not equals:
             raise UserError(
                 "requirement_check: reflection tokens check a constraint such as 'issup=Fully supported';"
                 " ask for requirement_check.prompt to check other texts"
             )
-        (role, wanted), *_ = constraint({name.strip(): [label.strip() for label in names.split(",")]}).items()
-        return group(role), wanted
+        checked = constraint({name.strip(): [label.strip() for label in names.split(",")]})
+        ((role, labels),) = checked.items()
+        return group(role), labels
 
 
 VIEWS: Mapping[str, CritiqueView] = MappingProxyType(
     {
-        "answerability": CritiqueView(
-            ANSWERABLE
-        ),  # a question is as answerable as its most relevant passage is relevant
+        # a question is as answerable as its most relevant passage is relevant
+        "answerability": CritiqueView(ANSWERABLE),
         "context_relevance": _ContextRelevance(RELEVANCE),
         "hallucination_detection": _Faithfulness(FAITHFULNESS),
         "citation_generation": _Citations(CITED),
@@ -178,42 +192,45 @@ class CritiqueJudge(Judge):
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input; all pairs of all inputs share a batch."""
         pairs = [self.view.pairs(state) for state in inputs]
-        flat = [(state, pair) for state, own in zip(inputs, pairs, strict=True) for pair in own]
-        judgments = iter((yield from self.judge_pairs(flat)))
-        return [
-            self._reflection(state, own, list(islice(judgments, len(own))))
-            for state, own in zip(inputs, pairs, strict=True)
-        ]
+        batch = []
+        for state, of_input in zip(inputs, pairs, strict=True):
+            batch += [(state, pair) for pair in of_input]
+        results = iter((yield from self.judge_pairs(batch)))
+        return [self._reflection(state, of_input, results) for state, of_input in zip(inputs, pairs, strict=True)]
 
     @abstractmethod
     def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair, or why there is none."""
 
     def _reflection(
-        self, state: JudgeInput, pairs: Sequence[CritiquePair], results: Sequence[Judgment | Diagnostic]
+        self, state: JudgeInput, pairs: Sequence[CritiquePair], results: Iterator[Judgment | Diagnostic]
     ) -> Reflection:
-        judged = [
-            (pair, result if isinstance(result, Judgment) else None)
-            for pair, result in zip(pairs, results, strict=True)
-        ]
-        notes = [result for result in results if isinstance(result, Diagnostic)]
-        notes += [
-            Diagnostic(Code.EMPTY, f"passage {index + 1} is empty", index)
-            for index, passage in enumerate(state.passages)
-            if not passage.text.strip()
-        ]
+        """Take the results of the pairs of an input, and make its reflection of them."""
+        judged: list[JudgedPair] = []
+        notes: list[Diagnostic] = []
+        for pair in pairs:
+            result: Judgment | Diagnostic | None = next(results)
+            if isinstance(result, Diagnostic):
+                notes.append(result)
+                result = None
+            judged.append(JudgedPair(pair, result))
+        empty = sorted(set(range(len(state.passages))).difference(state.filled))
+        notes += [Diagnostic(Code.EMPTY, f"passage {index + 1} is empty", index) for index in empty]
         return Reflection(state, tuple(self.view.findings(state, judged)), diagnostics=tuple(notes))
 
 
 def as_judgment(
-    pair: CritiquePair, share: float, source: JudgmentSource = JudgmentSource.WORDS, coverage: float = 1.0
+    pair: CritiquePair,
+    share: float,
+    source: JudgmentSource = JudgmentSource.WORDS,
+    coverage: float = 1.0,
 ) -> Judgment:
     """Return a share as a judgment: it is the probability of the best label, and the rest that of the worst one."""
-    labels = pair.labels
-    best = max(range(len(labels)), key=labels.values.__getitem__)
-    worst = min(range(len(labels)), key=labels.values.__getitem__)
-    distribution = tuple(share if at == best else 1.0 - share if at == worst else 0.0 for at in range(len(labels)))
-    return Judgment(labels, str(pair.site), distribution, coverage, source, pair.passage.id)
+    values = pair.labels.values
+    distribution = [0.0] * len(values)
+    distribution[values.index(min(values))] = 1.0 - share
+    distribution[values.index(max(values))] = share
+    return Judgment(pair.labels, str(pair.site), tuple(distribution), coverage, source, pair.passage.id)
 
 
 class OverlapJudge(CritiqueJudge):

@@ -9,6 +9,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from selfrag.common.errors import EngineError, UserError
@@ -26,6 +28,7 @@ from selfrag.reflection.requests import (
     RequestResult,
     Steps,
     failure_of,
+    TokenIds,
 )
 from selfrag.runtime.sessions import close
 from selfrag.tokenization import TextCodec
@@ -43,54 +46,57 @@ ENDED = {Finish.STOP: "stop", Finish.EOS: "stop", Finish.BUDGET: "length", Finis
 def tokens(
     codec: TextCodec, ids: Sequence[int], generated: Generated, watch: Sequence[int]
 ) -> tuple[TokenLogprob, ...]:
-    """One entry a token of the text; `ids` are the generated ones up to where the text ends.
+    """Return one entry a token of the text; `ids` are the generated ones up to where the text ends.
 
-    A token that ends in the middle of a character has no text of its own; the token that completes it has the whole.
+    A token that ends in the middle of a character has no text of its own; the token that completes it has all of it.
     """
-    found = []
-    done = [0]  # places at which all text before was out; a window begins at one, never inside a character
-    for at, token_id in enumerate(ids):
-        begin = done[max(0, len(done) - WINDOW)]
-        said = codec.decode(ids[begin : done[-1]])
-        whole = codec.decode(ids[begin : at + 1])
-        waits = whole.endswith("\ufffd") and at - done[-1] < LONGEST - 1
-        text = "" if waits else _rest(said, whole)
-        row = zip(watch, generated.watched[at].tolist(), strict=True)
-        others = {
-            _rest(said, codec.decode([*ids[begin:at], other])): value
-            for other, value in row
-            if value > -math.inf and other != token_id
-        }
-        top = {**others, text: generated.token_logprobs[at]}
+    entries = []
+    ends = [0]  # positions before which all text is complete; a window begins at one, never inside a character
+    for position, token_id in enumerate(ids):
+        begin = ends[max(0, len(ends) - WINDOW)]
+        before = codec.decode(ids[begin : ends[-1]])
+        text = codec.decode(ids[begin : position + 1])
+        incomplete = text.endswith("\ufffd") and position - ends[-1] < LONGEST - 1
+        text = "" if incomplete else text.removeprefix(before)
+        logprob = generated.token_logprobs[position]
+        top: dict[str, float] = {}
+        for alternative, value in zip(watch, generated.watched[position].tolist(), strict=True):
+            if value > -math.inf and alternative != token_id:
+                written = codec.decode([*ids[begin:position], alternative])
+                top[written.removeprefix(before)] = value
+        top[text] = logprob
         ranked = sorted(top.items(), key=lambda pair: -pair[1]) if watch else ()
-        found.append(TokenLogprob(text, generated.token_logprobs[at], tuple(ranked)))
-        if not waits:
-            done.append(at + 1)
-    return tuple(found)
-
-
-def _rest(said: str, whole: str) -> str:
-    """What `whole` adds to it."""
-    return whole[len(said) :] if whole.startswith(said) else whole
+        entries.append(TokenLogprob(text, logprob, tuple(ranked)))
+        if not incomplete:
+            ends.append(position + 1)
+    return tuple(entries)
 
 
 def label_ids(codec: TextCodec, constraint: Constraint | None, most: int) -> tuple[int, ...]:
-    """Ids that can be part of a label that a constraint enumerates, those that can begin one first, `most` at most."""
-    texts: list[str] = []
+    """Return ids that can be part of a label that a constraint enumerates, those that can begin one first.
+
+    At most `most` ids are returned.
+    """
+    labels: list[str] = []
     if constraint is not None and constraint.form is ConstraintForm.CHOICE:
-        texts = constraint.value
+        labels = constraint.value
     elif constraint is not None and constraint.form is ConstraintForm.JSON:
-        texts = [json.dumps(value, ensure_ascii=False) for value in _labels(constraint.value)]
-    written = [w for text in dict.fromkeys(texts) for w in (text, f" {text}", text.removeprefix('"'))]
-    # A label need not be written in its usual tokens: `y` and `es` are allowed where `yes` is.
-    beginnings = [codec.encode(one[:end]) for one in written for end in range(1, len(one) + 1)]
-    firsts = [ids[0] for ids in beginnings if len(ids) == 1]
-    rest = [token_id for one in written for token_id in codec.encode(one)]
-    return tuple(dict.fromkeys((*firsts, *rest)))[:most]
+        labels = [json.dumps(value, ensure_ascii=False) for value in _labels(constraint.value)]
+    firsts: list[int] = []
+    others: list[int] = []
+    for label in dict.fromkeys(labels):
+        for text in (label, f" {label}", label.removeprefix('"')):
+            # A label need not be written in its usual tokens: `y` and `es` are allowed where `yes` is.
+            for end in range(1, len(text) + 1):
+                beginning = codec.encode(text[:end])
+                if len(beginning) == 1:
+                    firsts += beginning
+            others += codec.encode(text)
+    return tuple(dict.fromkeys((*firsts, *others)))[:most]
 
 
 def _labels(schema: Any) -> Iterator[Any]:
-    """Values of all enumerations of a JSON schema, in order."""
+    """Yield the values of all enumerations of a JSON schema, in order."""
     if isinstance(schema, Mapping):
         if isinstance(schema.get("enum"), Sequence):
             yield from schema["enum"]
@@ -103,62 +109,58 @@ def _labels(schema: Any) -> Iterator[Any]:
             yield from _labels(value)
 
 
-Ids = tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
     """How one slot is scored."""
 
-    prefix: Ids  # everything before the surfaces
-    paths: tuple[Ids, ...]  # token sequences, none the beginning of another
-    owners: tuple[int, ...]  # for each path the number of the surface that it writes
+    prefix: TokenIds  # everything before the surfaces
+    # token sequences to the number of the surface that each writes; none is the beginning of another
+    paths: dict[TokenIds, int]
     requests: tuple[Generate, ...]  # one a node of the trie; more where more ids part than an engine can watch
 
     def scores(self, results: Sequence[RequestResult]) -> tuple[float, ...] | None:
-        """Natural log-probability of each surface; None if a request failed or a value is no probability."""
+        """Return the natural log-probability of each surface; None if a request failed or a value is NaN."""
         served = [result for result in results if isinstance(result, Generated)]
         if len(served) < len(self.requests):
             return None
-        logprobs = option_logprobs(self.requests, served, self.prefix, self.paths)
-        if any(math.isnan(value) for value in logprobs):
+        logprobs = option_logprobs(self.requests, served, self.prefix, list(self.paths))
+        if any(map(math.isnan, logprobs)):
             return None
-        surfaces = range(max(self.owners) + 1)
-        return tuple(
-            logsumexp([value for value, owner in zip(logprobs, self.owners, strict=True) if owner == surface])
-            for surface in surfaces
-        )
+        by_surface: list[list[float]] = [[] for _ in range(max(self.paths.values()) + 1)]
+        for value, surface in zip(logprobs, self.paths.values(), strict=True):
+            by_surface[surface].append(value)
+        return tuple(map(logsumexp, by_surface))
 
 
-def plan(renderer: Renderer, slot: Slot, prompt: Ids, *, adapter: str | None, most_watched: int) -> SlotPlan:
-    """The requests of a slot after a prompt."""
-    shared, rests = renderer.slot(slot)
-    before = tuple(renderer.text.encode(slot.prefill))
-    border = common_length(shared, before)
-    paths = {(*shared[border:], *rest): owner for owner, rest in enumerate(rests)}
-    if border < len(before):
-        paths |= _seams(renderer, slot, before, border, taken=paths)
-    prefix = (*prompt, *before[:border])
+def plan(renderer: Renderer, slot: Slot, prompt: TokenIds, *, adapter: str | None, most_watched: int) -> SlotPlan:
+    """Return the requests that score a slot after a prompt."""
+    shared, endings = renderer.slot(slot)
+    prefill = tuple(renderer.text.encode(slot.prefill))
+    border = common_length(shared, prefill)
+    paths = {(*shared[border:], *ending): surface for surface, ending in enumerate(endings)}
+    if border < len(prefill):
+        paths |= _seams(renderer, slot, prefill, border, paths)
+    prefix = (*prompt, *prefill[:border])
     requests = option_requests(prefix, list(paths), adapter=adapter, most_watched=most_watched)
-    return SlotPlan(prefix, tuple(paths), tuple(paths.values()), tuple(requests))
+    return SlotPlan(prefix, paths, tuple(requests))
 
 
-def _seams(renderer: Renderer, slot: Slot, before: Ids, border: int, *, taken: dict[Ids, int]) -> dict[Ids, int]:
-    """Ways of writing that keep the seam: the prefill's own tokens, then the surface by itself."""
-    found: dict[Ids, int] = {}
-    for owner, surface in enumerate(slot.surfaces):
-        ids = (*before, *renderer.text.encode(surface))
-        path = ids[border:]
+def _seams(
+    renderer: Renderer, slot: Slot, prefill: TokenIds, border: int, paths: dict[TokenIds, int]
+) -> dict[TokenIds, int]:
+    """Return further paths that keep the seam: the prefill's own tokens, then the surface by itself."""
+    codec = renderer.text
+    first_path: dict[int, TokenIds] = {}  # of each surface
+    for path, surface in paths.items():
+        first_path.setdefault(surface, path)
+    seams: dict[TokenIds, int] = {}
+    for surface, text in enumerate(slot.surfaces):
+        ids = (*prefill, *codec.encode(text))
         # A tokenizer may put a space before a text that stands alone; such a path would write something else.
-        if path not in taken and renderer.text.decode(ids) == renderer.text.decode(
-            (*before[:border], *_of(taken, owner))
-        ):
-            found[path] = owner
-    return found
-
-
-def _of(paths: dict[Ids, int], owner: int) -> Ids:
-    return next(path for path, number in paths.items() if number == owner)
+        same_text = codec.decode(ids) == codec.decode((*prefill[:border], *first_path[surface]))
+        if same_text and ids[border:] not in paths:
+            seams[ids[border:]] = surface
+    return seams
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +173,10 @@ class _Plan:
 
     @property
     def requests(self) -> list[Generate]:
-        first = [] if self.text is None else [self.text]
-        return first + [one for slot in self.slots for one in slot.requests]
+        requests = [] if self.text is None else [self.text]
+        for slot in self.slots:
+            requests += slot.requests
+        return requests
 
 
 class EngineExecutor(Executor):
@@ -182,14 +186,13 @@ class EngineExecutor(Executor):
         """Join an engine, with the adapters that requests will name, and its model's tokenizer or `Renderer`."""
         self.engine = engine
         self.renderer = tokenizer if isinstance(tokenizer, Renderer) else Renderer.of(tokenizer)
-
         self.activated = engine.limits.activated
 
     def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
         """Return the results of one batch. Decoding is greedy; refuses sampling and adapters that are not loaded."""
         plans = [self._plan(request) for request in requests]
-        results = iter((yield [one for made in plans for one in made.requests]))
-        return [self._completion(made, [next(results) for _ in made.requests]) for made in plans]
+        results = iter((yield [generate for planned in plans for generate in planned.requests]))
+        return [self._completion(planned, list(islice(results, len(planned.requests)))) for planned in plans]
 
     def option_steps(
         self, requests: Sequence[ModelRequest], options: Sequence[str]
@@ -200,21 +203,21 @@ class EngineExecutor(Executor):
         """
         encoded = [tuple(self.renderer.text.encode(option)) for option in options]
         enders = (self.renderer.end_id,)
-        plans: list[tuple[Ids, list[Generate]]] = []
+        plans: list[tuple[TokenIds, list[Generate]]] = []
         for request in requests:
             prefix = (*self.renderer.prompt(request.prompt), *self.renderer.text.encode(request.prefill))
             plans.append((prefix, option_requests(prefix, encoded, enders, most_watched=self.engine.limits.max_watch)))
         results = yield [generate for _, generates in plans for generate in generates]
+        remaining = iter(results)
         rows: list[list[float] | Failed] = []
-        begin = 0
         for prefix, generates in plans:
-            own = results[begin : begin + len(generates)]
-            begin += len(generates)
-            served = [result for result in own if isinstance(result, Generated)]
-            if len(served) < len(own):
-                rows.append(Failed(next(failure_of(result) for result in own if not isinstance(result, Generated))))
-                continue
-            rows.append(option_logprobs(generates, served, prefix, encoded, enders))
+            of_request = list(islice(remaining, len(generates)))
+            served = [result for result in of_request if isinstance(result, Generated)]
+            if len(served) == len(of_request):
+                rows.append(option_logprobs(generates, served, prefix, encoded, enders))
+            else:
+                failed = next(result for result in of_request if not isinstance(result, Generated))
+                rows.append(Failed(failure_of(failed)))
         return rows
 
     def close(self) -> None:
@@ -232,7 +235,7 @@ class EngineExecutor(Executor):
         if request.max_tokens > 0:
             if request.temperature:
                 raise UserError(f"temperature={request.temperature:g}: engines decode greedily; ask for 0")
-            watch: tuple[int, ...] = ()
+            watch: TokenIds = ()
             if request.top_logprobs:
                 watch = label_ids(self.renderer.text, request.constraint, limits.max_watch)
             stops = self.renderer.sentence_stops if request.sentence else ()
@@ -244,36 +247,32 @@ class EngineExecutor(Executor):
                 adapter=request.adapter,
                 constraint=request.constraint,
             )
-        slots = tuple(
-            plan(self.renderer, slot, prompt, adapter=request.adapter, most_watched=limits.max_watch)
-            for slot in request.slots
-        )
-        return _Plan(request, text, slots)
+        score = partial(plan, self.renderer, prompt=prompt, adapter=request.adapter, most_watched=limits.max_watch)
+        return _Plan(request, text, tuple(map(score, request.slots)))
 
-    def _completion(self, made: _Plan, results: Sequence[RequestResult]) -> Completion | Failed:
+    def _completion(self, planned: _Plan, results: Sequence[RequestResult]) -> Completion | Failed:
+        written = None if planned.text is None else results[0]
         failures = [result for result in results if isinstance(result, Failed)]
-        if failures and (len(failures) == len(results) or (made.text is not None and isinstance(results[0], Failed))):
+        if failures and (len(failures) == len(results) or isinstance(written, Failed)):
             return failures[0]
         served = [result for result in results if isinstance(result, Generated)]
-        rest = iter(results if made.text is None else results[1:])
-        scores = tuple(slot.scores([next(rest) for _ in slot.requests]) for slot in made.slots)
-        bare = Completion(
-            scores=scores,
-            prompt_tokens=sum(len(one.prompt_ids) for one in made.requests),
-            cached_tokens=sum(result.cached_tokens for result in served),
-            generated_tokens=sum(len(result.token_ids) for result in served),
+        remaining = iter(results if planned.text is None else results[1:])
+        scores = [slot.scores(list(islice(remaining, len(slot.requests)))) for slot in planned.slots]
+        prompt_tokens = sum(len(request.prompt_ids) for request in planned.requests)
+        cached_tokens = sum(result.cached_tokens for result in served)
+        generated_tokens = sum(len(result.token_ids) for result in served)
+        completion = Completion(
+            scores=tuple(scores),
+            prompt_tokens=prompt_tokens,
+            cached_tokens=cached_tokens,
+            generated_tokens=generated_tokens,
         )
-        if made.text is None or not isinstance(results[0], Generated):
-            return bare
-        written = results[0]
-        ids, finish = written.token_ids, ENDED[written.finish]
+        if planned.text is None or not isinstance(written, Generated):
+            return completion
+        codec, finish, ids = self.renderer.text, ENDED[written.finish], written.token_ids
         if written.finish is Finish.STOP and ids[-1] != self.renderer.end_id:
             finish = "sentence"
         if finish == "stop":
             ids = ids[:-1]
-        return replace(
-            bare,
-            text=self.renderer.text.decode(ids),
-            finish=finish,
-            tokens=tokens(self.renderer.text, ids, written, made.text.watch_ids),
-        )
+        logprobs = tokens(codec, ids, written, planned.text.watch_ids)
+        return replace(completion, text=codec.decode(ids), finish=finish, tokens=logprobs)

@@ -90,7 +90,10 @@ class _Checkpoint(ServiceJudge):
 
     def serve(self, inputs: Sequence[JudgeInput]) -> Sequence[Reflection]:
         """Return one reflection an input: whether the text under judgment follows from the passages together."""
-        pairs = [("\n\n".join(map(premise, state.passages)), state.text or state.query or "") for state in inputs]
+        pairs = []
+        for state in inputs:
+            premises = "\n\n".join(map(premise, state.passages))
+            pairs.append((premises, state.text or state.query or ""))
         rows = self.probabilities(pairs)
         return [as_reflection(state, self.labels, row) for state, row in zip(inputs, rows, strict=True)]
 
@@ -122,7 +125,7 @@ class TrueJudge(_Checkpoint):
 
     @cached_property
     def model(self) -> Any:
-        """The loaded model."""
+        """Return the loaded model."""
         torch = require("torch", extra="cpu")
         placed: dict[str, Any] = {"device_map": "auto"} if torch.cuda.is_available() else {}
         dtype = getattr(torch, self.dtype.removeprefix("torch."))
@@ -157,12 +160,12 @@ class NLIJudge(_Checkpoint):
 
     def __init__(self, path: Path, source: str, names: Mapping[int, str], batch_tokens: int = 8192) -> None:
         """Judge by a checkpoint whose labels are called `names`."""
-        entailing = _label(names, source)
-        labels = tuple(
-            Label(str(name), float(position == entailing), str(name)) for position, name in sorted(names.items())
-        )
+        entailing, labels = _label(names, source), ENTAILMENT
+        if len(names) > 1:
+            listed = [Label(str(names[at]), float(at == entailing), str(names[at])) for at in sorted(names)]
+            labels = LabelSet(Role.SUPPORT, tuple(listed))
+        super().__init__(path, source, labels, batch_tokens)
         self.label_name = str(names[entailing])
-        super().__init__(path, source, LabelSet(Role.SUPPORT, labels) if len(labels) > 1 else ENTAILMENT, batch_tokens)
         self.max_tokens = 512  # longer premises lose their end
 
     @classmethod
@@ -181,7 +184,7 @@ class NLIJudge(_Checkpoint):
 
     @cached_property
     def model(self) -> Any:
-        """The loaded model."""
+        """Return the loaded model."""
         device = "cuda" if require("torch", extra="cpu").cuda.is_available() else "cpu"
         with _loading(self.source, _CLASSIFIER):
             dtype = pretrained.number_format("auto", self.path, device).name
@@ -216,11 +219,13 @@ class NLIJudge(_Checkpoint):
 
 def _label(names: Mapping[int, str], source: str) -> int:
     """Return the position of the label for entailment, or of the only output."""
-    found = list(names) if len(names) == 1 else [at for at, one in names.items() if str(one).casefold() in _ENTAILING]
-    if len(found) != 1:
+    positions = list(names)
+    if len(names) > 1:
+        positions = [position for position, name in names.items() if str(name).casefold() in _ENTAILING]
+    if len(positions) != 1:
         known = ", ".join(map(str, names.values()))
         raise UserError(f"which label of {source} means entailment? It has {known}; name one entailment in id2label")
-    return int(found[0])
+    return int(positions[0])
 
 
 def premise(passage: Passage) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -44,6 +45,16 @@ def features(judgment: Judgment, pair: CritiquePair) -> Mapping[str, float]:
 FEATURES = ("token", "overlap")
 
 
+@contextmanager
+def _refusing(path: Path, script: str) -> Iterator[None]:
+    """Refuse a file that is not what a script writes, in one line."""
+    try:
+        yield
+    except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
+        remedy = f"make it again by scripts/demo_model/{script}"
+        raise UserError(f"{path} cannot be used: {error}; {remedy}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Weighing:
     """A logistic regression over `features`."""
@@ -55,19 +66,16 @@ class Weighing:
 
     @classmethod
     def read(cls, path: Path) -> Weighing:
-        """Read a file that `write` made; refuses anything else."""
-        try:
+        """Read a file that `write` made; refuse anything else."""
+        with _refusing(path, "learn_combined.py"):
             record = read_json(path)
             if record.pop("format") != FORMAT:
                 raise UserError(f"it has another format; this version reads {FORMAT}")
-            found = cls(**record)
-            numbers = [found.bias, *(found.weights[name] for name in FEATURES)]
-            if set(found.weights) != set(FEATURES) or not all(math.isfinite(float(one)) for one in numbers):
+            weighing = cls(**record)
+            numbers = [weighing.bias, *weighing.weights.values()]
+            if set(weighing.weights) != set(FEATURES) or not all(map(math.isfinite, map(float, numbers))):
                 raise UserError(f"it needs finite weights of {' and '.join(FEATURES)}")
-        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
-            remedy = "make it again by scripts/demo_model/learn_combined.py"
-            raise UserError(f"{path} cannot be used: {error}; {remedy}") from error
-        return found
+        return weighing
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
@@ -75,8 +83,8 @@ class Weighing:
 
     def probability(self, judgment: Judgment, pair: CritiquePair) -> float:
         """Return the probability that the text is supported, or the passage relevant."""
-        found = features(judgment, pair)
-        logit = self.bias + math.fsum(self.weights[name] * found[name] for name in FEATURES)
+        values = features(judgment, pair)
+        logit = self.bias + math.fsum(self.weights[name] * values[name] for name in FEATURES)
         return 1 / (1 + math.exp(-max(-30.0, min(30.0, logit))))
 
 
@@ -93,13 +101,12 @@ class CombinedJudge(TokenCritiques):
     def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair; one request a pair."""
         judgments = yield from super().judge_pairs(pairs)
-        return [
-            self._weighed(judgment, pair) if isinstance(judgment, Judgment) else judgment
-            for judgment, (_, pair) in zip(judgments, pairs, strict=True)
-        ]
-
-    def _weighed(self, judgment: Judgment, pair: CritiquePair) -> Judgment:
-        return as_judgment(pair, self.weighing.probability(judgment, pair), JudgmentSource.COMBINED, judgment.coverage)
+        for position, (_, pair) in enumerate(pairs):
+            judgment = judgments[position]
+            if isinstance(judgment, Judgment):
+                share = self.weighing.probability(judgment, pair)
+                judgments[position] = as_judgment(pair, share, JudgmentSource.COMBINED, judgment.coverage)
+        return judgments
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +122,14 @@ class ScoreCalibrator:
 
     @classmethod
     def read(cls, path: Path) -> ScoreCalibrator:
-        """Read a file that `write` made; refuses anything else."""
-        try:
+        """Read a file that `write` made; refuse anything else."""
+        with _refusing(path, "learn_certainty.py"):
             record = read_json(path)
-            found = cls(*(tuple(map(float, record[name])) for name in ("scores", "accuracy")))
-            lists = (found.scores, found.accuracy)
-            if not found.scores or len(set(map(len, lists))) > 1 or any(list(one) != sorted(one) for one in lists):
+            scores, accuracy = (list(map(float, record[name])) for name in ("scores", "accuracy"))
+            rising = scores == sorted(scores) and accuracy == sorted(accuracy)
+            if not scores or len(scores) != len(accuracy) or not rising:
                 raise UserError("it needs two rising lists of one length")
-        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
-            remedy = "make it again by scripts/demo_model/learn_certainty.py"
-            raise UserError(f"{path} cannot be used: {error}; {remedy}") from error
-        return found
+        return cls(tuple(scores), tuple(accuracy))
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
@@ -162,4 +166,6 @@ def deciles(certainty: float) -> tuple[float, ...]:
     """Return a distribution over the ten deciles whose expectation is `certainty`, kept between 0.05 and 0.95."""
     at = min(max(certainty, 0.05), 0.95) * 10 - 0.5
     low = min(int(at), 8)
-    return tuple(1 - (at - low) if place == low else at - low if place == low + 1 else 0.0 for place in range(10))
+    distribution = [0.0] * 10
+    distribution[low], distribution[low + 1] = 1 - (at - low), at - low
+    return tuple(distribution)

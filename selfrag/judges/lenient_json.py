@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from selfrag.common.untrusted import whole as replace_surrogates
+
 JsonPath: TypeAlias = tuple[str | int | None, ...]
 """Keys and indices from the root; None stands for every element."""
 
@@ -44,12 +46,11 @@ class JsonNode:
         if not path:
             yield (), self
             return
-        first, rest = path[0], path[1:]
         pairs: list[tuple[str | int, JsonNode]] = [*(self.members or {}).items(), *enumerate(self.items or ())]
         for key, child in pairs:
-            if first is None or (first == key and type(first) is type(key)):
-                for found, node in child.at(rest):
-                    yield (key, *found), node
+            if path[0] is None or (path[0] == key and type(path[0]) is type(key)):
+                for below, node in child.at(path[1:]):
+                    yield (key, *below), node
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +177,8 @@ class _Reader:
             after = text[match.end() : match.end() + 1]
             if not (after.isalnum() or (after in ("_", ".") and after)):
                 return JsonNode(value, at, match.end())
-        begun = _BEGINNING.match(text, at)
-        if begun is not None and begun.end() == len(text):
+        beginning = _BEGINNING.match(text, at)
+        if beginning is not None and beginning.end() == len(text):
             raise _CutOffError
         raise _InvalidError
 
@@ -189,16 +190,17 @@ class _Reader:
             value = _STRINGS.decode(f'"{closing.group()}')
         except json.JSONDecodeError:  # an escape that JSON does not know, such as \': the character is meant
             value = _STRINGS.decode(f'"{_BAD_ESCAPE.sub("", closing.group())}')
-        return JsonNode(_whole(value), at, closing.end())
+        return JsonNode(replace_surrogates(value), at, closing.end())
 
     def _array(self, begin: int, depth: int) -> JsonNode:
         text = self.text
         items: list[JsonNode] = []
-        whole, first_broken = True, len(text)
+        intact, first_broken = True, len(text)
 
         def node(end: int, complete: bool) -> JsonNode:
-            intact = complete and whole and all(item.complete for item in items)
-            return JsonNode([item.value for item in items], begin, end, intact, items=tuple(items))
+            values = [item.value for item in items]
+            complete = complete and intact and all(item.complete for item in items)
+            return JsonNode(values, begin, end, complete, items=tuple(items))
 
         at = self._skip(begin + 1)
         while True:
@@ -222,14 +224,14 @@ class _Reader:
                     return node(len(text), False)
                 if following is None:
                     raise
-                whole, at = False, following
+                intact, at = False, following
                 continue
             if _unfinished_number(item, end, text):
                 return node(len(text), False)
             items.append(item)
             if not item.complete and end >= len(text):
                 return node(len(text), False)
-            whole = whole and text[end : end + 1] in (",", "]")
+            intact = intact and text[end : end + 1] in (",", "]")
             at = end + 1 if text[end : end + 1] == "," else end
 
     def _record_after(self, at: int, first: int | None) -> int | None:
@@ -254,8 +256,9 @@ class _Reader:
         members: dict[str, JsonNode] = {}
 
         def node(end: int, complete: bool) -> JsonNode:
-            whole = complete and all(child.complete for child in members.values())
-            return JsonNode({key: child.value for key, child in members.items()}, begin, end, whole, members=members)
+            values = {key: child.value for key, child in members.items()}
+            complete = complete and all(child.complete for child in members.values())
+            return JsonNode(values, begin, end, complete, members=members)
 
         at = begin + 1
         while (at := self._skip(at)) < len(text):
@@ -290,16 +293,11 @@ class _Reader:
         return key, colon
 
 
-def _whole(value: str) -> str:
-    """Return the string without lone surrogates, which an escape can make."""
-    return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def _unfinished(body: str) -> str:
     """Return the value of a string that lacks its closing quote, perhaps in the middle of an escape."""
     for cut in range(0, min(len(body), 12) + 1):
         try:
-            return _whole(_STRINGS.decode(f'"{body[: len(body) - cut]}"'))
+            return replace_surrogates(_STRINGS.decode(f'"{body[: len(body) - cut]}"'))
         except json.JSONDecodeError:
             continue
     return ""

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from selfrag.common.untrusted import printable
 from selfrag.judges.layout import is_word
@@ -25,11 +26,11 @@ LITTLE = 0.5
 
 def slot_scores(request: ModelRequest, completion: Completion) -> list[tuple[float, ...] | None]:
     """Return the scores of every slot; None where there are no log-probabilities of the slot's surfaces."""
-    given = [*completion.scores, *[None] * len(request.slots)]
-    return [
-        scores if scores is not None and _sound(scores, len(slot.surfaces)) else None
-        for slot, scores in zip(request.slots, given, strict=False)
-    ]
+    checked: list[tuple[float, ...] | None] = []
+    for slot, scores in zip_longest(request.slots, completion.scores[: len(request.slots)]):
+        sound = scores is not None and _sound(scores, len(slot.surfaces))
+        checked.append(scores if sound else None)
+    return checked
 
 
 def slot_judgment(
@@ -39,18 +40,21 @@ def slot_judgment(
     if scores is None:
         return None, (Diagnostic(Code.MISSING, f"no probabilities for {site}", number),)
     certain = sum(value > -math.inf for value in scores) == 1 and max(scores) == 0.0
-    source = (
-        JudgmentSource.HARD if certain else JudgmentSource.JUDGE if request.adapter is None else JudgmentSource.ADAPTER
-    )
-    judgment = Judgment.from_logprobs(
-        labels, scores, site=str(site), source=source, evidence=_evidence(request.state, site)
-    )
+    source, evidence = _source_of(request, hard=certain), _evidence(request.state, site)
+    judgment = Judgment.from_logprobs(labels, scores, site=str(site), source=source, evidence=evidence)
     if certain:
         return judgment, (Diagnostic(Code.NO_LOGPROBS, f"a label without probabilities for {site}", number),)
     if judgment.coverage < LITTLE:
         message = f"only {judgment.coverage:.2g} of the probability is on the labels at {site}"
         return judgment, (Diagnostic(Code.LOW_COVERAGE, message, number),)
     return judgment, ()
+
+
+def _source_of(request: ModelRequest, *, hard: bool) -> JudgmentSource:
+    """Return who judged; a label without probabilities is `HARD`, whoever wrote it."""
+    if hard:
+        return JudgmentSource.HARD
+    return JudgmentSource.ADAPTER if request.adapter else JudgmentSource.JUDGE
 
 
 def _evidence(state: JudgeInput, site: Site) -> str | None:
@@ -96,16 +100,15 @@ def likelihood(
     tokens and reasoning before `text` do no harm. None if the tokens do not spell the text, or no label has any
     probability.
     """
-    found = _token_at(tokens, text, span[0])
-    if found is None:
+    place = _token_at(tokens, text, span[0])
+    if place is None:
         return None
-    index, lead = found
     mass = [0.0] * len(surfaces)
-    _walk(tokens, index, lead, dict(enumerate(surfaces)), 1.0, mass)
+    _walk(tokens, *place, dict(enumerate(surfaces)), mass)
     total = math.fsum(mass)
     if total <= 0.0:
         return None
-    return LabelLikelihood(tuple(m / total for m in mass), min(1.0, total))
+    return LabelLikelihood(tuple([share / total for share in mass]), min(1.0, total))
 
 
 def _token_at(tokens: Sequence[TokenLogprob], text: str, offset: int) -> tuple[int, str] | None:
@@ -123,33 +126,37 @@ def _token_at(tokens: Sequence[TokenLogprob], text: str, offset: int) -> tuple[i
     return None
 
 
-def _walk(
-    tokens: Sequence[TokenLogprob], index: int, lead: str, forms: dict[int, str], weight: float, mass: list[float]
-) -> None:
-    """Add to `mass` what the alternatives at `index` say about the labels whose rest is in `forms`."""
-    first = True
-    while index < len(tokens):
+def _walk(tokens: Sequence[TokenLogprob], start: int, lead: str, forms: dict[int, str], mass: list[float]) -> None:
+    """Add to `mass` what the alternatives from token `start` on say about the labels.
+
+    `lead` is the text of that token before the label, and `forms` is what is left to write of each label.
+    """
+    weight = 1.0  # probability of what was written so far
+    for index in range(start, len(tokens)):
         token = tokens[index]
-        following: tuple[dict[int, str], float] | None = None
+        top = token.top
+        if all(text != token.token for text, _ in top):
+            top = ((token.token, token.logprob), *top)
+        following: dict[int, str] = {}
+        following_weight = 0.0
         chosen = False
-        top = token.top if any(t == token.token for t, _ in token.top) else ((token.token, token.logprob), *token.top)
         for text, logprob in top:
-            rest = _after(text, lead) if first else text
-            fitting = [label for label, form in forms.items() if rest and _fits(rest, form)]
+            written = _after(text, lead) if index == start else text
+            fitting = [label for label, form in forms.items() if written and _fits(written, form)]
             probability = weight * math.exp(min(0.0, logprob))
             if len(fitting) == 1:
                 mass[fitting[0]] += probability
             elif text == token.token and not chosen:
-                following = ({label: forms[label][len(rest) :] for label in fitting}, probability)
+                following = {label: forms[label][len(written) :] for label in fitting}
+                following_weight = probability
             chosen = chosen or text == token.token
-        if following is None or not following[0]:
+        if not following:
             return
-        forms, weight = following
-        index, first = index + 1, False
-    # The text ends here: what is written whole is the label.
-    whole = [label for label, form in forms.items() if not form]
-    if len(whole) == 1 and not first:
-        mass[whole[0]] += weight
+        forms, weight = following, following_weight
+    # The text ends here: what is written in full is the label.
+    complete = [label for label, form in forms.items() if not form]
+    if len(complete) == 1 and start < len(tokens):
+        mass[complete[0]] += weight
 
 
 def _after(text: str, lead: str) -> str:
@@ -161,11 +168,11 @@ def _after(text: str, lead: str) -> str:
     return body[len(bare) :].lstrip(_BLANK) if body.startswith(bare) else ""
 
 
-def _fits(rest: str, form: str) -> bool:
-    """Return whether a token that writes `rest` may begin `form`, or may follow where nothing of it is left."""
-    if len(rest) < len(form) or rest == form:
-        return form.startswith(rest)
-    return rest.startswith(form) and not (rest[len(form)].isalnum() or rest[len(form)] in "_.-")
+def _fits(written: str, form: str) -> bool:
+    """Return whether a token that writes this may begin `form`, or may follow where nothing of it is left."""
+    if len(written) < len(form) or written == form:
+        return form.startswith(written)
+    return written.startswith(form) and not (written[len(form)].isalnum() or written[len(form)] in "_.-")
 
 
 _SHOWN = 80
@@ -207,31 +214,28 @@ def understand(request: ModelRequest, completion: Completion) -> ModelOutput:
 
 def shown(value: object) -> str:
     """Return a value of the model for a message: short, printable, on one line."""
-    text = " ".join(printable(value if isinstance(value, str) else json.dumps(value, default=str)).split())
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+    if not isinstance(value, str):
+        value = json.dumps(value, default=str)
+    text = " ".join(printable(value).split())
+    if len(text) > _SHOWN:
+        text = f"{text[:_SHOWN]}..."
+    return repr(text)
 
 
-def judgment(output: ModelOutput, labels: LabelSet, found: LabelLikelihood, site: Site) -> Judgment:
+def judgment(output: ModelOutput, labels: LabelSet, likelihood: LabelLikelihood, site: Site) -> Judgment:
     """Return a distribution as a judgment."""
-    source = (
-        JudgmentSource.HARD
-        if found.hard
-        else JudgmentSource.ADAPTER
-        if output.request.adapter
-        else JudgmentSource.JUDGE
-    )
-    return Judgment(
-        labels, str(site), found.distribution, found.coverage, source, _evidence(output.request.state, site)
-    )
+    source = _source_of(output.request, hard=likelihood.hard)
+    evidence = _evidence(output.request.state, site)
+    return Judgment(labels, str(site), likelihood.distribution, likelihood.coverage, source, evidence)
 
 
 def read_text(output: ModelOutput, path: JsonPath) -> str | None:
     """Return the text at a path of the JSON; None, with a diagnostic, where no whole text was written."""
-    root = output.json.root
     text = None
-    for _, node in root.at(path) if root is not None else ():
-        if isinstance(node.value, str) and node.value.strip() and node.complete:
-            text = node.value.strip()
+    if output.json.root is not None:
+        for _, node in output.json.root.at(path):
+            if isinstance(node.value, str) and node.value.strip() and node.complete:
+                text = node.value.strip()
     if text is None:
         say_missing(output, path)
     return text
@@ -254,4 +258,4 @@ def text_finding(output: ModelOutput, text: str | None, labels: LabelSet, site: 
         return Finding(site, None)
     is_new = text.casefold().split() != site.text.casefold().split()
     first = is_new if quiet is None else is_word(text, quiet)
-    return Finding(site, judgment(output, labels, certain(0 if first else 1, len(labels)), site))
+    return Finding(site, judgment(output, labels, certain(int(not first), len(labels)), site))

@@ -42,8 +42,9 @@ class PromptedJudge(Judge):
         self.min_coverage, self._identity = min_coverage, dict(identity or {})
         self.scope = usual_scope(labels)
         self._name: str | None = None
-        plain = codec.cost is Cost.ONE_TOKEN and adapter is not None
-        self.cost = Cost.PREFILL if plain else codec.cost
+        self.cost = codec.cost
+        if adapter is not None and codec.cost is Cost.ONE_TOKEN:
+            self.cost = Cost.PREFILL
 
     @cached_property
     def engine(self) -> Any:
@@ -52,7 +53,7 @@ class PromptedJudge(Judge):
 
     @property
     def name(self) -> str:
-        """How the model is asked, unless it was given another name."""
+        """Return how the model is asked, unless it was given another name."""
         if self._name is not None:
             return self._name
         if self.engine is None:
@@ -73,7 +74,9 @@ class PromptedJudge(Judge):
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input; all requests share a batch."""
         requests = [self._request(state) for state in inputs]
-        results = (yield from self.executor.steps(requests)) if requests else []
+        if not requests:
+            return []
+        results = yield from self.executor.steps(requests)
         reflections = []
         for request, result in zip(requests, results, strict=True):
             if isinstance(result, Failed):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from selfrag.chat_templates import render_chat
 from selfrag.common.errors import UserError
@@ -43,7 +43,7 @@ class Renderer:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Renderer:
-        """A renderer for a tokenizer, which must have an EOS token."""
+        """Return a renderer for a tokenizer, which must have an EOS token."""
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         trusted = ReadOnlyTokenizer(tokenizer, split_special_tokens=False)
@@ -55,7 +55,7 @@ class Renderer:
         return self.text.ending_with(STOPS) if isinstance(self.text, HFTextCodec) else ()
 
     def prompt(self, prompt: TextPrompt | ChatPrompt) -> tuple[int, ...]:
-        """Ids of a prompt, up to where the reply begins; refuses a chat template that changes what it is given."""
+        """Return the ids of a prompt, up to where the reply begins; refuse a chat template that changes texts."""
         pieces = prompt.pieces if isinstance(prompt, TextPrompt) else self._chat(prompt)
         ids: list[int] = list(self.text.bos_ids) if isinstance(prompt, TextPrompt) else []
         for control, run in groupby(pieces, key=lambda piece: piece.control):
@@ -64,105 +64,125 @@ class Renderer:
         return tuple(ids)
 
     def control(self, text: str) -> list[int]:
-        """Ids of text that a template wrote, control tokens included. Never call it with the text of others."""
+        """Return ids of text that a template wrote, control tokens included. Never call it with the text of others."""
         if self.trusted is None:
             raise ValueError("a renderer without `trusted` has no control tokens; make it by Renderer.of")
         return self.trusted.ids([text])[0]
 
     def reply(self, prefill: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Ids of a reply: those of the prefill, and those after it.
+        """Return the ids of a reply: those of the prefill, and those after it.
 
         Where a token crosses the border, it belongs to the second part.
         """
-        whole, before = self.text.encode(prefill + text), self.text.encode(prefill)
-        border = common_prefix([before, whole])
-        return tuple(whole[:border]), tuple(whole[border:])
+        ids = tuple(self.text.encode(prefill + text))
+        border = common_prefix([self.text.encode(prefill), ids])
+        return ids[:border], ids[border:]
 
     def slot(self, slot: Slot) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """The trie of a slot's surfaces, tokenised behind its prefill; refuses surfaces that have the same ids.
+        """Return the trie of a slot's surfaces, tokenised behind its prefill; refuse surfaces that have the same ids.
 
-        Returns the ids that all surfaces have in common, the prefill as a rule; and those of each surface after them,
-        none empty, none the beginning of another.
+        Returns:
+            The ids that all surfaces have in common, the prefill as a rule; and those of each surface after them, none
+            empty, none the beginning of another.
         """
-        whole = [tuple(self.text.encode(slot.prefill + surface)) for surface in slot.surfaces]
-        # One surface alone is scored from its prefill on.
-        border = common_prefix(whole) if len(whole) > 1 else len(self.reply(slot.prefill, slot.surfaces[0])[0])
-        paths = tuple(ids[border:] for ids in whole)
+        replies = [tuple(self.text.encode(slot.prefill + surface)) for surface in slot.surfaces]
+        border = common_prefix(replies)
+        if len(replies) == 1:  # one surface alone is scored from its prefill on
+            border = len(self.reply(slot.prefill, slot.surfaces[0])[0])
+        paths = tuple([ids[border:] for ids in replies])
         if len(set(paths)) != len(paths) or not all(paths):
             raise UserError(f"this tokenizer cannot tell the labels apart: {', '.join(map(repr, slot.surfaces[:8]))}")
-        return whole[0][:border], paths
+        return replies[0][:border], paths
 
     def _chat(self, prompt: ChatPrompt) -> list[PromptPiece]:
-        """The template's own text as control pieces, what it was given as text pieces."""
+        """Return the template's own text as control pieces, what it was given as text pieces."""
         if not getattr(self.tokenizer, "chat_template", None):
             raise UserError("the tokenizer has no chat template; give a chat model, or a dialect that renders prompts")
         marks = _Marks()
         # A template may look for the word in brackets that a codec's own turn begins with; no other text shows it one.
         word = _WORD.match(prompt.own)
-        last, begin = len(prompt.messages) - 1, "" if word is None else word.group()
-        messages = [
-            {"role": marks.role(one.role), "content": marks.put(one.content, begin=begin if number == last else "")}
-            for number, one in enumerate(prompt.messages)
-        ]
-        documents = [marks.document(one) for one in prompt.documents]
-        options: dict[str, Any] = {"documents": documents} if documents else {}
-        given = prompt.extra.get("chat_template_kwargs") or {}
-        if "enable_thinking" in given:
-            options["enable_thinking"] = bool(given["enable_thinking"])
-        adapter = given.get("adapter_name")
-        named = {} if adapter is None else {"adapter_name": adapter}
-        rendered = render_chat(self.tokenizer, messages, **options, **named)
-        if named and rendered == render_chat(self.tokenizer, messages, **options):
+        last_begin = "" if word is None else word.group()
+        messages = []
+        for number, message in enumerate(prompt.messages, 1):
+            role = marks.role(message.role)
+            begin = last_begin if number == len(prompt.messages) else ""
+            messages.append({"role": role, "content": marks.put(message.content, begin=begin)})
+        options: dict[str, Any] = {}
+        if prompt.documents:
+            options["documents"] = [marks.document(document) for document in prompt.documents]
+        settings = prompt.extra.get("chat_template_kwargs") or {}
+        if "enable_thinking" in settings:
+            options["enable_thinking"] = bool(settings["enable_thinking"])
+        adapter = settings.get("adapter_name")
+        if adapter is None:
+            return marks.filled(render_chat(self.tokenizer, messages, **options))
+        rendered = render_chat(self.tokenizer, messages, **options, adapter_name=adapter)
+        if rendered == render_chat(self.tokenizer, messages, **options):
             raise UserError(
                 f"the model's chat template knows no adapter {adapter!r:.60}; give a Granite Switch checkpoint"
             )
         return marks.filled(rendered)
 
 
+class _MarkedText(NamedTuple):
+    """A text for which a mark stands."""
+
+    shown: str  # its beginning that the template sees
+    space: str  # white space before the mark
+    core: str  # what the mark stands for
+    after: str  # white space after the mark
+
+
 class _Marks:
     """The texts of one prompt, and the marks that stand for them while a template is rendered."""
 
     def __init__(self) -> None:
-        self._texts: list[tuple[str, str, str, str]] = []
+        self._texts: list[_MarkedText] = []
         self._needed: list[int] = []
 
     def put(self, text: str, *, needed: bool = True, begin: str = "") -> str:
-        """The mark of a text. White space around it stays, so that a template can strip it; blank text has no mark.
+        """Return the mark of a text; blank text has no mark.
 
-        So does `begin`, where the text begins with it.
+        White space around the text stays, so that a template can strip it. So does `begin`, where the text begins with
+        it.
         """
-        rest = text.removeprefix(begin)
-        core = rest.strip()
+        marked = text.removeprefix(begin)
+        core = marked.strip()
         if not core:
             return text
-        before, _, after = rest.partition(core)
+        space, _, after = marked.partition(core)
+        number = len(self._texts)
         if needed:
-            self._needed.append(len(self._texts))
-        shown = text[: len(text) - len(rest)]
-        self._texts.append((shown, before, core, after))
-        return f"{shown}{before}\ue000{len(self._texts) - 1}{_PROBE}\ue001{after}"
+            self._needed.append(number)
+        shown = text[: len(text) - len(marked)]
+        self._texts.append(_MarkedText(shown, space, core, after))
+        return f"{shown}{space}\ue000{number}{_PROBE}\ue001{after}"
 
     def role(self, role: str) -> str:
-        """A known role as it is, since templates compare roles; of any other one only a known first word."""
+        """Return a known role as it is, since templates compare roles; of any other one only a known first word."""
         if role in ROLES:
             return role
-        first, space, rest = role.partition(" ")
-        return f"{first}{space}{self.put(rest, needed=False)}" if first == "document" else self.put(role, needed=False)
+        word, space, number = role.partition(" ")
+        if word == "document":
+            return f"{word}{space}{self.put(number, needed=False)}"
+        return self.put(role, needed=False)
 
-    def document(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A document with a mark for every text in it; fields are plain names, to be told from text."""
-        odd = next((key for key in given if not (isinstance(key, str) and key.isascii() and key.isidentifier())), None)
-        if odd is not None:
-            raise UserError(f"a document has the field {odd!r:.60}; fields are plain names such as text, title, doc_id")
-        return {key: self._any(value, needed=key in _SHOWN) for key, value in given.items()}
-
-    def _any(self, value: Any, *, needed: bool) -> Any:
-        if value is None or isinstance(value, bool | int | float):
-            return value
-        return self.put(value if isinstance(value, str) else json.dumps(value, default=str), needed=needed)
+    def document(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a document with a mark for every text in it; fields are plain names, to be told from text."""
+        marked: dict[str, Any] = {}
+        for key, value in document.items():
+            if not (isinstance(key, str) and key.isascii() and key.isidentifier()):
+                raise UserError(
+                    f"a document has the field {key!r:.60}; fields are plain names such as text, title, doc_id"
+                )
+            if value is not None and not isinstance(value, bool | int | float):
+                text = value if isinstance(value, str) else json.dumps(value, default=str)
+                value = self.put(text, needed=key in _SHOWN)
+            marked[key] = value
+        return marked
 
     def filled(self, rendered: str) -> list[PromptPiece]:
-        """What a template made, with the texts in the places of their marks; only JSON may have changed them."""
+        """Return what a template made, with the texts in the places of their marks; only JSON may have changed them."""
         if set("\ue000\ue001") & set(_MARK.sub("", rendered)):
             raise UserError("the model's chat template changes what it is given; use a dialect that renders")
         template, *parts = _MARK.split(rendered)
@@ -172,14 +192,17 @@ class _Marks:
                 raise UserError("the model's chat template changes what it is given; use a dialect that renders")
             shown, space, core, after = self._texts[int(number)]
             # What the template has left of what it was shown, and of white space, belongs to the text again.
-            kept = (shown[at:] + space for at in range(len(shown) + 1))
-            before = next((one for one in kept if template.endswith(one)), "")
-            after = after if following.startswith(after) else ""
-            core = core if probe == _PROBE else json.dumps(core, ensure_ascii=False)[1:-1]
+            before = shown + space
+            while before and not template.endswith(before):
+                before = before[1:] if len(before) > len(space) else ""
+            if not following.startswith(after):
+                after = ""
+            if probe == _AS_JSON:
+                core = json.dumps(core, ensure_ascii=False)[1:-1]
             pieces += [PromptPiece(template.removesuffix(before), control=True), PromptPiece(f"{before}{core}{after}")]
             used.append(int(number))
             template = following.removeprefix(after)
         pieces.append(PromptPiece(template, control=True))
-        if sorted(one for one in used if one in set(self._needed)) != self._needed:
+        if sorted(number for number in used if number in self._needed) != self._needed:
             raise UserError("the model's chat template drops or repeats what it is given; use a dialect that renders")
         return [piece for piece in pieces if piece.text]

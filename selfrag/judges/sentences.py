@@ -23,7 +23,7 @@ def _finder() -> SentenceFinder:
 
 
 def rules(text: str) -> Sequence[Span]:
-    """Sentence spans by spaCy's rules, loaded at the first call; "et al. moved" stays in one sentence.
+    """Return sentence spans by spaCy's rules, loaded at the first call; "et al. moved" stays in one sentence.
 
     White space belongs to one of the neighbours; `sentences` of `retrieval.sentences` trims it.
     """
@@ -37,18 +37,18 @@ def rules(text: str) -> Sequence[Span]:
 
 
 def last_turn(state: JudgeInput) -> Site:
-    """The last message."""
+    """Return the last message."""
     return state.in_message(SiteKind.TURN, last_index(state))
 
 
 def last_query(state: JudgeInput) -> Site:
-    """The last user message, or the last message where no user spoke."""
+    """Return the last user message, or the last message where no user spoke."""
     index = state.last("user")
     return last_turn(state) if index is None else state.in_message(SiteKind.QUERY, index)
 
 
 def judged_turn(state: JudgeInput) -> Site:
-    """The last message, as the response or the query that it is."""
+    """Return the last message, as the response or the query that it is."""
     index = last_index(state)
     scope = {"assistant": SiteKind.RESPONSE, "user": SiteKind.QUERY}.get(state.messages[index].role, SiteKind.TURN)
     return state.in_message(scope, index)
@@ -62,27 +62,27 @@ def judged_site(scope: SiteKind, state: JudgeInput) -> Site:
 
 
 def first_passage(state: JudgeInput) -> Site:
-    """The first passage; further ones are context."""
+    """Return the first passage; further ones are context."""
     if not state.passages:
         raise UserError("there is no passage to ask about; give passages=[...]")
     return state.in_passage(SiteKind.PASSAGE, 0)
 
 
 def last_index(state: JudgeInput) -> int:
-    """Index of the last message; refuses an empty conversation."""
+    """Return the index of the last message; refuse an empty conversation."""
     if not state.messages:
         raise UserError("the conversation is empty; give at least one turn")
     return len(state.messages) - 1
 
 
 def response_sites(state: JudgeInput, index: int, find: SentenceFinder = rules) -> tuple[Site, ...]:
-    """The sentences of message `index`, in order; a blank line ends a sentence."""
+    """Return the sentences of message `index`, in order; a blank line ends a sentence."""
     content = state.messages[index].content
     return tuple(state.in_message(SiteKind.SENTENCE, index, *span) for span in sentences(content, find))
 
 
 def source_sites(state: JudgeInput, find: SentenceFinder = rules) -> tuple[Site, ...]:
-    """The sentences of all passages, passage after passage; empty passages have none."""
+    """Return the sentences of all passages, passage after passage; empty passages have none."""
     return tuple(
         state.in_passage(SiteKind.SOURCE, index, *span)
         for index, passage in enumerate(state.passages)
@@ -91,7 +91,7 @@ def source_sites(state: JudgeInput, find: SentenceFinder = rules) -> tuple[Site,
 
 
 def earlier_sites(state: JudgeInput, find: SentenceFinder = rules) -> tuple[Site, ...]:
-    """The sentences of all turns but the last, turn after turn."""
+    """Return the sentences of all turns but the last, turn after turn."""
     return tuple(
         state.in_message(SiteKind.SOURCE, index, *span)
         for index, message in enumerate(state.messages[:-1])
@@ -100,7 +100,7 @@ def earlier_sites(state: JudgeInput, find: SentenceFinder = rules) -> tuple[Site
 
 
 def merged(state: JudgeInput, sites: Sequence[Site]) -> tuple[Site, ...]:
-    """Sites of passages, none overlapping, with neighbours joined: a quotation of three sentences is one span."""
+    """Return sites of passages with neighbours joined, none overlapping: a quotation of three sentences is one span."""
     joined: list[Site] = []
     for site in sorted(sites, key=lambda site: (site.passage or 0, site.begin)):
         last = joined[-1] if joined else None
@@ -118,16 +118,17 @@ def merged(state: JudgeInput, sites: Sequence[Site]) -> tuple[Site, ...]:
 def cited_spans(
     state: JudgeInput, scores: Mapping[Site, float], *, share: float = 0.5, most: int = 3
 ) -> tuple[Citation, ...]:
-    """The best sentences of the passages as citations, neighbours merged, in the order of the passages.
+    """Return the best sentences of the passages as citations, neighbours merged, in the order of the passages.
 
     At most so many are cited, and none that has less than a share of the best one's probability.
     """
     ranked = sorted(scores, key=lambda site: -scores[site])[:most]
     chosen = [site for site in ranked if scores[site] >= share * scores[ranked[0]]]
-    return tuple(
-        Citation(whole, min(1.0, math.fsum(scores[site] for site in chosen if _within(site, whole))))
-        for whole in merged(state, chosen)
-    )
+    citations = []
+    for span in merged(state, chosen):
+        total = math.fsum(scores[site] for site in chosen if _within(site, span))
+        citations.append(Citation(span, min(1.0, total)))
+    return tuple(citations)
 
 
 def _within(inner: Site, outer: Site) -> bool:
@@ -136,5 +137,5 @@ def _within(inner: Site, outer: Site) -> bool:
 
 
 def _goes_on(before: str, after: str) -> bool:
-    words, rest = before.split(), after.lstrip()
-    return bool(words and rest) and words[-1].casefold() in _ABBREVIATIONS and (rest[0].islower() or rest[0].isdigit())
+    words, first = before.split(), after.lstrip()[:1]
+    return bool(words) and words[-1].casefold() in _ABBREVIATIONS and (first.islower() or first.isdigit())

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from selfrag.common.errors import UserError
 from selfrag.decoding.segments import read_critique
 from selfrag.judges.critiques import CritiqueJudge, CritiquePair
 from selfrag.prompting import Prompting, Turn
-from selfrag.reflection.findings import Diagnostic, Finding, Reflection
+from selfrag.reflection.findings import Diagnostic, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.judge import Cost, Judge, usual_scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet
-from selfrag.reflection.requests import Generate, Generated, Steps, failure_of
-from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.requests import Generate, Generated, Steps, TokenIds, failure_of
 
 PASSAGE_TOKENS = 256
 """Tokens of a passage that are read, as in decoding."""
@@ -48,50 +48,50 @@ class TokenJudge(Judge):
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input: the question, its first passage and the response as one segment."""
         vocabulary = self.prompting.vocabulary
-        prompts = [self._prompt(state) for state in inputs]
-        results = yield [Generate(ids, 1, watch_ids=vocabulary.watch) for ids, _ in prompts]
+        results = yield [Generate(self._prompt(state), 1, watch_ids=vocabulary.watch) for state in inputs]
         reflections = []
-        for state, (_, site), result in zip(inputs, prompts, results, strict=True):
+        for state, result in zip(inputs, results, strict=True):
             if not isinstance(result, Generated):
                 reflections.append(Reflection.failed(state, failure_of(result)))
                 continue
+            site = self._site(state)
             evidence = state.passages[0].id if state.passages else None
             judgment = read_critique(vocabulary, self.labels, result.watched[0], str(site), evidence)
-            reflections.append(Reflection(state, (Finding(site, judgment),)))
+            reflections.append(Reflection.of(state, site, judgment))
         return reflections
 
-    def _prompt(self, state: JudgeInput) -> tuple[tuple[int, ...], Site]:
-        """Return the ids up to where the token is due, and what is judged there."""
+    def _prompt(self, state: JudgeInput) -> TokenIds:
+        """Return the ids up to where the token is due."""
         question = state.last("user")
         if question is None:
             raise UserError(f"{self.name}: the conversation has no user turn")
         history = [Turn(message.role, message.content) for message in state.messages[:question]]
-        ids = self.prompting.prompt(state.messages[question].content, history=history)
         vocabulary = self.prompting.vocabulary
+        ids = [*self.prompting.prompt(state.messages[question].content, history=history)]
         if state.passages:
             evidence = self.prompting.evidence(state.passages[0], self.passage_tokens)
-            ids = (*ids, vocabulary.retrieve[0], *evidence.ids)
-            if self.labels != ISREL:
-                ids = (*ids, vocabulary.group(ISREL)[0])
+            ids += [vocabulary.retrieve[0], *evidence.ids]
         else:
-            ids = (*ids, vocabulary.retrieve[1])
+            ids.append(vocabulary.retrieve[1])
         if self.labels == ISREL:
-            return ids, state.in_passage(SiteKind.PASSAGE, 0) if state.passages else _turn(state, question)
-        last = len(state.messages) - 1
-        text = state.messages[last].content if last > question else ""
-        return (*ids, *self.prompting.codec.encode(text), *_supported(self.labels, vocabulary, state)), _turn(
-            state, last
-        )
+            return tuple(ids)
+        if state.passages:
+            ids.append(vocabulary.group(ISREL)[0])
+        if len(state.messages) - 1 > question:
+            ids += self.prompting.codec.encode(state.messages[-1].content)
+        if self.labels == ISUSE and state.passages:
+            ids.append(vocabulary.group(ISSUP)[0])  # the most favourable one, so that utility decides
+        return tuple(ids)
 
-
-def _turn(state: JudgeInput, index: int) -> Site:
-    scope = SiteKind.RESPONSE if state.messages[index].role == "assistant" else SiteKind.QUERY
-    return state.in_message(scope, index)
-
-
-def _supported(labels: LabelSet, vocabulary: Vocabulary, state: JudgeInput) -> tuple[int, ...]:
-    """Return the IsSup token before IsUse where there is evidence: the most favourable one, so that utility decides."""
-    return (vocabulary.group(ISSUP)[0],) if labels == ISUSE and state.passages else ()
+    def _site(self, state: JudgeInput) -> Site:
+        """Return what is judged where the token is due."""
+        index = len(state.messages) - 1
+        if self.labels == ISREL:
+            if state.passages:
+                return state.in_passage(SiteKind.PASSAGE, 0)
+            index = state.last("user") or 0
+        kind = SiteKind.RESPONSE if state.messages[index].role == "assistant" else SiteKind.QUERY
+        return state.in_message(kind, index)
 
 
 class TokenCritiques(CritiqueJudge):
@@ -107,19 +107,20 @@ class TokenCritiques(CritiqueJudge):
 
     def judge_pairs(self, pairs: Sequence[tuple[JudgeInput, CritiquePair]]) -> Steps[list[Judgment | Diagnostic]]:
         """Return the judgment of each pair; one request a pair."""
+        by_group: dict[LabelSet, dict[int, JudgeInput]] = {}  # inputs by the position of their pair
+        for position, (state, pair) in enumerate(pairs):
+            by_group.setdefault(pair.labels, {})[position] = _input_of(pair, state)
         judgments: dict[int, Judgment | Diagnostic] = {}
-        for labels in dict.fromkeys(pair.labels for _, pair in pairs):
-            places = [at for at, (_, pair) in enumerate(pairs) if pair.labels == labels]
-            inputs = [_alone(*pairs[at]) for at in places]
-            reflections = yield from TokenJudge(self.prompting, labels).judge(inputs)
-            for at, reflection in zip(places, reflections, strict=True):
-                judgments[at] = reflection.judgments[0] if reflection.judgments else reflection.diagnostics[0]
-        return [judgments[at] for at in range(len(pairs))]
+        for labels, inputs in by_group.items():
+            reflections = yield from TokenJudge(self.prompting, labels).judge(list(inputs.values()))
+            for position, reflection in zip(inputs, reflections, strict=True):
+                judgments[position] = next(chain[Judgment | Diagnostic](reflection.judgments, reflection.diagnostics))
+        return [judgments[position] for position in range(len(pairs))]
 
 
-def _alone(state: JudgeInput, pair: CritiquePair) -> JudgeInput:
+def _input_of(pair: CritiquePair, state: JudgeInput) -> JudgeInput:
     """Return the conversation with the pair's text as its reply, if one is judged, and the pair's passage alone."""
     messages = state.messages
     if pair.labels != ISREL:
-        messages = (*messages[: len(messages) - 1], Message("assistant", pair.text))
+        messages = (*messages[:-1], Message("assistant", pair.text))
     return JudgeInput(messages, (pair.passage,))

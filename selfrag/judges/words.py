@@ -27,8 +27,8 @@ def content_words(text: str) -> list[str]:
 
 def overlap(text: str, passage: str) -> float:
     """Return the share of the content words of `text` that `passage` has, from 0 to 1; 0 without any word."""
-    wanted, there = content_words(text), set(split_words(passage, singles=True))
-    return sum(word in there for word in wanted) / len(wanted) if wanted else 0.0
+    words, known = content_words(text), set(split_words(passage, singles=True))
+    return sum(map(known.__contains__, words)) / len(words) if words else 0.0
 
 
 def shown(passage: Passage) -> str:
@@ -38,13 +38,14 @@ def shown(passage: Passage) -> str:
 
 def bm25(text: str, sentences: Sequence[str], passage: str) -> float:
     """Return Okapi BM25 (k1 1.2, b 0.75) of a passage among `sentences`, as a share of its highest possible value."""
-    documents = [content_words(one) for one in sentences]
+    documents = list(map(content_words, sentences))
     mean = sum(map(len, documents)) / len(documents) or 1.0
-    found, size = Counter(content_words(passage)), len(content_words(passage))
+    words = content_words(passage)
+    counts, size = Counter(words), len(words)
     score = most = 0.0
     for word in set(content_words(text)):
         df = sum(word in document for document in documents)
         rarity = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
-        score += rarity * found[word] * (K1 + 1) / (found[word] + K1 * (1 - B + B * size / mean))
+        score += rarity * counts[word] * (K1 + 1) / (counts[word] + K1 * (1 - B + B * size / mean))
         most += rarity * (K1 + 1)
     return score / most if most else 0.0

@@ -126,6 +126,11 @@ class JudgeInput:
         last = self.messages[-1]
         return last.content[self.begin :] if last.role == "assistant" else ""
 
+    @property
+    def filled(self) -> list[int]:
+        """Indices of the passages that have text."""
+        return [index for index, passage in enumerate(self.passages) if passage.text.strip()]
+
     def without_context(self) -> JudgeInput:
         """Return the input without what stands in the last turn before the text under judgment."""
         if self.begin == 0:

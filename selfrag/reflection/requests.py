@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from retrieval.passage import Passage
 
+TokenIds: TypeAlias = tuple[int, ...]
+
 
 class ConstraintForm(StrEnum):
     """How a constraint is written down; the names are those of vLLM's `structured_outputs`."""
