@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from selfrag.common.untrusted import whole as replace_surrogates
+from selfrag.common.untrusted import replace_surrogates as replace_surrogates
 
 JsonPath: TypeAlias = tuple[str | int | None, ...]
 """Keys and indices from the root; None stands for every element."""
