@@ -42,7 +42,11 @@ def option_requests(
 
 
 def option_logprobs(
-    requests: Sequence[Generate], results: Sequence[Generated], prefix: TokenIds, options: Sequence[TokenIds], enders: TokenIds = ()
+    requests: Sequence[Generate],
+    results: Sequence[Generated],
+    prefix: TokenIds,
+    options: Sequence[TokenIds],
+    enders: TokenIds = (),
 ) -> list[float]:
     """Natural log-probability of each option after `prefix`.
 

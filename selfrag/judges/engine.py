@@ -27,8 +27,8 @@ from selfrag.reflection.requests import (
     Generated,
     RequestResult,
     Steps,
-    failure_of,
     TokenIds,
+    failure_of,
 )
 from selfrag.runtime.sessions import close
 from selfrag.tokenization import TextCodec
