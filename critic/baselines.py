@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from critic.cases import GROUPS, Case, LabelledCase, judgment
 from critic.demo import ADAPTER
 from critic.judging import CaseJudge, Critic, group_of
 from critic.student.judge import DEMO, load_critic, resolve_critic
-from critic.student.prompt import CHARACTERS_A_TOKEN, CriticPrompt, PartLimits, cut
+from critic.student.prompt import CHARACTERS_A_TOKEN, CriticPrompt, Ids, PartLimits, cut, fitted
 from critic.teacher.forms import OWN, answers
 from selfrag.common.errors import UserError, VocabularyError, require
 from selfrag.common.provenance import sha256
@@ -145,24 +145,16 @@ class PromptedCodec:
         return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), max_length)
 
     def prompt(self, case: Case) -> CriticPrompt:
-        """The teacher's prompt; labels that its form does not offer have no ids.
+        """Return the teacher's prompt; labels that its form does not offer have no ids."""
+        return fitted(case, self._ask, tuple(self.text.bos_ids), self.max_length)
 
-        One that is too long loses the end of its passage, then its own beginning (`task`), both told in `dropped`.
-        """
+    def _ask(self, case: Case) -> tuple[Ids, tuple[Ids, ...]]:
         surfaces = {label: surface for surface, label in answers(OWN.of(case)).items()}
-        asked = tuple(self.text.encode(OWN.prompt(case)))
-        options = tuple(
-            tuple(self.text.encode(f" {surfaces[name]}")) if name in surfaces else () for name in case.labels.names
-        )
-        room = self.max_length - 1 - max(map(len, options)) - len(self.text.bos_ids)
-        if len(asked) > room and case.evidence is not None and (words := case.evidence.text.split())[1:]:
-            shorter = replace(case.evidence, text=" ".join(words[: max(1, len(words) - len(asked) + room)]))
-            made = self.prompt(replace(case, evidence=shorter))
-            dropped = Counter({"task": made.dropped.get("task", 0)})
-            dropped["evidence"] = len(self.text.bos_ids) + len(asked) - len(made.ids) - dropped["task"]
-            return replace(made, dropped=+dropped)  # without zeros: not every form shows the passage
-        excess = max(0, len(asked) - room)
-        return CriticPrompt((*self.text.bos_ids, *asked[excess:]), options, {"task": excess} if excess else {})
+        options: list[Ids] = []
+        for name in case.labels.names:
+            surface = surfaces.get(name)
+            options.append(() if surface is None else tuple(self.text.encode(f" {surface}")))
+        return tuple(self.text.encode(OWN.prompt(case))), tuple(options)
 
 
 @dataclass(frozen=True)

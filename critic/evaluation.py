@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from critic.baselines import GeneratorCodec, PromptedCodec, majority_critic, tfidf_critic
-from critic.cases import GROUPS, LabelledCase, judgment, read_labelled, rows_file
+from critic.case_files import read_labelled, rows_file
+from critic.cases import GROUPS, LabelledCase, judgment
 from critic.judging import Critic
 from critic.student.judge import StudentCritic, load_critic
 from critic.tables import markdown

@@ -14,7 +14,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
-from critic.cases import EvidenceRecord, passage_of
+from critic.case_files import EvidenceRecord, passage_of
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_identified, read_jsonl

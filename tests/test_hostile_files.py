@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mutations import mutate
 
-from critic.cases import parse_labelled
+from critic.case_files import parse_labelled
 from critic.formats import FORMATS
 from critic.mixture import load
 from critic.pairs import parse_pair

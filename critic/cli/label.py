@@ -43,9 +43,10 @@ def sample(
     """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
     from rich.console import Console
 
-    from critic.cases import GROUPS, PAPER, parse_targets
+    from critic.cases import GROUPS
     from critic.sampling import draw, report
     from critic.tables import terminal
+    from critic.targets import PAPER, parse_targets
     from retrieval import open_index
     from retrieval.sentences import sentence_finder
     from selfrag.common.atomic import write_json, writing
@@ -175,8 +176,9 @@ def label(
     dry_run: Annotated[bool, _COST("--dry-run", help="Print the estimate and stop.")] = False,
 ) -> None:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
-    from critic.cases import parse_targets, read_questions
+    from critic.case_files import read_questions
     from critic.judging import Critic, group_of
+    from critic.targets import parse_targets
     from critic.teacher.endpoint import (
         Api,
         EndpointTeacher,
@@ -316,7 +318,7 @@ def _confusion(one: Agreement) -> Table:
 
 
 def _labels(arguments: list[str]) -> Mapping[str, Labels]:
-    from critic.cases import read_labelled
+    from critic.case_files import read_labelled
 
     found: dict[str, dict[str, dict[str, str]]] = {}
     for argument in arguments:
@@ -345,7 +347,8 @@ def split(
     """Split labelled rows into training, development and test rows; rows of one instruction stay together."""
     from rich.console import Console
 
-    from critic.cases import GROUPS, read_labelled
+    from critic.case_files import read_labelled
+    from critic.cases import GROUPS
     from critic.tables import terminal
     from selfrag.common.checks import check_float
     from selfrag.common.jsonl import write_jsonl

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from critic.cli.augment import augment, inspect, pairs
 from critic.cli.label import agree, label, sample, split
-from critic.cli.train import evaluate, train
+from critic.cli.train import adopt, evaluate, train
 from selfrag.cli.running import make_program, run
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -16,6 +16,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "split": split,
     "train": train,
     "eval": evaluate,
+    "adopt": adopt,
     "augment": augment,
     "pairs": pairs,
     "inspect": inspect,

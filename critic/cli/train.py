@@ -1,4 +1,4 @@
-"""`critic train` and `critic eval`: a critic of labelled rows, and how good it is."""
+"""`critic train`, `eval` and `adopt`: a critic of labelled rows, how good it is, and the published one."""
 
 from __future__ import annotations
 
@@ -139,3 +139,13 @@ def evaluate(
     subjects = EvaluationSubjects(critic, base, train, engine, generator)
     found = run_evaluation(rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True))
     show_markdown(report(found, next(iter(found))) + "\n")
+
+
+def adopt(
+    released: Annotated[Path, typer.Argument(help="Training rows of the published critic (JSON).")],
+    critic: Annotated[Path, typer.Argument(help="Folder of the published critic's checkpoint.")],
+) -> None:
+    """Write the critic.json of the published critic, with the instructions of its training rows."""
+    from critic.student.card import adopt as write
+
+    typer.echo(f"{write(released, critic)}: a critic; to see how good it is: critic eval ROWS --critic {critic}")

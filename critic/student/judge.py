@@ -136,7 +136,7 @@ def load_critic(
     Raises:
         UserError: the directory holds no critic, or the engine cannot load it.
     """
-    from critic.student.prompt import read_card
+    from critic.student.card import read_card
     from selfrag.engines import load_engine
     from selfrag.loading import load_tokenizer
 

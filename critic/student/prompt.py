@@ -1,4 +1,4 @@
-r"""The prompt of a critic, one for training and inference, and the `critic.json` that keeps it beside a checkpoint.
+r"""The prompt of a critic, one for training and inference.
 
 What many cases share comes first: the instruction, then the passage, then what came before, then the sentence judged,
 then the question. So IsRel and IsSup of one passage share everything up to the passage's end (a prefix cache computes
@@ -11,21 +11,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Literal, get_args
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, TypeAlias, get_args
 
 from critic.cases import GROUPS, Case
 from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError, VocabularyError
-from selfrag.common.jsonl import write_jsonl
-from selfrag.common.reading import read_json
 from selfrag.reflection.labels import LabelSet
 from selfrag.tokenization import HFTextCodec, TextCodec, common_prefix
 
-CARD, FORMAT = "critic.json", 1
-
+Ids: TypeAlias = tuple[int, ...]
 LabelStyle = Literal["tokens", "words"]
 """How labels are written: reflection tokens of an expanded vocabulary, or the label names as ordinary text."""
 
@@ -61,7 +58,7 @@ class CriticLayout:
             raise UserError(f"unknown label style {self.style!r}; known: {', '.join(get_args(LabelStyle))}")
 
     def ask(self, group: str, labels: LabelSet) -> str:
-        """The end of the prompt, up to the label; with label names as text it lists them."""
+        """Return the end of the prompt, up to the label; with label names as text it lists them."""
         options = f" ({' | '.join(labels.names)})" if self.style == "words" else ""
         return f"{self.question}{self.questions[group]}{options}{self.answer}"
 
@@ -89,17 +86,17 @@ class PartLimits:
             check_int(f"limit of {name}", value, 8 if name == "total" else 2)
 
     def as_dict(self) -> dict[str, int]:
-        """The limits that are set."""
+        """Return the limits that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
     def most(self) -> int:
-        """Tokens of the parts of the longest case."""
+        """Return the tokens of the parts of the longest case."""
         parts = self.evidence + self.preceding + self.output + self.instruction
         return parts if self.total is None else min(parts, self.total)
 
     def shared(self, lengths: Sequence[int]) -> int:
-        """The most tokens of each part with which parts of these lengths fit the total."""
+        """Return the most tokens of each part with which parts of these lengths fit the total."""
         room = self.most
         for left, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
             if length * left > room:
@@ -112,8 +109,8 @@ class PartLimits:
 class CriticPrompt:
     """A case as the model reads it."""
 
-    ids: tuple[int, ...]  # BOS up to where the label begins
-    options: tuple[tuple[int, ...], ...]  # ids of each label, in label order, distinct; none where it is not offered
+    ids: Ids  # BOS up to where the label begins
+    options: tuple[Ids, ...]  # ids of each label, in label order, distinct; none where it is not offered
     dropped: Mapping[str, int] = field(default_factory=dict)  # tokens cut, by part; only parts that were cut
 
 
@@ -126,7 +123,7 @@ class PromptCodec:
     token_ids: Mapping[str, int]  # of the reflection tokens by their strings; empty for labels written as words
     layout: CriticLayout = field(default_factory=CriticLayout)
     limits: PartLimits = field(default_factory=PartLimits)
-    _tails: Mapping[str, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = field(init=False, repr=False)
+    _tails: Mapping[str, tuple[Ids, tuple[Ids, ...]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_tails", {group: self._tail(group, labels) for group, labels in GROUPS.items()})
@@ -136,53 +133,60 @@ class PromptCodec:
         cls, tokenizer: Any, layout: CriticLayout | None = None, limits: PartLimits | None = None
     ) -> PromptCodec:
         """Bind a layout to a Hugging Face tokenizer with EOS, and with the reflection tokens if labels are such."""
-        layout, known = layout or CriticLayout(), tokenizer.get_vocab()
+        layout = layout or CriticLayout()
+        known = tokenizer.get_vocab()
         if tokenizer.eos_token_id is None:
             raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         ids: dict[str, int] = {}
         if layout.style == "tokens":
-            wanted = [token for labels in GROUPS.values() for token in labels.tokens]
-            missing = [t for t in wanted if t not in known or known[t] == tokenizer.unk_token_id]
+            tokens = [token for labels in GROUPS.values() for token in labels.tokens]
+            missing = [t for t in tokens if t not in known or known[t] == tokenizer.unk_token_id]
             if missing:
                 raise VocabularyError(
-                    f"the tokenizer lacks {len(missing)} of {len(wanted)} reflection tokens ({', '.join(missing)}):"
+                    f"the tokenizer lacks {len(missing)} of {len(tokens)} reflection tokens ({', '.join(missing)}):"
                     " use a critic trained with --style tokens, or --style words"
                 )
-            ids = {token: int(known[token]) for token in wanted}
+            ids = {token: int(known[token]) for token in tokens}
         return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), ids, layout, limits or PartLimits())
 
     def prompt(self, case: Case) -> CriticPrompt:
         """Lay out one case; always fits `max_length`."""
-        dropped, texts = dict[str, int](), {"instruction": case.instruction}
+        # 1. The texts of the case; an absent one leaves no trace.
+        texts = {"instruction": case.instruction}
         if case.evidence is not None:
-            passage = case.evidence
-            texts["evidence"] = f"{passage.title}\n{passage.text}" if passage.title else passage.text
-        texts |= {part: text for part in ("preceding", "output") if (text := getattr(case, part)).strip()}
+            texts["evidence"] = case.fields()["Evidence"]
+        for part in ("preceding", "output"):
+            if getattr(case, part).strip():
+                texts[part] = getattr(case, part)
+        # 2. Each within its own limit, then all within their total.
+        dropped: dict[str, int] = {}
         parts = {part: self._part(text, part, dropped) for part, text in texts.items()}
-        room, ids = self.limits.shared([*map(len, parts.values())]), [*self.text.bos_ids]
-        for part, found in parts.items():
-            ids += [*self.text.encode(getattr(self.layout, part)), *cut(found, room, part)]
-            if len(found) > room:
-                dropped[part] = dropped.get(part, 0) + len(found) - room
-        asked, options = self._tails[case.group]
-        return CriticPrompt((*ids, *asked), options, dropped)
+        room = self.limits.shared([*map(len, parts.values())])
+        # 3. The prompt: each part after its heading, then the question.
+        ids = [*self.text.bos_ids]
+        for part, part_ids in parts.items():
+            ids += [*self.text.encode(getattr(self.layout, part)), *cut(part_ids, room, part)]
+            if len(part_ids) > room:
+                dropped[part] = dropped.get(part, 0) + len(part_ids) - room
+        question, options = self._tails[case.group]
+        return CriticPrompt((*ids, *question), options, dropped)
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest prompt with its longest label and EOS."""
+        """Return the tokens of the longest prompt with its longest label and EOS."""
         layout = self.layout
         around = (layout.instruction, layout.evidence, layout.preceding, layout.output)
         fixed = sum(len(self.text.encode(text)) for text in around)
-        tail = max(len(asked) + max(map(len, options)) for asked, options in self._tails.values())
+        tail = max(len(question) + max(map(len, options)) for question, options in self._tails.values())
         return len(self.text.bos_ids) + fixed + self.limits.most + tail + 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Layout and limits, ready for JSON: with the tokenizer, all that decides a prompt."""
+        """Return layout and limits, ready for JSON: with the tokenizer, all that decides a prompt."""
         return {"layout": asdict(self.layout), "limits": self.limits.as_dict()}
 
     @property
     def fingerprint(self) -> str:
-        """Changes with layout, limits and the label ids."""
+        """Return a digest that changes with layout, limits and the label ids."""
         labels = {group: options for group, (_, options) in self._tails.items()}
         return hashlib.sha256(json.dumps([self.as_dict(), labels], sort_keys=True).encode()).hexdigest()
 
@@ -198,24 +202,55 @@ class PromptCodec:
             dropped[part] = max(0, len(ids) - limit) + -(-unread // 4)
         return cut(ids, limit, part)
 
-    def _tail(self, group: str, labels: LabelSet) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """Ids of the question, and of each label in its context.
-
-        Words are tokenised with the question and split where they differ, so a label has the ids of ordinary text.
-        """
+    def _tail(self, group: str, labels: LabelSet) -> tuple[Ids, tuple[Ids, ...]]:
+        """Return the ids of the question, and of each label after it."""
         question = self.layout.ask(group, labels)
-        if self.layout.style == "tokens":
-            asked = tuple(self.text.encode(question))
-            return asked, tuple((self.token_ids[token],) for token in labels.tokens)
-        whole = [tuple(self.text.encode(f"{question}{name}")) for name in labels.names]
-        shared = common_prefix(whole) if len(set(whole)) == len(whole) else 0
-        if not shared or min(map(len, whole)) == shared:
-            raise VocabularyError(f"this tokenizer cannot tell the labels of {group} apart as words: use tokens")
-        return whole[0][:shared], tuple(ids[shared:] for ids in whole)
+        if self.layout.style == "words":
+            return split_labels(self.text, question, labels.names)
+        return tuple(self.text.encode(question)), tuple((self.token_ids[token],) for token in labels.tokens)
+
+
+def split_labels(text: TextCodec, question: str, labels: Sequence[str]) -> tuple[Ids, tuple[Ids, ...]]:
+    """Return the ids that a question has before every label, and what follows them for each label.
+
+    They are tokenised together and split where they differ, so a label has the ids of ordinary text.
+
+    Raises:
+        VocabularyError: the tokenizer cannot tell the labels apart.
+    """
+    joined = [tuple(text.encode(f"{question}{label}")) for label in labels]
+    shared = common_prefix(joined) if len(set(joined)) == len(joined) else 0
+    if not shared or min(map(len, joined)) == shared:
+        raise VocabularyError(f"this tokenizer cannot tell the labels {', '.join(labels)} apart as words: use tokens")
+    return joined[0][:shared], tuple(ids[shared:] for ids in joined)
+
+
+def fitted(
+    case: Case, ask: Callable[[Case], tuple[Ids, tuple[Ids, ...]]], bos_ids: Ids, max_length: int
+) -> CriticPrompt:
+    """Return the prompt of a case with its longest label and EOS within `max_length`.
+
+    A passage that is too long loses its end, then the prompt its own beginning (`task`); both are told in `dropped`.
+
+    Args:
+        case: to be laid out.
+        ask: returns the ids of a prompt, and of each label.
+        bos_ids: begin the prompt.
+        max_length: in tokens.
+    """
+    ids, options = ask(case)
+    full = len(ids)
+    room = max_length - 1 - max(map(len, options)) - len(bos_ids)
+    while len(ids) > room and case.evidence is not None and (words := case.evidence.text.split())[1:]:
+        kept = words[: max(1, len(words) + room - len(ids))]
+        case = replace(case, evidence=replace(case.evidence, text=" ".join(kept)))
+        ids, options = ask(case)
+    dropped = Counter({"evidence": full - len(ids), "task": max(0, len(ids) - room)})
+    return CriticPrompt((*bos_ids, *ids[dropped["task"] :]), options, +dropped)  # without zeros
 
 
 def cut(ids: list[int], limit: int, part: str) -> list[int]:
-    """`ids` within `limit`: a passage loses its end, what came before its beginning, other parts their middle."""
+    """Cut ids to a limit: a passage loses its end, what came before its beginning, other parts their middle."""
     if len(ids) <= limit:
         return ids
     if part == "evidence":
@@ -223,28 +258,3 @@ def cut(ids: list[int], limit: int, part: str) -> list[int]:
     if part == "preceding":
         return ids[-limit:]
     return ids[: limit - limit // 2] + ids[-(limit // 2) :]
-
-
-def write_card(directory: Path, codec: PromptCodec) -> Path:
-    """Write the codec's settings; returns the directory."""
-    write_jsonl(directory / CARD, [{"format": FORMAT, "prompt": codec.fingerprint, **codec.as_dict()}])
-    return directory
-
-
-def read_card(directory: Path, tokenizer: Any) -> PromptCodec:
-    """The codec that a critic was trained with, for the tokenizer beside it."""
-    path = directory / CARD
-    if not path.exists():
-        raise UserError(f"{directory} holds no {CARD}: it is no critic, or its training did not end")
-    try:
-        record = read_json(path)
-        if record["format"] != FORMAT:
-            raise UserError(f"{path} has format {record['format']!r}; this version reads {FORMAT}")
-        layout, limits = CriticLayout(**record["layout"]), PartLimits(**record["limits"])
-        fingerprint = record["prompt"]
-    except (UserError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} cannot be used: {error}; train the critic again") from error
-    codec = PromptCodec.from_tokenizer(tokenizer, layout, limits)
-    if codec.fingerprint != fingerprint:
-        raise UserError(f"{path} belongs to another tokenizer than the one in {directory}; copy both together")
-    return codec

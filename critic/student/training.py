@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic.cases import GROUPS, LabelledCase, check, read_labelled, rows_file
-from critic.student.prompt import CriticLayout, PromptCodec, write_card
+from critic.case_files import read_labelled, rows_file
+from critic.cases import GROUPS, LabelledCase, check
+from critic.student.card import write_card
+from critic.student.prompt import CriticLayout, PromptCodec
 from critic.student.settings import CriticConfig
 from selfrag.common.errors import UserError
 from selfrag.training.job import base_name, trained

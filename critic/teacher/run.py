@@ -15,9 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from critic.cases import GROUPS, Case, Filling, LabelledCase, UnlabelledCase, digest, read_labelled
+from critic.case_files import read_labelled
+from critic.cases import GROUPS, Case, LabelledCase, UnlabelledCase, digest
 from critic.judging import Critic
 from critic.tables import counted, markdown
+from critic.targets import Filling
 from selfrag.common.atomic import locked_directory, write_json, write_text, writing
 from selfrag.common.checks import check_float
 from selfrag.common.errors import UserError
@@ -84,7 +86,7 @@ class GoldTeacher:
         self._files = [Path(file) for file in files]
         self._rows: dict[str, list[LabelledCase]] = {}
         for file in self._files:
-            for row in read_labelled(file):
+            for row in read_labelled(file, skip_unlabelled=True):
                 self._rows.setdefault(digest(row.case), []).append(row)
 
     def identity(self) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from critic.demo import ADAPTER
-from critic.student.prompt import CARD
+from critic.student.card import CARD
 from scripts.command import command
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from critic.augment.run import _finished
-from critic.student.prompt import CARD as CRITIC_CARD
-from critic.student.prompt import read_card
+from critic.student.card import CARD as CRITIC_CARD
+from critic.student.card import read_card
 from scripts.tools.make_results import read_digest, read_study
 from selfrag.common.errors import UserError
 from selfrag.common.reading import parse_json

@@ -8,10 +8,12 @@ import pytest
 from scripted_critic import CountingRetriever
 from scripted_critic import spans as find
 
-from critic.cases import PAPER, Filling, check, digest, parse_targets, read_questions
+from critic.case_files import read_questions
+from critic.cases import check, digest
 from critic.cli.main import main
 from critic.pairs import Pair
 from critic.sampling import RULES, WAVE, draw, report
+from critic.targets import PAPER, Filling, parse_targets
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl

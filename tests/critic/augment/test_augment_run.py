@@ -324,7 +324,8 @@ def test_a_finished_stream_is_not_taken_for_another_part_of_it(pairs, tmp_path, 
 def test_a_trained_critic_on_a_real_engine(pairs: Path, tmp_path: Path, tiny_llama: Path, capsys) -> None:
     from transformers import AutoTokenizer
 
-    from critic.student.prompt import CriticLayout, PartLimits, PromptCodec, write_card
+    from critic.student.card import write_card
+    from critic.student.prompt import CriticLayout, PartLimits, PromptCodec
 
     model = tmp_path / "critic"
     shutil.copytree(tiny_llama, model)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from teaching_server import questions
 
-from critic.cases import GROUPS, Case, UnlabelledCase, read_labelled
+from critic.case_files import read_labelled
+from critic.cases import GROUPS, Case, UnlabelledCase
 from critic.cli.main import main
 from critic.teacher.endpoint import read_label
 from critic.teacher.forms import OWN, TeacherForms, answers

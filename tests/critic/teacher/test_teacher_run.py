@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from teaching_server import questions
 
-from critic.cases import Case, LabelledCase, parse_targets, read_labelled, read_questions
+from critic.case_files import read_labelled, read_questions
+from critic.cases import Case, LabelledCase
 from critic.cli.main import main
 from critic.pairs import Pair
+from critic.targets import parse_targets
 from critic.teacher.endpoint import EndpointTeacher, LabelConstraint, TeacherConfig, by_bytes, forecast
 from critic.teacher.forms import OWN
 from critic.teacher.run import (
