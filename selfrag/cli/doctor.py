@@ -20,12 +20,13 @@ from packaging.requirements import Requirement
 
 from selfrag.cli.options import quiet
 from selfrag.common import pretrained
-from selfrag.common.errors import UserError, VocabularyError, installing
+from selfrag.common.errors import UserError, installing
 from selfrag.common.pretrained import fast_format
 from selfrag.common.reading import user_path
 from selfrag.demo import ASSETS, asset_path, cache_home
+from selfrag.loading import check_chat_template
 from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
 
 Status = Literal["ok", "note", "broken"]
 
@@ -89,13 +90,18 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
     except _DAMAGED as error:
         yield Finding("tokenizer", f"{name}: {_first_line(error)}", "broken", _A_CHECKPOINT)
         return
+    ids: list[int] = []
     try:
-        vocabulary = Vocabulary.from_tokenizer(tokenizer)
-    except VocabularyError as error:
+        if has_reflection_tokens(tokenizer):
+            vocabulary = Vocabulary.from_tokenizer(tokenizer)
+            ids = [vocabulary.ids[token] for token in TOKENS]
+            yield Finding("reflection tokens", f"all {len(ids)} are single, distinct ids ({min(ids)}..{max(ids)})")
+        else:
+            check_chat_template(tokenizer, name)
+            yield Finding("reflection tokens", "none; the model is asked by prompts in its chat template", "note")
+    except UserError as error:
         yield Finding("reflection tokens", str(error), "broken", _USE_ANOTHER)
         return
-    ids = [vocabulary.ids[token] for token in TOKENS]
-    yield Finding("reflection tokens", f"all {len(ids)} are single, distinct ids ({min(ids)}..{max(ids)})")
     if folder is None:
         yield Finding("rows", f"not checked: the weights of {name} are not on this machine", "note")
         return
@@ -108,7 +114,7 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
     except _DAMAGED as error:
         yield Finding("model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT)
     try:
-        yield from _check_rows(folder, ids)
+        yield from _check_rows(folder, ids) if ids else ()
     except Exception as error:  # safetensors and torch have errors of their own for a damaged file
         yield Finding("rows", f"the weights cannot be read: {_first_line(error)}", "broken", _COPY_AGAIN)
 

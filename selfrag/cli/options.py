@@ -78,10 +78,15 @@ Policy = Annotated[
     SCORE(
         help="preset, of which the other options change single settings; search-r1 and its relatives for models that "
         "search by tags",
-        metavar="<paper|official|..>",
+        metavar="<paper|light|official|..>",
     ),
 ]
-PRESETS: dict[str, Callable[..., Decoding]] = {"paper": Decoding, "official": Decoding.official}
+PRESETS: dict[str, Callable[..., Decoding]] = {
+    "paper": Decoding,
+    "full": Decoding,  # the paper's, by the name that chat models have for it
+    "light": Decoding.light,
+    "official": Decoding.official,
+}
 FORMATS = "selfrag.formats"
 """Entry points of models that answer in another format than reflection tokens.
 

@@ -204,6 +204,16 @@ class Decoding:
         )
         return replace(preset, **changes)
 
+    @classmethod
+    def light(cls, **changes: Any) -> Decoding:
+        """Return settings that cost little, for chat models whose critiques are prompts.
+
+        IsRel of five passages picks the one that the answer is written from, sentence by sentence, and each sentence
+        is judged by IsSup. There is no beam, and IsUse is not asked for.
+        """
+        preset = cls(shortlist=5, passages=1, beam=1, weights=Weights(isuse=0.0))
+        return replace(preset, **changes)
+
     def _check_judges(self) -> None:
         object.__setattr__(self, "judges", parts(self.judges, ScoreTerm))
         object.__setattr__(self, "guardrails", parts(self.guardrails, Guardrail))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Action, Decoding
@@ -120,6 +120,9 @@ class WritingModel(Protocol):
     @property
     def judges(self) -> Mapping[str, Judge]:
         """Return the judges of its groups of labels by name, for texts of any origin."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what decides its prompts and judgments, apart from the model, as plain values."""
 
     def writer(self, question: str, history: Sequence[Turn], policy: Decoding) -> SegmentWriter:
         """Return what writes the answer to a question after earlier turns."""

@@ -23,6 +23,7 @@ from selfrag.decoding.option_scoring import normalised, option_logprobs, option_
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.segments import geometric_mean
+from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace, decoding_dict
 from selfrag.decoding.tree import Decoder, RequestBatch, ask
 from selfrag.evaluation.items import Item, choices
@@ -30,12 +31,12 @@ from selfrag.evaluation.presets import Given, documents
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.intrinsics.flows import ChatWriter, Flow, Write
 from selfrag.intrinsics.flows.progress import FlowProgress
+from selfrag.judges.chat_model import model_of
 from selfrag.judges.wire import ChatPrompt, Executor, ModelRequest
 from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting, passage_ids
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated, RequestResult, TokenIds
-from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.runtime.sessions import Ticket, TicketResult
 from selfrag.tokenization import HFTextCodec, TextCodec
@@ -296,9 +297,9 @@ class System(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reflective:
-    """A model trained with reflection tokens."""
+    """A model that reflects: by the tokens it was trained with, or a chat model by prompts."""
 
-    prompting: Prompting  # codec, vocabulary and layout of the model
+    prompting: DecodingModel  # codec, vocabulary and layout of the model, or a chat model
     decoding: Decoding  # the policy; the task sets segments and tokens, so that its budget holds
     cites_all: bool = False
     judges: tuple[Judge, ...] = ()  # that the policy names
@@ -321,7 +322,8 @@ class Reflective:
     def as_dict(self) -> dict[str, Any]:
         """The policy."""
         settings = {k: v for k, v in decoding_dict(self.decoding).items() if k not in SET_BY_TASK}
-        return {"kind": "reflective", "decoding": settings, "layout": self.prompting.layout.name}
+        layout = self.prompting.layout.name if isinstance(self.prompting, Prompting) else self.prompting.as_dict()
+        return {"kind": "reflective", "decoding": settings, "layout": layout}
 
 
 @runtime_checkable
@@ -412,10 +414,10 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
             raise UserError(f"unknown system {name!r}; known: {', '.join(known_systems())}")
         other: System = make(tokenizer, given)
         return other.searching() if live and isinstance(other, SearchesItself) else other
-    prompting = Prompting(codec, Vocabulary.from_tokenizer(tokenizer))
+    model = model_of(tokenizer, tokenizer.name_or_path)
     check_names(given)
     base = Decoding(mode=_MODES[name], without_evidence=PROTOCOL)
-    return Reflective(prompting, runnable(replace(base, **given), given))
+    return Reflective(model, runnable(replace(base, **given), given))
 
 
 def system_of_task(

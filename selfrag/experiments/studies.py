@@ -22,6 +22,7 @@ from selfrag.common.provenance import model_files
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
+from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import ROOT, Status, Trace, trace_of
 from selfrag.evaluation.items import USAGE, Item, Output, output_of
 from selfrag.evaluation.records import RunDirectory, item_id
@@ -38,11 +39,9 @@ from selfrag.evaluation.runner import (
 )
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
+from selfrag.judges.chat_model import model_of
 from selfrag.loading import load_tokenizer, resolve_model
-from selfrag.prompting import Prompting
-from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
-from selfrag.tokenization import HFTextCodec
 
 RESCORABLE = frozenset(
     {
@@ -190,7 +189,7 @@ def read_recorded(path: Path) -> Iterator[tuple[str, Output | None, Trace | None
 class Study:
     """A model that is ready, and how it is studied."""
 
-    prompting: Prompting  # codec, vocabulary and layout of the model
+    prompting: DecodingModel  # codec, vocabulary and layout of the model
     identity: Mapping[str, Any]  # what decides the records apart from the policy: model and engine
     execute: Execute  # answers items on it
     folder: Path  # of the study; each file gets a folder in it
@@ -329,10 +328,10 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
 
 @contextmanager
 def opened(model: Model, folder: Path, source: Mapping[str, Any], *, retry_failed: bool = False) -> Iterator[Study]:
-    """A study of a model with reflection tokens, whose weights are loaded only if something has to be decoded."""
+    """A study of a model that reflects, whose weights are loaded only if something has to be decoded."""
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
-    prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    prompting = model_of(tokenizer, model.model)
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     with on_demand(partial(model.load, path)) as engine:
         yield Study(prompting, identity, answer_here(engine), folder, source, retry_failed)

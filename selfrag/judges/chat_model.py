@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from retrieval.passage import Passage
@@ -19,21 +20,23 @@ from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import APPLICABLE, SegmentReading, geometric_mean
 from selfrag.decoding.sentence_ends import sentence_end
 from selfrag.decoding.terms import ScoreTerm
+from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.trace import ROOT
 from selfrag.decoding.writer import Candidate, Hypothesis, ScoredOptions, SegmentWriter, branch_of, tokens_left
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.reflection_prompts import ReflectionWording, judge_name, reflection_codecs, reflection_wording
 from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest, TokenLogprob
-from selfrag.prompting import Turn, check_question, passage_ids
+from selfrag.loading import check_chat_template
+from selfrag.prompting import Prompting, Turn, check_question, passage_ids
 from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge, Scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISUSE, LabelSet, Role
 from selfrag.reflection.requests import Failed, Finish, Steps
-from selfrag.reflection.vocabulary import STORED, Scaling, read_scalings
-from selfrag.tokenization import TextCodec
+from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record, has_reflection_tokens, read_scalings
+from selfrag.tokenization import HFTextCodec, TextCodec
 
 _WITHOUT_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
 """For templates of models that else begin with a chain of thought; others ignore it."""
@@ -48,6 +51,7 @@ class ChatModel:
     wording: ReflectionWording
     extra: Mapping[str, Any] = field(default_factory=dict)  # fields of every prompt, see `ChatPrompt`
     scalings: Mapping[Role, Scaling] = field(default_factory=dict)  # calibrate the judgments of a group
+    knows_tokens: bool = True  # whether `codec` is the model's own tokenizer
 
     @classmethod
     def on(cls, executor: EngineExecutor) -> ChatModel:
@@ -67,7 +71,7 @@ class ChatModel:
     def judges_for(self, policy: Decoding, passages: CutPassages) -> dict[str, Judge]:
         """Return the judges of the four groups under some settings, which read passages as they are cut."""
         scalings = self.scalings if policy.calibrated else {}
-        tokenizer = self.codec if self.executor.engine is not None else None
+        tokenizer = self.codec if self.knows_tokens else None
         codecs = reflection_codecs(self.wording, tokenizer, scalings, cut=passages.shown, extra=self.extra)
         judges: dict[str, Judge] = {}
         for question, codec in codecs.items():
@@ -78,9 +82,26 @@ class ChatModel:
             judges[judge.name] = judge
         return judges
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return what decides its prompts and judgments, apart from the model, as plain values."""
+        scalings = as_record(self.scalings)
+        return {"kind": "chat_template", "wording": asdict(self.wording), **({STORED: scalings} if scalings else {})}
+
     def writer(self, question: str, history: Sequence[Turn], policy: Decoding) -> ChatSegmentWriter:
         """Return what writes the answer to a question after earlier turns."""
         return ChatSegmentWriter(self, question, history, policy)
+
+
+def model_of(tokenizer: Any, name: str | Path) -> DecodingModel:
+    """Return the model of a Hugging Face tokenizer for decoders on any engine that has it.
+
+    Raises:
+        UserError: it has some reflection tokens and not all, or neither these nor a chat template.
+    """
+    if has_reflection_tokens(tokenizer):
+        return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    check_chat_template(tokenizer, name)
+    return ChatModel.on(EngineExecutor(None, tokenizer))
 
 
 @dataclass(slots=True)

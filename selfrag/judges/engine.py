@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Any
 
 from selfrag.common.errors import EngineError, UserError
-from selfrag.decoding.option_scoring import option_logprobs, option_requests
-from selfrag.engines.base import Engine, common_length
+from selfrag.decoding.option_scoring import MOST_WATCHED, option_logprobs, option_requests
+from selfrag.engines.base import Engine, EngineLimits, common_length
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import Completion, Executor, ModelRequest, Slot, TokenLogprob, logsumexp
 from selfrag.reflection.requests import (
@@ -179,14 +179,22 @@ class _Plan:
         return requests
 
 
+_LEAST_LIMITS = EngineLimits(max_model_len=0, vocab_size=0, max_watch=MOST_WATCHED)
+"""What every engine can watch; length and vocabulary are checked by the engine itself."""
+
+
 class EngineExecutor(Executor):
     """An `Executor` over an engine, which can run inside a decoder."""
 
-    def __init__(self, engine: Engine, tokenizer: Any) -> None:
-        """Join an engine, with the adapters that requests will name, and its model's tokenizer or `Renderer`."""
+    def __init__(self, engine: Engine | None, tokenizer: Any) -> None:
+        """Join an engine, with the adapters that requests will name, and its model's tokenizer or `Renderer`.
+
+        Without an engine, the steps are for a driver of whichever engine has the model, and name no adapter.
+        """
         self.engine = engine
+        self.limits = _LEAST_LIMITS if engine is None else engine.limits
         self.renderer = tokenizer if isinstance(tokenizer, Renderer) else Renderer.of(tokenizer)
-        self.activated = engine.limits.activated
+        self.activated = self.limits.activated
 
     def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
         """Return the results of one batch. Decoding is greedy; refuses sampling and adapters that are not loaded."""
@@ -206,7 +214,7 @@ class EngineExecutor(Executor):
         plans: list[tuple[TokenIds, list[Generate]]] = []
         for request in requests:
             prefix = (*self.renderer.prompt(request.prompt), *self.renderer.text.encode(request.prefill))
-            plans.append((prefix, option_requests(prefix, encoded, enders, most_watched=self.engine.limits.max_watch)))
+            plans.append((prefix, option_requests(prefix, encoded, enders, most_watched=self.limits.max_watch)))
         results = yield [generate for _, generates in plans for generate in generates]
         remaining = iter(results)
         rows: list[list[float] | Failed] = []
@@ -222,10 +230,11 @@ class EngineExecutor(Executor):
 
     def close(self) -> None:
         """Free the engine."""
-        close(self.engine)
+        if self.engine is not None:
+            close(self.engine)
 
     def _plan(self, request: ModelRequest) -> _Plan:
-        limits = self.engine.limits
+        limits = self.limits
         if request.adapter is not None and request.adapter not in limits.adapters:
             raise EngineError(
                 f"adapter {request.adapter!r} is not loaded; loaded: {', '.join(sorted(limits.adapters)) or 'none'}"

@@ -139,6 +139,11 @@ class Vocabulary:
             raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         known = tokenizer.get_vocab()
         missing = missing_tokens(tokenizer)
+        if len(missing) == len(TOKENS):
+            raise VocabularyError(
+                "the model has no reflection tokens, and they are needed here; give a Self-RAG checkpoint, or train"
+                " this model: selfrag train adapter ROWS --base MODEL"
+            )
         if missing:
             raise VocabularyError(
                 f"the tokenizer lacks {len(missing)} of {len(TOKENS)} reflection tokens: {', '.join(missing)};"
