@@ -277,7 +277,7 @@ REFUSED = {
     f"{_ASK} --index {{w}}/half-index": "half-written",
     f"{_ASK} --mode always": "--index DIR",
     f"ask '{'why ' * 25_000}' --engine transformers --model {{w}}/tiny --mode never": "tokens",
-    "ask hi --engine transformers --model {w}/plain": "lacks 15 of 15 reflection tokens",
+    "ask hi --engine transformers --model {w}/plain": "neither reflection tokens nor a chat template",
     "ask hi --engine transformers --model {w}/damaged": "config.json holds no object",
     "judge answers Q?": "unknown intrinsic 'answers'; known: query_rewrite",
     "judge answerability": "give a question or --conversation FILE",
