@@ -8,7 +8,7 @@ from typing import Any
 from scripts.reproduction.table2 import Row
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.presets import Given
-from selfrag.evaluation.systems import parse_settings, system_of_task
+from selfrag.evaluation.systems import decoding_settings, system_of_task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.requests import Failed
@@ -38,7 +38,7 @@ def prompt(row: Row, file: TaskFile) -> str:
     if row.is_endpoint:
         tokenizer.chat_template = "{{ messages[0]['content'] }}"
     name = "selfrag-always" if row.system == "selfrag" else row.system or "base"
-    system = system_of_task(name, tokenizer, file.task, parse_settings(list(row.settings)))
+    system = system_of_task(name, tokenizer, file.task, decoding_settings(list(row.settings)))
     engine = ScriptedEngine(lambda _: Failed("only asked"), tokenizer.eos_token_id)
     list(drive([system.decoder(file.items[0], file.task)], engine, None))
     return str(tokenizer.decode(engine.requests[0].prompt_ids))

@@ -17,6 +17,8 @@ from rich.text import Text
 
 from retrieval.passage import Passage
 from selfrag.cli import options
+from selfrag.cli.engine_options import Engine, quick_engine
+from selfrag.cli.running import is_quiet
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
 from selfrag.common.untrusted import NAME, cut, replace_surrogates
@@ -30,10 +32,11 @@ if TYPE_CHECKING:
 
 
 def ask(
+    *,
+    ctx: typer.Context,
     question: Annotated[
         str | None, typer.Argument(help="the question; - reads it from the standard input", show_default=False)
     ] = None,
-    *,
     conversation: Annotated[
         Path | None,
         typer.Option(help="in place of a question: JSON file with a list of turns, or an object with messages"),
@@ -45,7 +48,7 @@ def ask(
     ] = None,
     model: options.Model = "demo",
     index: options.Index = None,
-    engine: options.QuickEngineName = None,
+    engine: Engine,
     load_judge: options.LoadJudge = None,
     policy: options.Policy = "paper",
     when: options.When,
@@ -71,9 +74,9 @@ def ask(
             answer = answering.generate(asked)
     else:
         judges = options.judge_names(model, decoding, flow, load_judge or ())
-        with options.load(model, index, engine or "transformers", judges) as rag:
+        with options.load(model, index, quick_engine(engine), judges) as rag:
             answer = rag.generate(asked, evidence=evidence, flow=flow, decoding=decoding)
-    _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
+    _show(answer, as_json=as_json, quiet=is_quiet(ctx))  # first, so that a full disk does not cost the answer
     if trace is not None:
         from selfrag.common.atomic import write_text
 
@@ -102,11 +105,11 @@ def _given(
     return text, None
 
 
-def _show(answer: Answer, *, as_json: bool) -> None:
+def _show(answer: Answer, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         sys.stdout.write(replace_surrogates(json.dumps(answer.as_dict(), ensure_ascii=False)) + "\n")
         return
-    Console().print(render(answer))
+    Console().print(terminal_text(spoken(answer)) if quiet else render(answer))
 
 
 def render(answer: Answer) -> RenderableType:
@@ -163,7 +166,7 @@ def chat(
     *,
     model: options.Model = "demo",
     index: options.Index = None,
-    engine: options.QuickEngineName = None,
+    engine: Engine,
     flow: options.Flow = None,
     policy: options.Policy = "paper",
     when: options.When,
@@ -175,7 +178,7 @@ def chat(
     judges = options.judge_names(model, decoding, flow)
     console = Console()
     said: list[Mapping[str, str]] = []
-    with options.load(model, index, engine or "transformers", judges) as rag:
+    with options.load(model, index, quick_engine(engine), judges) as rag:
         for line in _lines():
             said.append({"role": "user", "content": line})
             turns = rag.recent_turns(said, decoding)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, requires, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,12 +18,13 @@ from typing import Annotated, Any, Literal
 import typer
 from packaging.requirements import Requirement
 
+from selfrag.cli.memory import GB, check_fit, free_memory, gpu_lines, model_size, read_gpus
 from selfrag.cli.options import quiet
 from selfrag.common import pretrained
 from selfrag.common.errors import UserError, installing
 from selfrag.common.pretrained import fast_format
 from selfrag.common.reading import user_path
-from selfrag.demo import ASSETS, asset_path, cache_home
+from selfrag.demo import ASSETS, asset_path, base_checkpoint_path, cache_home, checkpoint_path
 from selfrag.loading import check_chat_template
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
@@ -42,7 +43,8 @@ class Finding:
 
 
 def doctor(
-    model: Annotated[str, typer.Argument(help="demo, a folder with a checkpoint, or a name on the hub")] = "demo",
+    model: Annotated[str, typer.Argument(help="demo, demo-base, a checkpoint's folder, or a name on the hub")] = "demo",
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used."""
     quiet()
@@ -52,7 +54,13 @@ def doctor(
         "engine": check_engine(),
         f"model {model}": check_model(model),
     }
-    raise typer.Exit(int(sum(_show(title, findings) for title, findings in sections.items()) > 0))
+    if as_json:
+        report = {title: [asdict(finding) for finding in findings] for title, findings in sections.items()}
+        typer.echo(json.dumps(report, ensure_ascii=False))
+        is_broken = any(finding["status"] == "broken" for findings in report.values() for finding in findings)
+    else:
+        is_broken = sum(_show(title, findings) for title, findings in sections.items()) > 0
+    raise typer.Exit(int(is_broken))
 
 
 def _show(title: str, findings: Iterable[Finding]) -> bool:
@@ -108,15 +116,28 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
     if not installed("torch"):
         yield Finding("rows", "not checked: torch is not installed", "note", installing("cpu"))
         return
-    yield Finding("number format", str(pretrained.number_format("auto", folder, pretrained.best_device())))
+    number_format = pretrained.number_format("auto", folder, pretrained.best_device())
+    yield Finding("number format", str(number_format))
     try:  # engines refuse a kind of model that transformers does not know
         pretrained.load("AutoConfig", str(folder), local_files_only=True)
     except _DAMAGED as error:
         yield Finding("model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT)
+    else:
+        yield _check_size(folder, number_format.name)
     try:
         yield from _check_rows(folder, ids) if ids else ()
     except Exception as error:  # safetensors and torch have errors of their own for a damaged file
         yield Finding("rows", f"the weights cannot be read: {_first_line(error)}", "broken", _COPY_AGAIN)
+
+
+def _check_size(folder: Path, number_format: str) -> Finding:
+    """Return whether a checkpoint fits into the GPU, or the memory, of this machine."""
+    gpus = read_gpus() if pretrained.best_device() == "cuda" else []
+    try:
+        fit = check_fit(model_size(folder, number_format), gpus, free_memory())
+    except Exception as error:  # safetensors has errors of its own, and configurations lack fields
+        return Finding("size", f"not known: {_first_line(error)}", "note")
+    return Finding("size", fit.detail, "ok" if fit.fits else "broken", fit.fix)
 
 
 def _first_line(error: Exception) -> str:
@@ -187,9 +208,8 @@ def check_engine() -> Iterator[Finding]:
     yield Finding("engine", f"{name}: {reason}", "broken" if broken else "ok")
 
 
-_GB = 2**30
 _ANOTHER_CACHE = "set SELFRAG_CACHE to another folder"
-_FIRST_RUN_BYTES = int(1.5 * _GB)  # downloads, their unpacked files, the merged checkpoint, the index
+_FIRST_RUN_BYTES = int(1.5 * GB)  # downloads, their unpacked files, the merged checkpoint, the index
 
 
 def check_machine() -> Iterator[Finding]:
@@ -197,13 +217,17 @@ def check_machine() -> Iterator[Finding]:
     yield Finding("cores", str(os.cpu_count()))
     if installed("torch"):
         yield Finding("number format", f"bfloat16 checkpoints are loaded in {fast_format()}")
-    meminfo = Path("/proc/meminfo")  # of Linux
-    available = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text() if meminfo.exists() else "", re.M)
-    if available:
-        free = int(available[1]) * 1024
-        enough = free > 2 * _GB
+    free = free_memory()
+    if free is not None:
+        enough = free > 2 * GB
         fix = "" if enough else "close other programs: the demo model with vLLM takes about 2 GB"
-        yield Finding("memory", f"{free / _GB:.1f} GB free", "ok" if enough else "note", fix)
+        yield Finding("memory", f"{free / GB:.1f} GB free", "ok" if enough else "note", fix)
+    gpus = read_gpus()
+    for name, detail in gpu_lines(gpus):
+        yield Finding(name, detail)
+    if gpus and installed("torch") and pretrained.best_device() == "cpu":
+        detail = f"torch {installed('torch')} does not see it, so the CPU computes"
+        yield Finding("gpu", detail, "note", f"take a build of torch for this driver: {installing('gpu')}")
     yield _disk()
 
 
@@ -218,7 +242,7 @@ def _disk() -> Finding:
     missing = [asset.requirement for asset in ASSETS if not asset_path(asset).exists()]
     existing = _existing_cache()
     free = shutil.disk_usage(existing).free
-    detail = f"{home}, {free / _GB:.1f} GB free, " + (f"not yet there: {', '.join(missing)}" if missing else "complete")
+    detail = f"{home}, {free / GB:.1f} GB free, " + (f"not yet there: {', '.join(missing)}" if missing else "complete")
     if missing and not os.access(existing, os.W_OK):  # only the demo writes there
         detail = f"{existing} cannot be written, so the demo cannot be downloaded"
         return Finding("cache", detail, "note", _ANOTHER_CACHE)
@@ -236,7 +260,7 @@ def check_model(name: str) -> Iterator[Finding]:
     except UserError as error:
         yield Finding("model", str(error), "broken")
         return
-    if folder is None and name == "demo":
+    if folder is None and name in _DEMOS:
         if os.access(_existing_cache(), os.W_OK):
             yield Finding("model", "not there yet", "note", "`selfrag demo` downloads and prepares it once")
         else:
@@ -249,18 +273,19 @@ def check_model(name: str) -> Iterator[Finding]:
     yield from check_checkpoint(name, folder)
 
 
-def _folder(name: str) -> Path | None:
-    """Where the files of a model are, None if they are not on this machine."""
-    if name == "demo":
-        from selfrag.demo import checkpoint_path
+_DEMOS = {"demo": checkpoint_path, "demo-base": base_checkpoint_path}
 
-        path = checkpoint_path()
+
+def _folder(name: str) -> Path | None:
+    """Return where the files of a model are, or None if they are not on this machine."""
+    if name in _DEMOS:
+        path = _DEMOS[name]()
         return path if path.exists() else None
     path = user_path(name)
     if path.is_dir():
         return path
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise UserError(f"no folder {name}; give demo, a folder with a checkpoint, or a hub name such as owner/model")
+        raise UserError(f"no folder {name}; give demo, demo-base, a checkpoint's folder, or a name such as owner/model")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from selfrag.cli.engine_options import Engine, engine_options
 from selfrag.cli.options import (
     ASKED,
     WHAT,
     DataFolder,
-    EngineName,
     Files,
     IndexName,
     Limit,
@@ -43,6 +43,7 @@ DEFAULT = "selfrag"
 
 @app.command()
 def run(
+    *,
     files: Files,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="folder of the runs; the same command continues interrupted ones")
@@ -61,10 +62,7 @@ def run(
     changes: Annotated[
         list[str] | None, WHAT("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5")
     ] = None,
-    engine: EngineName = None,
-    engine_changes: Annotated[
-        list[str] | None, WHERE("--engine-set", help="setting of the engine, KEY=VALUE, such as max_model_len=4096")
-    ] = None,
+    engine: Engine,
     index: IndexName = None,
     retriever: Annotated[
         str | None,
@@ -81,7 +79,7 @@ def run(
     gpus: Annotated[float, WHERE(min=0, help="GPUs per Ray actor")] = 0,
 ) -> None:
     """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
-    from selfrag.evaluation.systems import known_systems, parse_settings
+    from selfrag.evaluation.systems import decoding_settings, known_systems
 
     kinds = list(dict.fromkeys(system or [DEFAULT]))
     known = known_systems()
@@ -101,12 +99,13 @@ def run(
     from selfrag.evaluation.runner import Model as Answering
 
     quiet()
-    settings, engine_settings = parse_settings(changes or []), parse_settings(engine_changes or [], "--engine-set")
+    settings = decoding_settings(changes or [])
+    engine_name, engine_settings = engine_options(engine)
     source = Source([Given.parse(one) for one in files], limit, seed, index, found, retriever)
     how = source.settings()  # a missing index is found before files are read
     results = run_systems(
         names,
-        Answering(model, engine, engine_settings),
+        Answering(model, engine_name, engine_settings),
         source.load(),
         out,
         source=how,

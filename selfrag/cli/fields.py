@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -106,8 +106,8 @@ def _option_type(hint: Any) -> Any:
     return hint if plain else list[str]
 
 
-def with_field_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command that takes each parameter with `Fields` as one option per field."""
+def with_field_options(command: Callable[..., Any], common: Sequence[inspect.Parameter] = ()) -> Callable[..., Any]:
+    """Return a command that takes each parameter with `Fields` as one option per field, and has the common options."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, dict[str, str]] = {}  # parameter of the command -> option -> field
@@ -119,10 +119,11 @@ def with_field_options(command: Callable[..., Any]) -> Callable[..., Any]:
             members = list(group.parameters())
             groups[parameter.name] = {member.name: field for field, member in members}
             parameters += [member for _, member in members]
-    if not groups:
-        return command
+    parameters += common
 
     def grouped(**values: Any) -> Any:
+        for parameter in common:  # they have acted already
+            values.pop(parameter.name, None)
         for name, options in groups.items():
             given = {field: values.pop(option) for option, field in options.items()}
             values[name] = {field: value for field, value in given.items() if value is not None}

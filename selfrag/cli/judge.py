@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from selfrag.cli.engine_options import Engine, engine_options
+from selfrag.cli.fields import FieldValues
 from selfrag.cli.options import quiet
+from selfrag.common.checks import split_pair
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable, replace_surrogates
 
@@ -25,6 +28,7 @@ WHAT, WITH = (partial(typer.Option, rich_help_panel=panel) for panel in ("What i
 
 
 def judge(
+    *,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -33,7 +37,6 @@ def judge(
         ),
     ] = None,
     question: Annotated[str | None, typer.Argument(help="the question, if there is no --conversation")] = None,
-    *,
     conversation: Annotated[
         Path | None, WHAT(help="JSON file with a list of turns, or an object with messages")
     ] = None,
@@ -46,9 +49,7 @@ def judge(
         list[str] | None, WHAT(help="argument, NAME=VALUE, such as requirement='be polite'; repeatable")
     ] = None,
     model: Annotated[str, WITH(help="demo, a folder with a checkpoint, or a name on the hub")] = "demo",
-    engine: Annotated[
-        str | None, WITH(help="vllm, transformers or http://HOST:PORT; by default the best one installed")
-    ] = None,
+    engine: Engine,
     endpoint: Annotated[str | None, WITH(help="URL of an OpenAI-compatible server; --model is its name there")] = None,
     adapter: Annotated[
         str | None, WITH(help="LoRA adapter: a folder, its name on a server, published, or none; by default the demo's")
@@ -130,7 +131,7 @@ def _list_judges(name: str | None) -> None:
 def _reflection(
     name: str,
     model: str,
-    engine: str | None,
+    engine: FieldValues,
     turns: Sequence[Message],
     passages: Sequence[Passage],
     arguments: dict[str, str],
@@ -153,30 +154,29 @@ def _show(reflection: Reflection, *, as_json: bool) -> None:
 
 
 def _library(
-    model: str, engine: str | None, endpoint: str | None, adapters: dict[str, str] | None, dialect: str | None
+    model: str, engine: FieldValues, endpoint: str | None, adapters: dict[str, str] | None, dialect: str | None
 ) -> Library:
-    """What judges."""
+    """Return the intrinsics of a model, in an engine or at an endpoint."""
     from selfrag.intrinsics.model_library import Library
     from selfrag.judges.wire import DIALECT
 
     if endpoint is not None:
-        if engine is not None:
-            raise UserError("give --engine or --endpoint, not both")
+        if engine:
+            raise UserError("options of an engine are of no use with --endpoint; leave them out")
         if model == "demo":
             raise UserError("--endpoint needs --model NAME, as the server calls it")
         return Library.at_endpoint(endpoint, model, adapters=adapters, dialect=dialect or DIALECT)
     quiet()
-    return Library.from_pretrained(model, engine=engine, adapters=adapters, dialect=dialect)
+    name, settings = engine_options(engine)
+    return Library.from_pretrained(model, engine=name, adapters=adapters, dialect=dialect, **settings)
 
 
 def _arguments(pairs: Sequence[str]) -> dict[str, str]:
-    """`["requirement=be short"]` as an object."""
-    result: dict[str, str] = {}
+    """Return `["requirement=be short"]` as an object."""
+    arguments: dict[str, str] = {}
     for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name.strip() and equals):
-            raise UserError(f"--argument {pair!r}: write it as NAME=VALUE, such as requirement='be polite'")
-        if name.strip() in result:
-            raise UserError(f"--argument {name.strip()!r} is given twice")
-        result[name.strip()] = value
-    return result
+        name, value = split_pair("--argument", pair, "NAME=VALUE", "requirement='be polite'")
+        if name in arguments:
+            raise UserError(f"--argument {name!r} is given twice")
+        arguments[name] = value
+    return arguments

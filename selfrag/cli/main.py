@@ -56,7 +56,8 @@ def assembled(wanted: str | None = None) -> Commands:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            app.command(name)(command)
+            variables = {"auto_envvar_prefix": "SELFRAG_SERVE"} if name == "serve" else {}
+            app.command(name, context_settings=variables)(command)
     return app
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from selfrag.cli.engine_options import engine_options
 from selfrag.cli.fields import Fields, FieldValues
+from selfrag.common.checks import split_pair
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_registered, names
 from selfrag.common.untrusted import printable
@@ -48,12 +50,6 @@ Index = Annotated[
         "address of Milvus, http://HOST:PORT/retrieve, searxng:URL or "
         "google:ENGINE; several with commas between them; the demo corpus by default"
     ),
-]
-EngineName = Annotated[
-    str | None, WHAT(help="vllm, transformers or http://HOST:PORT; by default the best one installed")
-]
-QuickEngineName = Annotated[
-    str | None, WHAT(help="vllm, transformers or http://HOST:PORT; by default transformers, which starts soonest")
 ]
 When = Annotated[
     FieldValues, Fields(Decoding, "When to retrieve", "mode", "threshold", "without_evidence", "guardrails=--guardrail")
@@ -90,7 +86,8 @@ PRESETS: dict[str, Callable[..., Decoding]] = {
 FORMATS = "selfrag.formats"
 """Entry points of models that answer in another format than reflection tokens.
 
-Each names a function of a model, an index, an engine and settings that gives a `selfrag.serving.service.Answering`
+Each names a function of a model, an index, an engine, settings of the decoding, and fields of the engine's
+configuration by name, that gives a `selfrag.serving.service.Answering`
 which also has `generate`, and is freed at the end of a `with` block.
 """
 POLICIES = "selfrag.policies"
@@ -120,14 +117,14 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
 
 def judge_weights(pairs: Sequence[str]) -> dict[str, float]:
     """Read weights such as `["citations=0.5"]`."""
-    result: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for pair in pairs:
-        name, _, number = (part.strip() for part in pair.partition("="))
+        name, number = split_pair("--w-judge", pair, "NAME=NUMBER", "citation_generation=0.5")
         try:
-            result[name] = float(number)
+            weights[name] = float(number)
         except ValueError:
-            raise UserError(f"--w-judge {pair!r}: write it as NAME=NUMBER, such as citation_generation=0.5") from None
-    return result
+            raise UserError(f"--w-judge {pair!r}: {number!r} is no number") from None
+    return weights
 
 
 def judge_names(model: str, settings: Decoding, flow: str | None = None, loaded: Sequence[str] = ()) -> list[str]:
@@ -151,9 +148,7 @@ def constraints(option: str, pairs: Sequence[str]) -> dict[str, list[str]]:
     """Return the labels of each group: `["issup=Fully supported"]` as `{"issup": ["Fully supported"]}`."""
     result: dict[str, list[str]] = {}
     for pair in pairs:
-        group, equals, label = (part.strip() for part in pair.partition("="))
-        if not (group and equals and label):
-            raise UserError(f"{option} {pair!r}: write it as GROUP=LABEL, such as issup='Fully supported'")
+        group, label = split_pair(option, pair, "GROUP=LABEL", "issup='Fully supported'")
         result.setdefault(group, []).append(label)
     return result
 
@@ -194,18 +189,20 @@ LoadJudge = Annotated[
 ]
 
 
-def load(model: str, index: str | None, engine: str | None, judges: Sequence[str] = ()) -> SelfRAG:
+def load(model: str, index: str | None, engine: FieldValues, judges: Sequence[str] = ()) -> SelfRAG:
     """Return a loaded `SelfRAG`: model, index and engine by name, and the judges that take part."""
     quiet()
     from selfrag.api import SelfRAG
 
-    return SelfRAG.from_pretrained(model, retriever=index, engine=engine, judges=judges)
+    name, settings = engine_options(engine)
+    return SelfRAG.from_pretrained(model, retriever=index, engine=name, judges=judges, **settings)
 
 
-def load_format(model: str, index: str | None, engine: str | None, name: str, given: Mapping[str, Any]) -> Any:
+def load_format(model: str, index: str | None, engine: FieldValues, name: str, decoding: Mapping[str, Any]) -> Any:
     """Load a model of another format by the name of its entry point; it refuses settings that it does not have."""
     quiet()
-    return load_registered(FORMATS, name)(model, index, engine, given)
+    engine_name, settings = engine_options(engine)
+    return load_registered(FORMATS, name)(model, index, engine_name, decoding, **settings)
 
 
 def quiet() -> None:
@@ -215,7 +212,10 @@ def quiet() -> None:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that there is no torch
     from transformers import utils
 
-    utils.logging.set_verbosity_error()
+    level = logging.getLogger().level
+    utils.logging.set_verbosity(
+        logging.ERROR if level == logging.WARNING else level
+    )  # other than by default: asked for
     utils.logging.disable_progress_bar()
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # PEFT imports it wherever it is installed
     # Else it imports scikit-learn, for a second, for a kind of generation that nothing here uses.

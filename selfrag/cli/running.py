@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import io
+import logging
 import math
 import os
 import re
@@ -18,11 +20,11 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
-from typer.models import CommandFunctionType
+from typer.models import CommandFunctionType, OptionInfo
 
 from selfrag.cli.fields import with_field_options
 from selfrag.common.checks import check_choice, check_url
@@ -72,6 +74,7 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
 
 def _code(app: typer.Typer, program: str, argv: Sequence[str]) -> int:
     """Runs the command; the exit code that it asks for."""
+    stderr = sys.stderr
     with _interrupts() as heard:
         try:
             # Without standalone mode the parser raises its errors instead of printing them as a box.
@@ -87,6 +90,8 @@ def _code(app: typer.Typer, program: str, argv: Sequence[str]) -> int:
             if heard:  # compiled code makes errors of its own of an interrupt
                 return INTERRUPTED
             raise
+        finally:
+            sys.stderr = stderr
     return int(code or 0)
 
 
@@ -158,9 +163,81 @@ def _fail(program: str, message: str, code: int = USER_ERROR) -> int:
 
 _WRITTEN = ("out", "trace", "write", "keep")
 """Names of options for what a command writes."""
+_TEXTS = ("question", "query", "response", "passage", "argument")
+"""Names of what is text for a model, and no file."""
 _ADDRESSES = ("engine", "endpoint", "url")
 _SEEDS, _NUMBERS = (0, 2**32 - 1), (-(2**31), 2**31)
 """Bounds: NumPy takes no other seeds, and nothing here counts further."""
+
+
+def _take_settings(ctx: typer.Context, path: Path | None) -> None:
+    if path is not None:
+        from selfrag.cli.settings_file import take_settings
+
+        take_settings(ctx, path)
+
+
+def _be_quiet(ctx: typer.Context, quiet: bool) -> None:
+    ctx.meta[_QUIET] = quiet
+    if quiet:
+        sys.stderr = ctx.with_resource(Path(os.devnull).open("w"))  # noqa: SIM115 - until `_code` puts the stream back
+
+
+def is_quiet(ctx: typer.Context) -> bool:
+    """Return whether `--quiet` was given."""
+    return bool(ctx.meta.get(_QUIET))
+
+
+def _set_log_level(ctx: typer.Context, level: str | None) -> None:
+    if level is None:
+        return
+    root = logging.getLogger()
+    ctx.call_on_close(functools.partial(root.setLevel, root.level))
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    root.setLevel(level.upper())
+
+
+_QUIET = "selfrag.quiet"
+_COMMON: dict[str, Any] = {
+    "config": Annotated[
+        Path | None,
+        typer.Option(
+            callback=_take_settings,
+            is_eager=True,
+            expose_value=False,
+            help="TOML file with values of options, such as model = 'demo'; tables are named after commands",
+        ),
+    ],
+    "quiet": Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            callback=_be_quiet,
+            expose_value=False,
+            help="print the result alone: no progress, no notes",
+        ),
+    ],
+    "log_level": Annotated[
+        Literal["error", "warning", "info", "debug"] | None,
+        typer.Option(
+            callback=_set_log_level,
+            expose_value=False,
+            show_default="warning",
+            help="least level of log lines on stderr",
+        ),
+    ],
+}
+"""Options of every command."""
+
+
+def _common_options() -> list[inspect.Parameter]:
+    options = []
+    for name, annotation in _COMMON.items():
+        default = False if name == "quiet" else None
+        option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        options.append(option)
+    return options
 
 
 class Commands(typer.Typer):
@@ -175,7 +252,12 @@ class Commands(typer.Typer):
         register = super().command(name, **settings)
 
         def decorate(function: CommandFunctionType) -> CommandFunctionType:
-            expanded = with_field_options(function)
+            expanded = with_field_options(function, _common_options())
+
+            for parameter in inspect.signature(expanded).parameters.values():
+                for note in getattr(parameter.annotation, "__metadata__", ()):
+                    if isinstance(note, OptionInfo):
+                        note.show_envvar = False  # `serve` has one for each option
 
             @functools.wraps(expanded)
             def checked(**values: Any) -> Any:
@@ -256,7 +338,7 @@ def _checked(name: str, value: Any) -> Any:
             os.fsencode(value)
         except UnicodeEncodeError as error:
             raise UserError(f"this locale ({error.encoding}) cannot name {shown(value)}; set PYTHONUTF8=1") from error
-        _place(str(value))
+        _check_text(name, str(value))
         if name in _WRITTEN:
             from selfrag.common.atomic import check_room
 
@@ -270,15 +352,21 @@ def _checked(name: str, value: Any) -> Any:
 
             check_choice("--engine", value, (*ENGINES, *names(GROUP)))
         value = replace_surrogates(value)
-        for text in dict.fromkeys((value, value.partition("=")[2])):  # NAME=FILE, too
-            _place(text)
+        _check_text(name, value)
     return value
+
+
+def _check_text(name: str, value: str) -> None:
+    """Refuse a NUL character, and what names a file that cannot be read; a question is never taken for a path."""
+    if "\0" in value:
+        raise UserError(f"{shown(value)} holds a NUL character; leave it out")
+    if name not in _TEXTS:
+        _place(value)
+        _place(value.partition("=")[2])  # of NAME=FILE
 
 
 def _place(text: str) -> None:
     """Refuse what would be read without end, or leads nowhere, if it is a file; other texts pass."""
-    if "\0" in text:
-        raise UserError(f"{shown(text)} holds a NUL character; leave it out")
     try:
         mode = Path(text).stat().st_mode if text else stat.S_IFREG
     except OSError as error:

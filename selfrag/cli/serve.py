@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from selfrag.cli import options
+from selfrag.cli.engine_options import Engine
+from selfrag.cli.fields import FieldValues
 from selfrag.cli.lazy_encoder import LazyEncoder
 from selfrag.common.errors import UserError, require
 from selfrag.common.plugins import names
@@ -37,7 +39,7 @@ def serve(
     skip_unreadable: Annotated[
         bool, SERVER("--skip-unreadable", help="with --watch: go on past files that cannot be read")
     ] = False,
-    engine: options.EngineName = None,
+    engine: Engine,
     load_judge: options.LoadJudge = None,
     policy: options.Policy = "paper",
     when: options.When,
@@ -70,7 +72,10 @@ def serve(
     gpus: Annotated[float, MANY(min=0, help="GPUs per replica")] = 0,
     events: Annotated[bool, CITES("--events", help="also send sources as Open WebUI reads them")] = False,
 ) -> None:
-    """Serve a model over the OpenAI API, with citations, and a page at /."""
+    """Serve a model over the OpenAI API, with citations, and a page at /.
+
+    A variable of the environment sets an option, too: SELFRAG_SERVE_PORT is --port.
+    """
     from selfrag.serving.app import Replicas, Served, run_on_ray
     from selfrag.serving.listening import access_of, address_of, listen, run_server
     from selfrag.serving.service import Capacity
@@ -137,7 +142,7 @@ def _watch(index: str | None, files: list[Path] | None, skip_unreadable: bool, r
     return IndexWatch(target, [file.absolute() for file in files], skip_unreadable)
 
 
-def _load(model: str, index: str | None, engine: str | None, judges: Sequence[str], decoding: Decoding) -> SelfRAG:
+def _load(model: str, index: str | None, engine: FieldValues, judges: Sequence[str], decoding: Decoding) -> SelfRAG:
     rag = options.load(model, index, engine, judges)
     rag.defaults = decoding
     return rag

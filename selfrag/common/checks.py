@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from selfrag.common.errors import UserError
@@ -67,3 +69,35 @@ def check_url(url: object, example: str = "http://127.0.0.1:8000") -> SplitResul
         shown = url.rpartition("@")[2] if isinstance(url, str) else url  # a password is not printed
         raise UserError(f"url {shown!r:.80} is not a web address; give one like {example}")
     return parts
+
+
+def split_pair(option: str, text: str, form: str = "KEY=VALUE", example: str = "threshold=0.5") -> tuple[str, str]:
+    """Return both sides of `KEY=VALUE`, without spaces around them.
+
+    Raises:
+        UserError: a side is empty; the message shows the form and the example.
+    """
+    key, _, value = (part.strip() for part in text.partition("="))
+    if not (key and value):
+        raise UserError(f"{option} {text!r:.80}: write it as {form}, such as {example}")
+    return key, value
+
+
+def parse_settings(pairs: Iterable[str], option: str = "--set") -> dict[str, Any]:
+    """Return `["threshold=0.5", "mode=always"]` as fields; values are numbers, names, True, False or None."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, text = split_pair(option, pair)
+        settings[key] = parse_value(text)
+    return settings
+
+
+def parse_value(text: str) -> Any:
+    """Return a number or another literal, or None, True or False in any case; other text stays as it is."""
+    words = {"none": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return text

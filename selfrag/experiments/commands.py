@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.options import ASKED, EngineName, Files, IndexName, Limit, Model, RetryFailed, quiet
+from selfrag.cli.engine_options import Engine, engine_options
+from selfrag.cli.options import ASKED, Files, IndexName, Limit, Model, RetryFailed, quiet
 from selfrag.common.errors import require
 from selfrag.common.untrusted import printable
 
@@ -25,9 +26,9 @@ Seed = Annotated[int, ASKED(help="seed of the sample, the halves and the interva
 
 
 def sweep(
+    *,
     files: Files,
     out: StudyFolder,
-    *,
     axis: Annotated[
         list[str] | None,
         STEER(
@@ -43,7 +44,7 @@ def sweep(
         ),
     ] = "headline,retrieval_rate<=0.4",
     model: Model = "demo",
-    engine: EngineName = None,
+    engine: Engine,
     index: IndexName = None,
     limit: Limit = None,
     seed: Seed = 0,
@@ -53,14 +54,14 @@ def sweep(
     retry_failed: RetryFailed = False,
 ) -> None:
     """Vary weights and thresholds: decode once, and re-rank the record for every setting."""
-    from selfrag.evaluation.systems import parse_settings
+    from selfrag.evaluation.systems import decoding_settings
     from selfrag.experiments.studies import spared
     from selfrag.experiments.sweeps import AXES, Axis, Goal, Sweep, based, brief, plan, sentences, sources, write_sweep
     from selfrag.experiments.sweeps import sweep as run
 
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
     goal = None if best == "none" else Goal.parse(best)
-    base = parse_settings(changes or [])
+    base = decoding_settings(changes or [])
     what = Sweep(base, axes, grid, goal, seed, judge)
     plan(based(base), axes, grid=grid)  # a bad setting is refused before a model is loaded
 
@@ -71,16 +72,16 @@ def sweep(
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index)
-    found = run(what, Answering(model, engine), source, out, retry_failed=retry_failed)
-    about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
+    found = run(what, Answering(model, *engine_options(engine)), source, out, retry_failed=retry_failed)
+    about = {"model": model, "engine": engine.get("name"), "source": source.settings(), "files": sources(found.studies)}
     show(brief(found.comparison), [*sentences(found), "", spared(found.studies)])
     written(write_sweep(found, out, about))
 
 
 def ablate(
+    *,
     files: Files,
     out: StudyFolder,
-    *,
     changes: Changes = None,
     baseline: Annotated[
         list[Path] | None,
@@ -93,17 +94,17 @@ def ablate(
         str | None, typer.Option("--no-critic", help="model trained with the first passage, no critique: a further row")
     ] = None,
     model: Model = "demo",
-    engine: EngineName = None,
+    engine: Engine,
     index: IndexName = None,
     limit: Limit = None,
     seed: Seed = 0,
     retry_failed: RetryFailed = False,
 ) -> None:
     """Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
-    from selfrag.evaluation.systems import parse_settings
+    from selfrag.evaluation.systems import decoding_settings
     from selfrag.experiments.sweeps import based
 
-    base = parse_settings(changes or [])
+    base = decoding_settings(changes or [])
     based(base)  # a bad setting is refused before a model is loaded
 
     require("matplotlib", extra="eval")  # for the plots at the end
@@ -120,8 +121,10 @@ def ablate(
     given = {"no-retriever": no_retriever, "no-critic": no_critic}
     trained = {name: checkpoint for name, checkpoint in given.items() if checkpoint is not None}
     others: dict[str, Any] = {"baselines": baseline or [], "trained": trained}
-    found = run(base, Answering(model, engine), source, out, **others, seed=seed, retry_failed=retry_failed)
-    about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
+    found = run(
+        base, Answering(model, *engine_options(engine)), source, out, **others, seed=seed, retry_failed=retry_failed
+    )
+    about = {"model": model, "engine": engine.get("name"), "source": source.settings(), "files": sources(found.studies)}
     about |= {"trained": trained} if trained else {}
     memory = [", ".join(row) for row in reliance_rows(found.reliance)] if found.reliance else []
     heading = ["", "right answers that no passage holds, in percent:"] if memory else []

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from selfrag.common.atomic import write_json, write_text, writing
+from selfrag.common.checks import parse_value
 from selfrag.common.errors import UserError
 from selfrag.common.provenance import commit, versions
 from selfrag.common.untrusted import printable
@@ -32,7 +33,7 @@ from selfrag.evaluation.metrics.registry import Metric, Part, is_count, ratio, s
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
 from selfrag.evaluation.runner import Model, Source
-from selfrag.evaluation.systems import PROTOCOL, parse_value, runnable
+from selfrag.evaluation.systems import PROTOCOL, runnable
 from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import sys
@@ -76,7 +77,7 @@ def run_server(app: ASGIApp, listener: socket.socket, connections: int, drain: i
         ws="none",
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=drain,
-        log_level="warning",
+        log_level=logging.getLogger().getEffectiveLevel(),
         server_header=False,
     )
     uvicorn.Server(config).run(sockets=[listener])

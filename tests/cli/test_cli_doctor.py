@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from selfrag.cli import doctor as packages
 from selfrag.cli.doctor import Finding, check_checkpoint, check_machine, check_model
 from selfrag.cli.main import main
+from selfrag.cli.memory import GB, GPU, ModelSize, check_fit, model_size, read_gpus
 from selfrag.reflection.labels import TOKENS
 
 
@@ -136,3 +138,60 @@ def test_a_cache_that_cannot_be_written_is_in_the_way_of_the_demo_only(
     cache = next(finding for finding in check_machine() if finding.subject == "cache")
     assert (cache.status, "cannot be written" in cache.detail) == ("note", True)
     assert "cache cannot be written" in broken(check_model("demo"))[0].detail
+
+
+NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 550.54, 81559, 81000'\necho 'NVIDIA A30, 550.54, [N/A], [N/A]'\n"
+
+
+def test_gpus_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(NVIDIA_SMI)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    gpu = GPU("NVIDIA H100 80GB HBM3", "550.54", 81559 * 2**20, 81000 * 2**20)
+    assert read_gpus() == [gpu]
+    told = {finding.subject: finding.detail for finding in check_machine()}
+    assert told["gpu 0"] == "NVIDIA H100 80GB HBM3, driver 550.54, 79.1 of 79.6 GB free"
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert read_gpus() == []
+
+
+def test_the_size_of_a_checkpoint_is_that_of_its_number_format(tiny_llama: Path) -> None:
+    tensors = sum(file.stat().st_size for file in tiny_llama.glob("*.safetensors"))
+    float32, bfloat16 = (model_size(tiny_llama, name) for name in ("float32", "bfloat16"))
+    assert float32.weights == 2 * bfloat16.weights
+    assert float32.token == 2 * bfloat16.token
+    assert 0 <= tensors - float32.weights < 8192  # the heads of the files
+
+
+@pytest.mark.parametrize(
+    ("size", "gpus", "free", "said"),
+    [
+        ((14, 0.001, 4000), [24], None, "it fits"),
+        ((14, 0.001, 32000), [24], None, "--engine-set max_model_len=6144"),
+        ((26, 0.001, 4000), [24, 24], None, "--engine-set tensor_parallel_size=2"),
+        ((26, 0.001, 4000), [24], None, "take a quantised checkpoint"),
+        ((26, 0.001, 4000), [], 16, "--dtype bfloat16 halves float32"),
+        ((4, 0.001, 4000), [], 16, "it fits"),
+        ((4, 0.001, 4000), [], None, "4.0 GB of weights"),
+    ],
+)
+def test_what_fits_and_what_to_set(size: tuple[float, ...], gpus: list[int], free: int | None, said: str) -> None:
+    model = ModelSize(int(size[0] * GB), int(size[1] * GB), int(size[2]))
+    cards = [GPU("card", "1", gigabytes * GB, gigabytes * GB) for gigabytes in gpus]
+    fit = check_fit(model, cards, None if free is None else free * GB)
+    assert said in f"{fit.detail} {fit.fix}"
+    assert fit.fits == (not fit.fix or "max_model_len" in fit.fix)
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-base"])
+def test_a_demo_model_that_is_not_there_is_a_note(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
+    assert [finding.status for finding in check_model(name)] == ["note"]
+
+
+def test_the_report_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(tmp_path), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert list(report) == ["packages", "machine", "engine", f"model {tmp_path}"]
+    assert report[f"model {tmp_path}"][-1]["status"] == "broken"

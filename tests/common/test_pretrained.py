@@ -71,11 +71,15 @@ def test_a_configuration_that_says_nothing_leaves_it_to_the_weights(tmp_path: Pa
 
 
 @pytest.mark.parametrize("held_back", [True, False])
-def test_auto_never_rounds_and_an_option_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_back: bool) -> None:
+def test_auto_rounds_float32_on_a_gpu_alone_and_an_option_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_back: bool
+) -> None:
     if held_back:
         monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     saved(tmp_path, dtype="float32")
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda **_: True)
     assert number_format("auto", tmp_path, "cpu").name == "float32"
+    assert number_format("auto", tmp_path, "cuda").name == "bfloat16"
     assert number_format("bfloat16", tmp_path, "cpu").name == "bfloat16"
     saved(tmp_path, dtype="bfloat16")
     assert number_format("auto", tmp_path, "cpu").name == ("float32" if held_back else fast_format("cpu").name)

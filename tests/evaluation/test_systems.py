@@ -29,9 +29,9 @@ from selfrag.evaluation.systems import (
     Reflective,
     System,
     Untuned,
+    decoding_settings,
     endpoint_system,
     named_system,
-    parse_settings,
 )
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.reflection.requests import Failed, Generate
@@ -204,13 +204,13 @@ def test_systems_by_name() -> None:
 
 
 def test_settings_on_a_command_line() -> None:
-    found = parse_settings(["threshold=None", "mode=always", "passages=3", "weights=issup=2", "retrieve_once=True"])
+    found = decoding_settings(["threshold=None", "mode=always", "passages=3", "weights=issup=2", "retrieve_once=True"])
     values = {"threshold": None, "mode": "always", "passages": 3, "retrieve_once": True}
     assert found == {**values, "weights": Weights(issup=2.0)}
-    with pytest.raises(UserError, match="--set threshold"):
-        parse_settings(["threshold"])
-    assert parse_settings(["calibrated=false", "threshold=none"]) == {"calibrated": False, "threshold": None}
-    assert parse_settings(["threshold={[]: 1}"]) == {"threshold": "{[]: 1}"}  # refused by whoever knows the field
+    with pytest.raises(UserError, match="--set 'threshold'"):
+        decoding_settings(["threshold"])
+    assert decoding_settings(["calibrated=false", "threshold=none"]) == {"calibrated": False, "threshold": None}
+    assert decoding_settings(["threshold={[]: 1}"]) == {"threshold": "{[]: 1}"}  # refused by whoever knows the field
 
 
 # Behind an endpoint

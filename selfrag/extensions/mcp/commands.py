@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from selfrag.cli.engine_options import Engine, quick_engine
 from selfrag.common.errors import require
 
 
@@ -18,9 +19,7 @@ def mcp(
     index: Annotated[
         str | None, typer.Option(help="folder made by `selfrag index build`, or an address; the demo corpus by default")
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="vllm, transformers or http://HOST:PORT; by default transformers")
-    ] = None,
+    engine: Engine,
     http: Annotated[bool, typer.Option("--http", help="serve over HTTP at /mcp, in place of stdin and stdout")] = False,
     host: Annotated[str, typer.Option(help="with --http: address to listen at")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="with --http: 0 takes a free one")] = 8001,
@@ -40,11 +39,11 @@ def mcp(
 
     if not http:
         with redirect_stdout(sys.stderr):  # the standard output carries the protocol
-            rag = options.load(model, index, engine or "transformers")
+            rag = options.load(model, index, quick_engine(engine))
         serve_stdio(rag)
         return
     access = access_of(api_key_file, host, allow_host or [])
     with listen(host, port) as listener:
-        rag = options.load(model, index, engine or "transformers")
+        rag = options.load(model, index, quick_engine(engine))
         typer.echo(f"serving MCP at {address_of(listener, host)}/mcp")
         serve_http(rag, access, listener)

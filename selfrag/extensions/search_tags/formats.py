@@ -20,7 +20,14 @@ class TagFormat:
 
     profile: str
 
-    def load(self, model: str, index: str | None, engine: str | None, settings: Mapping[str, Any]) -> ServedSearchTags:
+    def load(
+        self,
+        model: str,
+        index: str | None,
+        engine: str | None,
+        settings: Mapping[str, Any],
+        **engine_options: Any,
+    ) -> ServedSearchTags:
         """Load a model of this format for `ask` and `serve`; refuses settings of models with reflection tokens."""
         given = {name: value for name, value in settings.items() if value is not None}
         foreign = next((name for name in given if name not in ("passages", "without_evidence")), None)
@@ -31,7 +38,7 @@ class TagFormat:
             )
         budget = Budget(**given)
         loaded = SearchTagModel.from_pretrained(
-            model, profile=self.profile, retriever=index, engine=engine, budget=budget
+            model, profile=self.profile, retriever=index, engine=engine, budget=budget, **engine_options
         )
         return ServedSearchTags.of(loaded)
 
