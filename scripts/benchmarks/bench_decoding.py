@@ -53,55 +53,53 @@ RESCORED, SETTINGS = 500, 1000
 class Bench:
     """Two loaded models that answer the same questions."""
 
-    model: str  # directory of the checkpoint
     cached: Served
-    plain: Served  # without prefix caching
+    uncached: Served  # without prefix caching
     prompting: Prompting
+    repeats: int  # rounds
     answers: list[Answer] = field(default_factory=list)  # of the last form
 
-    def measure(self, form: Form, items: Sequence[Item], rivals: int, repeats: int) -> Iterator[dict[str, Any]]:
+    def measure(self, form: Form, items: Sequence[Item], rivals: int) -> Iterator[dict[str, Any]]:
         """Yield a line for each way of answering in one form; rivals answer the first of the questions."""
-        for served in (self.cached, self.plain):  # the first steps of an engine are slow
+        for served in (self.cached, self.uncached):  # the first steps of an engine are slow
             answer_all(items[:2], self.prompting, form.policy, served.engine)
         recording = Recording(self.cached.engine)
-        ways = {"ours": partial(self._ours, form, items, recording), "floor": partial(self._floor, recording)}
-        series = race(ways, repeats, self._prepare)
+
+        def ours() -> Run:
+            recording.requests.clear()
+            run = answer_all(items, self.prompting, form.policy, recording)
+            self.answers = list(run.answers)
+            return run
+
+        def floor() -> Run:
+            seconds, generated = replay(self.cached.llm, recording.requests)
+            prompts = sum(len(request.prompt_ids) for request in recording.requests)
+            return Run(seconds, ("",) * len(items), Work(len(generated), prompts, 0, sum(generated)))
+
+        series = race({"ours": ours, "floor": floor}, self.repeats, self._prepare)
         least = least_tokens(request.prompt_ids for request in recording.requests)
         computed = series["ours"].work.prompt_tokens - series["ours"].work.cached_tokens
         yield {**_line(form, series["ours"], series["floor"]), "computed / fewest": computed / least}
         yield _line(form, series["floor"], series["floor"])
-        series = race(self._rivals(form, items[:rivals]), repeats, self._prepare)
+        few = items[:rivals]
+        ways: dict[str, Callable[[], Run]] = {}
+        ways["ours"] = partial(answer_all, few, self.prompting, form.policy, self.cached.engine)
+        for logprobs in (KIND, form.rival_logprobs):
+            most = min(logprobs, self.uncached.engine.limits.vocab_size)
+            loop = OfficialLoop(self.uncached.llm, self.prompting, form, most)
+            ways[f"published loop, {logprobs:,} log-probabilities"] = partial(loop.answer_all, few)
+        series = race(ways, self.repeats, self._prepare)
         for rival in series.values():
             yield _line(form, rival, series["ours"])
-
-    def _ours(self, form: Form, items: Sequence[Item], recording: Recording) -> Run:
-        recording.requests.clear()
-        run = answer_all(items, self.prompting, form.policy, recording)
-        self.answers = list(run.answers)
-        return run
-
-    def _floor(self, recording: Recording) -> Run:
-        seconds, generated = replay(self.cached.llm, recording.requests)
-        prompts = sum(len(request.prompt_ids) for request in recording.requests)
-        return Run(seconds, ("",) * len(self.answers), Work(len(generated), prompts, 0, sum(generated)))
-
-    def _rivals(self, form: Form, items: Sequence[Item]) -> dict[str, Callable[[], Run]]:
-        engine = self.cached.engine
-        ways: dict[str, Callable[[], Run]] = {"ours": partial(answer_all, items, self.prompting, form.policy, engine)}
-        for logprobs in (KIND, form.rival_logprobs):
-            asked = min(logprobs, self.plain.engine.limits.vocab_size)
-            loop = OfficialLoop(self.plain.llm, self.prompting, form, asked)
-            ways[f"published loop, {asked:,} log-probabilities"] = partial(loop.answer_all, items)
-        return ways
 
     def _prepare(self) -> None:
         self.cached.forget()
         gc.collect()
 
 
-def _line(form: Form, series: Series, other: Series) -> dict[str, Any]:
-    """Return a line of the table; `other` is what the time of a question is compared with."""
-    times = ratio(series, other)
+def _line(form: Form, series: Series, reference: Series) -> dict[str, Any]:
+    """Return a line of the table; the time of a question is compared with that of the reference."""
+    times = ratio(series, reference)
     requests = max(1, series.work.requests)
     return {
         "form": form.name,
@@ -109,7 +107,7 @@ def _line(form: Form, series: Series, other: Series) -> dict[str, Any]:
         "questions": series.questions,
         "questions/s": series.speed,
         "seconds": median(series.seconds),
-        "compared with": other.name,
+        "compared with": reference.name,
         "times its time": f"{times.median:.2f} ({times.low:.2f}-{times.high:.2f})",
         "requests": series.work.requests,
         "prompt tokens": series.work.prompt_tokens / requests,
@@ -142,33 +140,31 @@ def main() -> int:
     parser.add_argument("--passages", type=int, default=5, help="of each question; default %(default)s")
     parser.add_argument("--rivals", type=int, default=4, help="questions of the rivals; default %(default)s")
     parser.add_argument("--repeats", type=int, default=3, help="rounds; default %(default)s")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     say = progress()
-    if given.data is None:
-        items = demo_items(given.questions, given.passages)
+    if arguments.data is None:
+        items = demo_items(arguments.questions, arguments.passages)
     else:
-        items = read_items(given.data, given.questions, given.passages)
-    config = VLLMConfig(
-        str(resolve_model(given.model)),
-        kv_cache_gib=given.kv_gib,
-        engine_args={"max_logprobs": LONG.rival_logprobs},
-    )
+        items = read_items(arguments.data, arguments.questions, arguments.passages)
+    model = str(resolve_model(arguments.model))
+    options = {"max_logprobs": LONG.rival_logprobs}
+    config = VLLMConfig(model, kv_cache_gib=arguments.kv_gib, engine_args=options)
     say("loading with and without prefix caching")
-    cached, plain = serve(config), serve(replace(config, enable_prefix_caching=False))
-    bench = Bench(config.model, cached, plain, prompting_of(config.model))
+    cached, uncached = serve(config), serve(replace(config, enable_prefix_caching=False))
+    bench = Bench(cached, uncached, prompting_of(model), arguments.repeats)
     lines: list[dict[str, Any]] = []
     for form in FORMS:
-        if form.name in given.forms:
-            for line in bench.measure(form.with_passages(given.passages), form.ask(items), given.rivals, given.repeats):
+        if form.name in arguments.forms:
+            for line in bench.measure(form.with_passages(arguments.passages), items, arguments.rivals):
                 say(f"{line['form']}: {line['way']}, {line['questions/s']:.3g} questions/s")
                 lines.append(line)
     report = {"machine": machine(), "engine": cached.settings(), "lines": lines, "rescoring": rescore(bench.answers)}
     cached.engine.close()
-    plain.engine.close()
+    uncached.engine.close()
     print(results_table(lines))
     print(f"Rescoring: {report['rescoring']}\n\nMachine: {report['machine']}\n\nEngine: {report['engine']}")
-    if given.out:
-        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 
 def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], segments: int) -> None:
-    """The process of the server: measures `generate()`, then serves until it is ended."""
+    """Measure `generate()` in the process of the server, then serve until it is ended."""
     import uvicorn
 
     from selfrag.api import SelfRAG
@@ -48,10 +48,10 @@ def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], s
     for question in questions:
         started = time.perf_counter()
         pieces = rag.stream(question)
-        found = [next(pieces)]
+        segment = next(pieces)
         first.append(time.perf_counter() - started)
-        found += pieces
-        alone += [piece.cited_text() for piece in found if isinstance(piece, Answer)]
+        answer = cast(Answer, [segment, *pieces][-1])
+        alone.append(answer.cited_text())
     started = time.perf_counter()
     together = rag.generate(list(questions))
     seconds = time.perf_counter() - started
@@ -66,13 +66,13 @@ def serve(pipe: Connection, model: str, engine: str, questions: Sequence[str], s
 
 
 def resident(process: int) -> float:
-    """MiB of a process in memory."""
+    """Return MiB of a process in memory."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * 4096 / MIB
 
 
 async def ask(client: httpx.AsyncClient, question: str) -> tuple[str, float]:
-    """The streamed answer, and the seconds to its first segment."""
+    """Return the streamed answer, and the seconds to its first segment."""
     started, first, text = time.perf_counter(), None, ""
     body = {"model": "selfrag", "stream": True, "messages": [{"role": "user", "content": question}]}
     async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
@@ -88,7 +88,7 @@ async def ask(client: httpx.AsyncClient, question: str) -> tuple[str, float]:
 
 
 def measure_health(pipe: Connection, url: str, seconds: float) -> None:
-    """The process that asks for `/health`: sends the seconds of each reply when its time is over."""
+    """Ask for `/health` in a process of its own, and send the seconds of each reply when its time is over."""
     pipe.send(asyncio.run(watch_health(url, time.perf_counter() + seconds)))
 
 
@@ -96,25 +96,27 @@ async def load(
     url: str, questions: Sequence[str], expected: Sequence[str], clients: int, seconds: float, hostile: int = 0
 ) -> Any:
     """Ask from many clients for a while, beside hostile ones; return what was measured."""
-    found: dict[str, Any] = {"answers": 0, "wrong": 0, "failed": [], "first": []}
+    measured: dict[str, Any] = {"answers": 0, "wrong": 0, "failed": [], "first": []}
     until, numbers = time.perf_counter() + seconds, iter(range(1 << 60))
 
-    async def one(client: httpx.AsyncClient) -> None:
+    async def ask_on(client: httpx.AsyncClient) -> None:
         while time.perf_counter() < until:
             number = next(numbers) % len(questions)
             try:
                 text, first = await ask(client, questions[number])
             except httpx.HTTPError as error:
-                found["failed"].append(repr(error))
+                measured["failed"].append(repr(error))
                 continue
-            found["answers"] += 1
-            found["wrong"] += text != expected[number]
-            found["first"].append(first)
+            measured["answers"] += 1
+            measured["wrong"] += text != expected[number]
+            measured["first"].append(first)
 
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
-        found["hostile"], *_ = await asyncio.gather(attack(url, hostile, until), *(one(client) for _ in range(clients)))
-    return found
+        measured["hostile"], *_ = await asyncio.gather(
+            attack(url, hostile, until), *(ask_on(client) for _ in range(clients))
+        )
+    return measured
 
 
 @command
@@ -129,46 +131,46 @@ def main() -> int:
     parser.add_argument("--questions", type=int, default=200, help="default %(default)s")
     parser.add_argument("--segments", type=int, default=3, help="most segments of an answer; default %(default)s")
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
-    given = parser.parse_args()
-    say, questions = progress(), [item.question for item in demo_items(given.questions, 1)]
+    arguments = parser.parse_args()
+    say, questions = progress(), [item.question for item in demo_items(arguments.questions, 1)]
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
     server = spawning.Process(
-        target=serve, args=(theirs, given.model, given.engine, questions, given.segments), daemon=True
+        target=serve, args=(theirs, arguments.model, arguments.engine, questions, arguments.segments), daemon=True
     )
     server.start()
     theirs.close()  # so that a server that ends early ends the waiting
     port, alone, alone_first, seconds, same = ours.recv()
     say(f"one by one and in one call: done, {same} of {len(questions)} answers equal")
     url = f"http://127.0.0.1:{port}"
-    asyncio.run(load(url, questions, alone, given.clients, min(20, given.seconds)))
+    asyncio.run(load(url, questions, alone, arguments.clients, min(20, arguments.seconds)))
     health, sends_health = spawning.Pipe()
-    spawning.Process(target=measure_health, args=(sends_health, url, given.seconds), daemon=True).start()
+    spawning.Process(target=measure_health, args=(sends_health, url, arguments.seconds), daemon=True).start()
     before, started = resident(server.pid or 0), time.perf_counter()
-    found = asyncio.run(load(url, questions, alone, given.clients, given.seconds, given.hostile))
+    measured = asyncio.run(load(url, questions, alone, arguments.clients, arguments.seconds, arguments.hostile))
     lasted, after = time.perf_counter() - started, resident(server.pid or 0)
     health_seconds = health.recv()
     server.terminate()
     report = {
         "batch_questions_per_second": len(questions) / seconds,
         "batch_equal_to_single": same,
-        "served_questions_per_second": found["answers"] / lasted,
-        "answers": found["answers"],
-        "different_from_single": found["wrong"],
-        "failed": found["failed"],
+        "served_questions_per_second": measured["answers"] / lasted,
+        "answers": measured["answers"],
+        "different_from_single": measured["wrong"],
+        "failed": measured["failed"],
         "first_segment_alone_p50": statistics.median(alone_first),
-        "first_segment_loaded_p50": statistics.median(found["first"]),
+        "first_segment_loaded_p50": statistics.median(measured["first"]),
         "health_p99": statistics.quantiles(health_seconds, n=100)[98],
         "health_max": max(health_seconds),
-        "hostile": found["hostile"],
+        "hostile": measured["hostile"],
         "resident_mib_before": before,
         "resident_mib_after": after,
     }
     for name, value in report.items():
         print(f"{name:32} {value if not isinstance(value, float) else round(value, 3)}")
     print(f"{'served / batch':32} {report['served_questions_per_second'] / report['batch_questions_per_second']:.3f}")
-    if given.out:
-        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

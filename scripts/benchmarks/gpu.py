@@ -1,7 +1,7 @@
 """Benchmark a machine with one GPU in minutes: parity with the CPU, questions a second, training.
 
     python scripts/benchmarks/gpu.py items --out items.jsonl       # where the demo index is
-    python scripts/benchmarks/gpu.py split MODEL.gguf parts        # the demo's base model, to travel in parts
+    split -b 45M MODEL.gguf parts/                                  # the demo's base model, to travel in parts
     python scripts/benchmarks/gpu.py run --items items.jsonl --weights-parts parts --out report
 
 `run` needs no network, and selfrag need not be installed: it takes the packages of its own clone. Each step runs in a
@@ -21,12 +21,12 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from scripts.benchmarks.job import LEAST_ITEMS, PASSAGES, Job, Settings, SkipStep
-from scripts.benchmarks.parts import join_parts, split_file
 from scripts.benchmarks.report import Step, run_steps
 from scripts.benchmarks.steps import STEPS
 from scripts.command import command
@@ -47,14 +47,6 @@ def main() -> int:
     match arguments.command:
         case "items":
             return write_items(arguments.out, arguments.count)
-        case "split":
-            split = split_file(arguments.file, arguments.folder, arguments.mib * MIB)
-            print(f"{arguments.folder}: {len(split.parts)} parts of {split.name}, SHA-256 {split.sha256}")
-            return 0
-        case "join":
-            split = join_parts(arguments.folder, arguments.file)
-            print(f"{arguments.file}: {split.size} bytes, SHA-256 {split.sha256}")
-            return 0
         case "step":
             return run_one(arguments.name, arguments.work, arguments.seconds)
     return run(arguments)
@@ -68,13 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     items = commands.add_parser("items", help="write questions with passages of the demo index")
     items.add_argument("--out", type=Path, required=True, help="JSON Lines to write")
     items.add_argument("--count", type=int, default=128, help="questions, default %(default)s")
-    split = commands.add_parser("split", help="write a file as parts with checksums")
-    split.add_argument("file", type=Path)
-    split.add_argument("folder", type=Path, help="new folder for the parts")
-    split.add_argument("--mib", type=int, default=45, help="size of a part, default %(default)s")
-    join = commands.add_parser("join", help="check parts and join them")
-    join.add_argument("folder", type=Path, help="folder of the parts")
-    join.add_argument("file", type=Path, help="file to write")
     _add_run(commands.add_parser("run", help="run the steps and write the report"))
     step = commands.add_parser("step", help="run one step; `run` does it")
     step.add_argument("name", choices=[step.name for step in STEPS])
@@ -86,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--items", type=Path, required=True, help="questions with passages, as `items` writes them")
     parser.add_argument("--out", type=Path, required=True, help="folder for gpu.json and gpu.md")
-    parser.add_argument("--weights-parts", type=Path, help="parts of the demo's base model; else it is in the cache")
+    parser.add_argument("--weights-parts", type=Path, help="folder with the parts of the demo's base model")
     parser.add_argument("--rows", type=Path, help="rows of the demo's first stage: OUT/1 of make_demo_rows.py")
     parser.add_argument("--device", default="auto", help="torch device, default: CUDA where there is one")
     parser.add_argument("--tiny", action="store_true", help="random models of two layers, few questions")
@@ -155,18 +140,19 @@ def chosen_steps(names: str, limits: Sequence[str]) -> list[Step]:
         if name not in known or not 0 <= seconds < 1e6:
             raise UserError(f"--limit {limit!r:.60}: write STEP=SECONDS, such as parity=90; steps: {', '.join(known)}")
         known[name] = replace(known[name], seconds=seconds)
-    wanted = names.split(",") if names else list(known)
-    if unknown := [name for name in wanted if name not in known]:
+    chosen = names.split(",") if names else list(known)
+    if unknown := [name for name in chosen if name not in known]:
         raise UserError(f"--steps: unknown {unknown[0]!r:.60}; known: {', '.join(known)}")
-    return [step for step in known.values() if step.name in wanted]
+    return [step for step in known.values() if step.name in chosen]
 
 
 def run_one(name: str, work: Path, seconds: float) -> int:
     """Run one step in this process; what it finds and how it ends goes to WORK/NAME.jsonl."""
     job = Job(Settings.read(work), work / f"{name}.jsonl", seconds)
-    [function] = [function for step, function in STEPS.items() if step.name == name]
+    [step] = [step for step in STEPS if step.name == name]
+    module, _, function = step.calls.partition(".")
     try:
-        function(job)
+        getattr(import_module(f"scripts.benchmarks.{module}"), function)(job)
     except SkipStep as error:
         job.ended("skipped", str(error))
     except Exception as error:

@@ -71,12 +71,12 @@ class Job:
 
     @property
     def device(self) -> str:
-        """Where models run: `cuda` or `cpu`, or what the user named."""
+        """Return where models run: `cuda` or `cpu`, or what the user named."""
         return best_device() if self.settings.device == "auto" else self.settings.device
 
     @property
     def on_gpu(self) -> bool:
-        """Whether models run on a CUDA device."""
+        """Return whether models run on a CUDA device."""
         return self.device.startswith("cuda")
 
     @property

@@ -8,16 +8,35 @@ from pathlib import Path
 import torch
 
 from scripts.benchmarks.job import Job
-from scripts.benchmarks.parts import fill_cache
 from scripts.benchmarks.random_models import LLAMA_7B, TINY_7B, TINY_DEMO, save_model
-from selfrag.demo import base_path, model_path
+from selfrag.common.errors import UserError
+from selfrag.demo import BASE_MODEL, asset_path, base_path, file_digest, model_path
+from selfrag.demo.download import publish
 
 
-def prepare_demo(job: Job) -> Path:
-    """Put the parts of the base model into the cache, if there are any; returns the demo checkpoint."""
+def prepare_demo(job: Job) -> None:
+    """Put the parts of the base model into the cache, if there are any, and make the demo checkpoint."""
     if job.settings.parts is not None:
         fill_cache(Path(job.settings.parts))
-    return demo_checkpoint(job)
+    demo_checkpoint(job)
+
+
+def fill_cache(folder: Path) -> None:
+    """Join the parts of the demo's base model, in the order of their names, where `selfrag.demo` looks for it.
+
+    Raises:
+        UserError: the joined file is another one.
+    """
+    [(name, checksum)] = BASE_MODEL.files.items()
+
+    def join(draft: Path) -> None:
+        with (draft / name).open("wb") as target:
+            for part in sorted(folder.iterdir()):
+                target.write(part.read_bytes())
+        if file_digest(draft / name) != checksum:
+            raise UserError(f"{folder}: its files, joined by name, are not {name}; split the right file")
+
+    publish(asset_path(BASE_MODEL), join, needs=BASE_MODEL.megabytes << 20)
 
 
 def demo_checkpoint(job: Job) -> Path:

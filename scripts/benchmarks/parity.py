@@ -88,14 +88,14 @@ def compare(job: Job, place: Place, answers: Sequence[Answer], reference: Place,
     """
     count = min(len(answers), len(expected))
     answers, expected = answers[:count], expected[:count]
-    same = [_written(answer) == _written(other) for answer, other in zip(answers, expected, strict=True)]
+    same = [_written(answer) == _written(counterpart) for answer, counterpart in zip(answers, expected, strict=True)]
     differences = label_differences(answers, expected)
     every = [value for values in differences.values() for value in values]
     rescored = {}
     for number, weights in enumerate(OTHER_WEIGHTS, 1):
         equal = [
-            _written(answer.rescore(weights)) == _written(other.rescore(weights))
-            for answer, other in zip(answers, expected, strict=True)
+            _written(answer.rescore(weights)) == _written(counterpart.rescore(weights))
+            for answer, counterpart in zip(answers, expected, strict=True)
         ]
         rescored[f"equal when rescored with weights {number}, %"] = bracketed(mean(equal))
     job.result(
@@ -118,8 +118,8 @@ def label_differences(answers: Sequence[Answer], expected: Sequence[Answer]) -> 
     IsRel is judged before anything is written; the others are compared where both runs wrote the same text.
     """
     differences: dict[str, list[float]] = {role: [] for role in ROLES}
-    for answer, other in zip(answers, expected, strict=True):
-        for first, second in zip(answer.trace.nodes, other.trace.nodes, strict=True):
+    for answer, counterpart in zip(answers, expected, strict=True):
+        for first, second in zip(answer.trace.nodes, counterpart.trace.nodes, strict=True):
             for role in ROLES:
                 comparable = role == "isrel" or first.text == second.text
                 ours, theirs = _distribution(first.judgments, role), _distribution(second.judgments, role)

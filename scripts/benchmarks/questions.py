@@ -1,7 +1,7 @@
-"""Questions a second: ours with 1, 8 and 64 live questions, the published loop, and the published functions.
+"""Questions a second: ours with 1, 8 and 64 live questions, and the published loop.
 
-All run the same module in the same process. Ours asks for the log-probabilities of the reflection tokens; the loops
-ask for the 20 or the 5,000 most probable ones of every token.
+Both run the same module in the same process. Ours asks for the log-probabilities of the reflection tokens; the loop
+asks for the 20 or the 5,000 most probable ones of every token.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 
-from scripts.benchmarks.job import Job
+from scripts.benchmarks.job import Job, SkipStep
 from scripts.benchmarks.models import checkpoint_7b, demo_checkpoint
 from scripts.benchmarks.random_models import LLAMA_7B, TINY_7B, make_model, make_tokenizer, prompting_for
 from scripts.benchmarks.speed.generate import TransformersLLM
-from scripts.benchmarks.speed.rivals import ABLATED, KIND, Dictionaries, OfficialLoop
-from scripts.benchmarks.speed.timing import Run, answer_all, prompting_of, serve
-from scripts.benchmarks.speed.workload import LONG, SHORT, Form, Item
+from scripts.benchmarks.speed.rivals import KIND, OfficialLoop
+from scripts.benchmarks.speed.timing import Run, Served, answer_all, prompting_of, serve
+from scripts.benchmarks.speed.workload import FORMS, SHORT, Form, Item
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.engines.transformers_model import LoadedModel, load
 from selfrag.engines.vllm import VLLMConfig
@@ -27,8 +30,6 @@ from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.runtime.sessions import Serving
-
-FORMS = (SHORT, LONG)
 
 WARM_QUESTIONS = 2
 """Questions before the clock: the first calls of a device are slow."""
@@ -45,21 +46,15 @@ RIVAL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class QuestionCounts:
-    """How many questions of one form are asked."""
+    """How many questions of one form are questions_asked."""
 
-    live: tuple[tuple[int, int], ...]  # live questions, and questions that are asked with so many
+    live: tuple[tuple[int, int], ...]  # live questions, and questions that are questions_asked with so many
     rival: int  # questions of each loop
 
 
 COUNTS = {
-    "demo": {
-        "short": QuestionCounts(((1, 4), (8, 16), (64, 64)), 3),
-        "long": QuestionCounts(((1, 3), (8, 16), (64, 64)), 1),
-    },
-    "7b": {
-        "short": QuestionCounts(((1, 3), (8, 16), (64, 64)), 3),
-        "long": QuestionCounts(((1, 2), (8, 8), (64, 64)), 1),
-    },
+    "short": QuestionCounts(((1, 3), (8, 16), (64, 64)), 3),
+    "long": QuestionCounts(((1, 2), (8, 8), (64, 64)), 1),
 }
 TINY_COUNTS = QuestionCounts(((1, 1), (8, 2), (64, 2)), 1)
 
@@ -101,43 +96,47 @@ class Contest:
     name: str  # of the model
     prompting: Prompting
     fresh: Callable[[], Serving]  # an engine that knows no earlier prompt
-    loop: Callable[[Form, int], OfficialLoop] | None = None  # the published loop with so many log-probabilities
-    dictionaries: Callable[[int], Serving] | None = None  # ours, reading so many log-probabilities from dictionaries
+    llm: Any = None  # what the published loop calls; None leaves the loop out
+    sampling: Any = None  # makes the settings of its calls; None for vLLM's `SamplingParams`
+    is_random: bool = False  # whether weights are random, so that every candidate has the same length
 
 
-def run_contest(job: Job, contest: Contest, counts: dict[str, QuestionCounts], forms: Sequence[Form]) -> None:
+def run_contest(job: Job, contest: Contest) -> None:
     """Time every way in every form, ours first. Before each time the engine has forgotten all prompts."""
     items = job.items()
-    warm, asked = items[:WARM_QUESTIONS], items[WARM_QUESTIONS:]
-    for form in forms:
-        count = counts[form.name]
+    warm, questions_asked = items[:WARM_QUESTIONS], items[WARM_QUESTIONS:]
+    tokens = FIXED_TOKENS if contest.is_random else None
+    if job.settings.tiny:
+        tokens = TINY_TOKENS
+    for form in FORMS:
+        count = TINY_COUNTS if job.settings.tiny else COUNTS[form.name]
+        if tokens is not None:
+            form = replace(form, policy=replace(form.policy, segment_tokens=tokens))
         answer_all(warm, contest.prompting, form.policy, contest.fresh())
         fastest = 0.0
         for live, questions in count.live:
-            run = answer_all(asked[:questions], contest.prompting, form.policy, contest.fresh(), max_live=live)
+            run = answer_all(
+                questions_asked[:questions], contest.prompting, form.policy, contest.fresh(), max_live=live
+            )
             fastest = max(fastest, run.speed)
             _result(job, contest, form, "ours", live, run)
-        for name, way in _rivals(contest, form).items():
-            if form is forms[0]:
-                way(warm[:1])
-            if job.has_time(RIVAL_SECONDS):
-                contest.fresh()
-                run = way(asked[: count.rival])
-                _result(job, contest, form, name, 1, run, fastest / run.speed)
+        if contest.llm is not None:
+            _time_loops(job, contest, form, warm, questions_asked[: count.rival], fastest)
 
 
-def _rivals(contest: Contest, form: Form) -> dict[str, Callable[[Sequence[Item]], Run]]:
-    """Return the other ways by name."""
-    ways: dict[str, Callable[[Sequence[Item]], Run]] = {}
-    for logprobs in (KIND, ABLATED):
-        if contest.loop is not None:
-            ways[f"published loop, {logprobs:,} log-probabilities"] = contest.loop(form, logprobs).answer_all
-        if contest.dictionaries is not None:
-            engine = contest.dictionaries(logprobs)
-            name = f"ours, reading {logprobs:,} log-probabilities from dictionaries"
-            ways[name] = partial(answer_all, prompting=contest.prompting, policy=form.policy, engine=engine, max_live=1)
-    # In the long form they ask for 32,000 log-probabilities of every token, which takes minutes a question.
-    return ways
+def _time_loops(
+    job: Job, contest: Contest, form: Form, warm: Sequence[Item], items: Sequence[Item], fastest: float
+) -> None:
+    """Time the published loop; with the 32,000 log-probabilities of the long form it would take minutes a question."""
+    for logprobs in (KIND, SHORT.rival_logprobs):
+        loop = OfficialLoop(contest.llm, contest.prompting, form, logprobs, contest.sampling)
+        if form.name == SHORT.name:
+            loop.answer_all(warm[:1])
+        if job.has_time(RIVAL_SECONDS):
+            contest.fresh()
+            run = loop.answer_all(items)
+            way = f"published loop, {logprobs:,} log-probabilities"
+            _result(job, contest, form, way, 1, run, fastest / run.speed)
 
 
 def _result(job: Job, contest: Contest, form: Form, way: str, live: int, run: Run, slower: float | None = None) -> None:
@@ -175,15 +174,9 @@ def time_demo(job: Job) -> None:
     path = demo_checkpoint(job)
     config = engine_config(job, str(path), 320)
     loaded = load(config)
-    prompting, tokenizer = prompting_of(str(path)), load_tokenizer(path)
-    llm = TransformersLLM(loaded.module, tokenizer, tuple(sorted(loaded.eos_ids)))
-    contest = Contest(
-        "demo",
-        prompting,
-        fresh=lambda: TransformersEngine(loaded, config),
-        loop=partial(_transformers_loop, llm, prompting),
-    )
-    run_contest(job, contest, _counts(job, "demo"), _forms(job, None))
+    llm = TransformersLLM(loaded.module, load_tokenizer(path), tuple(sorted(loaded.eos_ids)))
+    fresh = partial(TransformersEngine, loaded, config)
+    run_contest(job, Contest("demo", prompting_of(str(path)), fresh, llm, SimpleNamespace))
 
 
 def time_7b(job: Job) -> None:
@@ -196,72 +189,40 @@ def time_7b(job: Job) -> None:
     loaded = LoadedModel(module, module.device, shape.context, shape.vocabulary, frozenset((eos_id,)))
     config = engine_config(job, shape.name, 96)
     llm = TransformersLLM(module, tokenizer, (eos_id,), ending)
-    contest = Contest(
-        shape.name,
-        prompting,
-        fresh=lambda: FixedLength(TransformersEngine(loaded, config), ending),
-        loop=partial(_transformers_loop, llm, prompting),
-    )
-    run_contest(job, contest, _counts(job, "7b"), _forms(job, FIXED_TOKENS))
+
+    def fresh() -> Serving:
+        return FixedLength(TransformersEngine(loaded, config), ending)
+
+    run_contest(job, Contest(shape.name, prompting, fresh, llm, SimpleNamespace, is_random=True))
 
 
 def time_vllm_demo(job: Job) -> None:
     """Time the demo model on vLLM, in this process."""
     path = demo_checkpoint(job)
-    served = serve(VLLMConfig(str(path), engine_args={"max_logprobs": ABLATED}))
-    prompting = prompting_of(str(path))
-    rows = served.engine.limits.vocab_size
+    served = _served(path)
 
     def fresh() -> Serving:
         served.forget()
         return served.engine
 
-    contest = Contest(
-        "demo",
-        prompting,
-        fresh=fresh,
-        loop=lambda form, logprobs: OfficialLoop(served.llm, prompting, form, min(logprobs, rows)),
-        dictionaries=lambda logprobs: Dictionaries(served.llm.llm_engine, min(logprobs, rows)),
-    )
-    run_contest(job, contest, _counts(job, "demo"), _forms(job, None))
+    run_contest(job, Contest("demo", prompting_of(str(path)), fresh, served.llm))
     served.engine.close()
 
 
 def time_vllm_7b(job: Job) -> None:
     """Time ours on vLLM with a model of the shape of Llama-2 7B and random weights."""
     path = checkpoint_7b(job)
-    served = serve(VLLMConfig(str(path), engine_args={"max_logprobs": ABLATED}))
-    prompting = prompting_of(str(path))
-    rows, ending = served.engine.limits.vocab_size, prompting.vocabulary.ids["[Retrieval]"]
+    served, prompting = _served(path), prompting_of(str(path))
 
     def fresh() -> Serving:
         served.forget()
-        return FixedLength(served.engine, ending)
+        return FixedLength(served.engine, prompting.vocabulary.ids["[Retrieval]"])
 
-    contest = Contest(
-        path.name,
-        prompting,
-        fresh=fresh,
-        dictionaries=lambda logprobs: FixedLength(Dictionaries(served.llm.llm_engine, min(logprobs, rows)), ending),
-    )
-    run_contest(job, contest, _counts(job, "7b"), _forms(job, FIXED_TOKENS))
+    run_contest(job, Contest(path.name, prompting, fresh, is_random=True))
     served.engine.close()
 
 
-def _forms(job: Job, tokens: int | None) -> list[Form]:
-    """Return the short and the long form with so many tokens a candidate; None for as many as the forms have."""
-    if job.settings.tiny:
-        tokens = TINY_TOKENS
-    if tokens is None:
-        return list(FORMS)
-    return [replace(form, policy=replace(form.policy, segment_tokens=tokens)) for form in FORMS]
-
-
-def _transformers_loop(llm: TransformersLLM, prompting: Prompting, form: Form, logprobs: int) -> OfficialLoop:
-    return OfficialLoop(llm, prompting, form, logprobs, sampling=SimpleNamespace)
-
-
-def _counts(job: Job, model: str) -> dict[str, QuestionCounts]:
-    if job.settings.tiny:
-        return {form.name: TINY_COUNTS for form in FORMS}
-    return COUNTS[model]
+def _served(path: Path) -> Served:
+    if find_spec("vllm") is None:
+        raise SkipStep("vLLM is not installed")
+    return serve(VLLMConfig(str(path), engine_args={"max_logprobs": SHORT.rival_logprobs}))

@@ -39,6 +39,7 @@ class Step:
     name: str
     title: str  # heading of its table
     seconds: float | None  # time limit; None for whatever the run has left
+    calls: str  # MODULE.FUNCTION of this folder, imported in the process of the step
     notes: tuple[str, ...] = ()  # what a reader of the table must know
 
 
@@ -187,7 +188,11 @@ def as_markdown(report: Sequence[StepResult]) -> str:
 def results_table(results: Sequence[dict[str, Any]]) -> str:
     """Return results as a table; a column for each name, in the order of their first appearance."""
     names = list(dict.fromkeys(name for result in results for name in result))
-    return compact(names, ([_cell(result.get(name)) for name in names] for result in results))
+
+    def cells(result: dict[str, Any]) -> list[str]:
+        return [_cell(result.get(name)) for name in names]
+
+    return compact(names, map(cells, results))
 
 
 def _cell(value: Any) -> str:

@@ -1,11 +1,7 @@
-"""The steps of the run, the most valuable first, and what each calls. What a step needs is imported in its process."""
+"""The steps of the run, the most valuable first, and the function that each calls in a process of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.util import find_spec
-
-from scripts.benchmarks.job import Job, SkipStep
 from scripts.benchmarks.report import Step
 
 _RANDOM = (
@@ -28,92 +24,27 @@ _RETRAINING = (
 )
 
 
-def environment(job: Job) -> None:
-    """Say what is there."""
-    from scripts.benchmarks.environment import describe
-
-    describe(job)
-
-
-def weights(job: Job) -> None:
-    """Prepare the demo model."""
-    from scripts.benchmarks.models import prepare_demo
-
-    prepare_demo(job)
-
-
-def parity(job: Job) -> None:
-    """Compare the device with the CPU."""
-    from scripts.benchmarks.parity import compare_devices
-
-    compare_devices(job)
-
-
-def questions_demo(job: Job) -> None:
-    """Time the demo model."""
-    from scripts.benchmarks.questions import time_demo
-
-    time_demo(job)
-
-
-def questions_7b(job: Job) -> None:
-    """Time a model of 7B."""
-    from scripts.benchmarks.questions import time_7b
-
-    time_7b(job)
-
-
-def training_demo(job: Job) -> None:
-    """Train at the demo's size."""
-    from scripts.benchmarks.training_steps import train_demo_size
-
-    train_demo_size(job)
-
-
-def training_7b(job: Job) -> None:
-    """Train at the shape of 7B."""
-    from scripts.benchmarks.training_steps import train_7b_size
-
-    train_7b_size(job)
-
-
-def vllm_demo(job: Job) -> None:
-    """Time the demo model on vLLM."""
-    _check_vllm()
-    from scripts.benchmarks.questions import time_vllm_demo
-
-    time_vllm_demo(job)
-
-
-def vllm_7b(job: Job) -> None:
-    """Time a model of 7B on vLLM."""
-    _check_vllm()
-    from scripts.benchmarks.questions import time_vllm_7b
-
-    time_vllm_7b(job)
-
-
-def _check_vllm() -> None:
-    if find_spec("vllm") is None:
-        raise SkipStep("vLLM is not installed")
-
-
-def retraining(job: Job) -> None:
-    """Train the demo's first stage."""
-    from scripts.benchmarks.training_steps import retrain_demo
-
-    retrain_demo(job)
-
-
-STEPS: dict[Step, Callable[[Job], None]] = {
-    Step("environment", "What is there", 15): environment,
-    Step("weights", "The demo model", 75): weights,
-    Step("parity", "Parity of the transformers engine with the CPU", 45): parity,
-    Step("questions-demo", "Questions a second: demo model", 70, (_TRANSFORMERS,)): questions_demo,
-    Step("questions-7b", "Questions a second: shape of Llama-2 7B", 80, (_TRANSFORMERS, _RANDOM)): questions_7b,
-    Step("training-demo", "Training: size of the demo", 40, (_TRAINING,)): training_demo,
-    Step("training-7b", "Training: shape of Llama-2 7B", 95, (_TRAINING,)): training_7b,
-    Step("vllm-demo", "Questions a second: demo model on vLLM", 150, (_VLLM,)): vllm_demo,
-    Step("vllm-7b", "Questions a second: shape of Llama-2 7B on vLLM", 150, (_VLLM, _RANDOM)): vllm_7b,
-    Step("retraining", "The demo's first stage, trained anew", None, (_RETRAINING,)): retraining,
-}
+STEPS = (
+    Step("environment", "What is there", 15, "environment.describe"),
+    Step("weights", "The demo model", 75, "models.prepare_demo"),
+    Step("parity", "Parity of the transformers engine with the CPU", 45, "parity.compare_devices"),
+    Step("questions-demo", "Questions a second: demo model", 70, "questions.time_demo", (_TRANSFORMERS,)),
+    Step(
+        "questions-7b",
+        "Questions a second: shape of Llama-2 7B",
+        80,
+        "questions.time_7b",
+        (_TRANSFORMERS, _RANDOM),
+    ),
+    Step("training-demo", "Training: size of the demo", 40, "training_steps.train_demo_size", (_TRAINING,)),
+    Step("training-7b", "Training: shape of Llama-2 7B", 95, "training_steps.train_7b_size", (_TRAINING,)),
+    Step("vllm-demo", "Questions a second: demo model on vLLM", 150, "questions.time_vllm_demo", (_VLLM,)),
+    Step(
+        "vllm-7b",
+        "Questions a second: shape of Llama-2 7B on vLLM",
+        150,
+        "questions.time_vllm_7b",
+        (_VLLM, _RANDOM),
+    ),
+    Step("retraining", "The demo's first stage, trained anew", None, "training_steps.retrain_demo", (_RETRAINING,)),
+)

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
-
 from scripts.benchmarks.job import Job, SkipStep
 from scripts.benchmarks.models import base_checkpoint, checkpoint_7b
-from scripts.benchmarks.random_models import LLAMA_7B
-from scripts.benchmarks.speed.training import Contest, Measured, train
-from scripts.benchmarks.speed.workload import Item
+from scripts.benchmarks.speed.training import SYSTEMS, TrainingContest, rows_from, train
 from scripts.demo_model.train_demo import ANNOTATED
 from selfrag.common.errors import UserError
 from selfrag.training.recipes import read_recipe
-from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, read_rows, write_rows
+from selfrag.training.rows import read_rows, write_rows
 from selfrag.training.run import PreparedRows, PrepareRows, fit, layout_for, rows_of
-from selfrag.training.settings import Method, Precision, TrainingConfig
+from selfrag.training.settings import Method, TrainingConfig
 
-_GIB = 2**30
-
-NAMES = {"plain": "plain Trainer, padded rows", "ours-trainer": "ours, packed rows"}
+METHODS: tuple[Method, ...] = ("lora", "full")
+GROUPS = ("retrieve", "isrel", "issup", "isuse", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,97 +40,29 @@ TINY_SIZES = TrainingSizes(4, 3, 1)
 
 def train_demo_size(job: Job) -> None:
     """Measure LoRA and full training at the demo's size, 135 million weights."""
-    sizes = TINY_SIZES if job.settings.tiny else DEMO_SIZES
-    base, rows = base_checkpoint(job), rows_file(job)
-    for method in ("lora", "full"):
-        for system in ("ours-trainer", "plain"):
-            config = recipe(job, method)
-            contest = Contest(rows, base, sizes.rows_per_step, sizes.steps, sizes.warm, config)
-            _result(job, "demo", method, train(system, contest))
+    for method in METHODS:
+        contest = contest_of(job, base_checkpoint(job), DEMO_SIZES, method)
+        for system in SYSTEMS:
+            job.result(model="demo", method=method, **train(system, contest))
 
 
 def train_7b_size(job: Job) -> None:
-    """Measure LoRA at the shape of Llama-2 7B, and say whether full training fits."""
-    sizes = TINY_SIZES if job.settings.tiny else SIZES_7B
-    _say_whether_full_fits(job)
-    base, rows = checkpoint_7b(job), rows_file(job)
-    for system in ("ours-trainer", "plain"):
-        contest = Contest(rows, base, sizes.rows_per_step, sizes.steps, sizes.warm, recipe(job, "lora"))
-        _result(job, base.name, "lora", train(system, contest))
+    """Measure LoRA at the shape of Llama-2 7B."""
+    contest = contest_of(job, checkpoint_7b(job), SIZES_7B, "lora")
+    for system in SYSTEMS:
+        job.result(model=contest.base.name, method="lora", **train(system, contest))
 
 
-def recipe(job: Job, method: Method) -> TrainingConfig:
-    """Return the settings of the recipe `gpu`, with the precision of the device."""
-    precision: Precision = "bf16" if job.on_gpu else "fp32"
-    config = read_recipe("gpu").config
-    return replace(config, method=method, precision=precision, epochs=1, max_length=1024, max_passage=512)
-
-
-def rows_file(job: Job) -> Path:
-    """Write training rows that are made of the items, unless they are there; returns the file."""
-    path = job.work / "rows.jsonl"
-    if not path.exists():
-        write_rows(path, rows_from(job.items()))
-    return path
-
-
-def rows_from(items: Sequence[Item]) -> Iterator[TrainingRow]:
-    """Yield a row for each passage of each item: the question, the passage, and its first sentence as the answer."""
-    for number, item in enumerate(items):
-        for place, passage in enumerate(item.passages):
-            first = passage.text.partition(". ")[0]
-            target = (
-                TargetToken("[Retrieval]"),
-                TargetEvidence(passage),
-                TargetToken("[Relevant]"),
-                TargetText(f"{first}."),
-                TargetToken("[Fully supported]"),
-                TargetToken("[Utility:5]"),
-            )
-            yield TrainingRow(f"{number}-{place}", "items/passage", item.question, target)
-
-
-def _result(job: Job, model: str, method: str, measured: Measured) -> None:
-    """Write a line of the table."""
-    tokens = measured.tokens[measured.warm :]
-    job.result(
-        **{
-            "model": model,
-            "method": method,
-            "system": NAMES[measured.system],
-            "tokens/s": measured.speed,
-            "tokens/step": fmean(tokens),
-            "timed steps": len(tokens),
-            "peak GiB": measured.peak_gib,
-            "first loss": measured.losses[0],
-            "last loss": measured.losses[-1],
-        }
-    )
-
-
-def _say_whether_full_fits(job: Job) -> None:
-    """Write lines of the table: what full training of 7B keeps in memory, and whether this card has it."""
-    formats = {
-        "ours: float32 weights, gradients and AdamW": 4 + 4 + 8,
-        "bfloat16 weights, gradients and AdamW": 2 + 2 + 4,
-    }
-    if job.on_gpu:
-        room, place = torch.cuda.get_device_properties(job.device).total_memory / _GIB, "this card"
-    else:
-        room, place = None, "no GPU here"
-    for name, size in formats.items():
-        needed = LLAMA_7B.parameters * size / _GIB
-        fits = "" if room is None else ("fits" if needed < room else "does not fit")
-        job.result(
-            **{
-                "model": LLAMA_7B.name,
-                "method": "full",
-                "system": name,
-                "needed GiB, without activations": needed,
-                f"GiB of {place}": room,
-                "verdict": fits,
-            }
-        )
+def contest_of(job: Job, base: Path, sizes: TrainingSizes, method: Method) -> TrainingContest:
+    """Return a contest by the recipe `gpu` on rows that are made of the items."""
+    if job.settings.tiny:
+        sizes = TINY_SIZES
+    rows = job.work / "rows.jsonl"
+    if not rows.exists():
+        write_rows(rows, rows_from(job.items()))
+    config = replace(read_recipe("gpu").config, method=method, precision="bf16" if job.on_gpu else "fp32")
+    config = replace(config, epochs=1, max_length=1024, max_passage=512)
+    return TrainingContest(rows, base, sizes.rows_per_step, sizes.steps, sizes.warm, config)
 
 
 def retrain_demo(job: Job) -> None:
@@ -146,21 +73,14 @@ def retrain_demo(job: Job) -> None:
         )
     folder = Path(job.settings.rows)
     rows, held_out = _rows_in(folder, "rows.jsonl"), _rows_in(folder, "heldout.jsonl")
+    config = replace(ANNOTATED[0], validate_steps=50, checkpoint_steps=10_000, device=job.device, workers=1)
+    config = replace(config, precision="bf16" if job.on_gpu else "auto")
+    if job.settings.tiny:
+        config = replace(config, max_steps=4, validate_steps=2)
     run = job.work / "stage1"
     done = threading.Event()
     watcher = threading.Thread(target=_follow, args=(job, run / "log.jsonl", done), daemon=True)
     watcher.start()
-    steps = 4 if job.settings.tiny else ANNOTATED[0].max_steps
-    every = 2 if job.settings.tiny else 50
-    config = replace(
-        ANNOTATED[0],
-        max_steps=steps,
-        validate_steps=every,
-        checkpoint_steps=10_000,
-        device=job.device,
-        workers=1,
-        precision="bf16" if job.on_gpu else "auto",
-    )
     try:
         fit(with_held_out(rows, held_out, config), base_checkpoint(job), run, config)
     finally:
@@ -190,35 +110,34 @@ def with_held_out(rows: Path, held_out: Path, config: TrainingConfig) -> Prepare
 
 def _follow(job: Job, log: Path, done: threading.Event) -> None:
     """Write a line of the table for each validation in the log of a run, while it runs."""
-    read = 0
+    steps: list[dict[str, Any]] = []
     while True:
         ended = done.wait(1.0)
         lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
-        complete = [line for line in lines if line.endswith("\n")]
-        for number, line in enumerate(complete[read:], read + 1):
-            record = json.loads(line)
-            if "validation" in record:
-                _validation_result(job, record, [json.loads(text) for text in complete[:number]])
-        read = len(complete)
+        for line in lines[len(steps) :]:
+            if not line.endswith("\n"):  # it is still being written
+                break
+            steps.append(json.loads(line))
+            if "validation" in steps[-1]:
+                _validation_result(job, steps)
         if ended:
             return
 
 
-def _validation_result(job: Job, record: dict[str, Any], before: Sequence[dict[str, Any]]) -> None:
-    seen = record["validation"]
-    seconds = sum(step["seconds"] for step in before)
-    groups = {}
-    for name in ("retrieve", "isrel", "issup", "isuse", "text"):
-        if name in seen["groups"]:
-            groups[f"{name} accuracy"] = seen["groups"][name]["accuracy"]
-    job.result(
-        **{
-            "step": record["step"],
-            "tokens seen": sum(step["tokens"] for step in before),
-            "training seconds": round(seconds, 2),
-            "tokens/s": sum(step["tokens"] for step in before) / seconds,
-            "training loss": fmean(step["loss"] for step in before[-25:]),
-            "held-out loss": seen["loss"],
-            **groups,
-        }
-    )
+def _validation_result(job: Job, steps: Sequence[dict[str, Any]]) -> None:
+    """Write a line of the table for the validation after the last of some steps."""
+    validation = steps[-1]["validation"]
+    seconds = sum(step["seconds"] for step in steps)
+    tokens = sum(step["tokens"] for step in steps)
+    line = {
+        "step": steps[-1]["step"],
+        "tokens seen": tokens,
+        "training seconds": round(seconds, 2),
+        "tokens/s": tokens / seconds,
+        "training loss": fmean(step["loss"] for step in steps[-25:]),
+        "held-out loss": validation["loss"],
+    }
+    for name in GROUPS:
+        if name in validation["groups"]:
+            line[f"{name} accuracy"] = validation["groups"][name]["accuracy"]
+    job.result(**line)

@@ -1,10 +1,12 @@
-"""The GPU benchmark: files in parts, steps that survive each other, rivals that do the same work."""
+"""The GPU benchmark: a model in parts, steps that survive each other, rivals that do the same work."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,20 +14,23 @@ import pytest
 import torch
 
 from retrieval.passage import Passage
-from scripts.benchmarks import gpu
-from scripts.benchmarks.parts import LIST, fill_cache, join_parts, split_file
+from scripts.benchmarks import gpu, models
+from scripts.benchmarks.models import fill_cache
 from scripts.benchmarks.questions import FixedLength
 from scripts.benchmarks.report import StepResult, as_markdown
 from scripts.benchmarks.speed.generate import TransformersLLM
+from scripts.benchmarks.speed.training import rows_from
+from scripts.benchmarks.speed.workload import Item
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
+from selfrag.demo import BASE_MODEL, asset_path
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.requests import Finish, Generate, ask
 from selfrag.runtime import finish
 from selfrag.training import scale
-from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
+from selfrag.training.rows import write_rows
 from selfrag.training.settings import Scale, TrainingConfig
 
 PROGRAM = Path(gpu.__file__)
@@ -49,60 +54,20 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_parts_are_the_file_again_and_damage_is_named(tmp_path):
-    source, parts = tmp_path / "m.gguf", tmp_path / "parts"
-    source.write_bytes(bytes(range(250)) * 10)
-    split = split_file(source, parts, 1000)
-    assert [part.size for part in split.parts] == [1000, 1000, 500]
-    join_parts(parts, tmp_path / "joined")
-    assert (tmp_path / "joined").read_bytes() == source.read_bytes()
-    with pytest.raises(UserError, match="exists already"):
-        join_parts(parts, tmp_path / "joined")
-    with pytest.raises(UserError, match="exists already"):
-        split_file(source, parts, 1000)
-    (tmp_path / "empty").touch()
-    for bad in ("empty", "nowhere"):
-        with pytest.raises(UserError, match=bad):
-            split_file(tmp_path / bad, tmp_path / "none", 1000)
-
-    record = json.loads((parts / LIST).read_text())
-    second = parts / "m.gguf.002"
-    content = second.read_bytes()
-    for damage, said in (
-        (lambda: second.write_bytes(content[::-1]), "002 is damaged"),
-        (lambda: second.write_bytes(content[:-1]), "999 bytes, not 1000"),
-        (second.unlink, r"lacks m\.gguf\.002, one of 3 parts"),
-    ):
-        damage()
-        with pytest.raises(UserError, match=said):
-            join_parts(parts, tmp_path / "again")
-    second.write_bytes(content)
-    for changed in (
-        [],
-        {**record, "size": 1},
-        {**record, "parts": []},
-        {**record, "name": "../m.gguf"},
-        {**record, "sha256": "0"},
-        {**record, "parts": [{"name": "/etc/passwd", "size": 2500, "sha256": split.sha256}]},
-        {**record, "parts": 5},
-        {**record, "size": True},
-    ):
-        (parts / LIST).write_text(json.dumps(changed))
-        with pytest.raises(UserError, match="no list of parts"):
-            join_parts(parts, tmp_path / "again")
-    (parts / LIST).write_text(json.dumps({**record, "sha256": "0" * 64}))
-    with pytest.raises(UserError, match="are not m"):
-        join_parts(parts, tmp_path / "again")
-    assert not (tmp_path / "again").exists()
-
-
 def test_the_cache_takes_only_the_pinned_model(tmp_path, monkeypatch):
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "other.gguf").write_bytes(b"GGUF other")
-    split_file(tmp_path / "other.gguf", tmp_path / "parts", 4)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for name, content in (("xab", b" other"), ("xaa", b"GGUF")):
+        (parts / name).write_bytes(content)
     with pytest.raises(UserError, match="split the right file"):
-        fill_cache(tmp_path / "parts")
+        fill_cache(parts)
     assert not list((tmp_path / "cache").rglob("*.gguf"))
+    [name] = BASE_MODEL.files
+    joined = replace(BASE_MODEL, files={name: hashlib.sha256(b"GGUF other").hexdigest()})
+    monkeypatch.setattr(models, "BASE_MODEL", joined)
+    fill_cache(parts)
+    assert (asset_path(joined) / name).read_bytes() == b"GGUF other"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +75,6 @@ def test_the_cache_takes_only_the_pinned_model(tmp_path, monkeypatch):
     [
         ("parity,weight", [], "unknown 'weight'; known: environment, weights"),
         ("", ["parity"], "write STEP=SECONDS"),
-        ("", ["parity=soon"], "write STEP=SECONDS"),
         ("", ["parity=-1"], "write STEP=SECONDS"),
         ("", ["parity=nan"], "write STEP=SECONDS"),
         ("", ["nothing=1"], "'nothing=1': write STEP=SECONDS"),
@@ -135,7 +99,8 @@ def test_each_step_survives_the_others(items, tmp_path):
     empty = tmp_path / "rows"
     empty.mkdir()
     steps = "environment,weights,parity,retraining,vllm-demo"
-    given = ["--steps", steps, "--limit", "weights=0", "--limit", "parity=1.5", "--limit", "vllm-demo=0.1"]
+    limits = ["environment=120", "weights=0", "parity=1.5", "vllm-demo=0.1"]
+    given = ["--steps", steps, *(f"--limit={limit}" for limit in limits)]
     done = run("run", "--tiny", "--items", items, "--out", tmp_path / "out", "--rows", empty, *given)
     assert done.returncode == 1
     ended = {one["name"]: one for one in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]}
@@ -165,15 +130,8 @@ def test_a_bad_items_file_is_one_line(tmp_path):
 def test_all_steps_run_on_a_cpu_with_tiny_models(items, tmp_path):
     rows = tmp_path / "rows"
     rows.mkdir()
-    passage = Passage("p", "Sand is carried to the sea.", "Rivers")
-    target = (
-        TargetToken("[Retrieval]"),
-        TargetEvidence(passage),
-        TargetToken("[Relevant]"),
-        TargetText("Sand."),
-        TargetToken("[Utility:5]"),
-    )
-    made = [TrainingRow(f"r{number}", "made/row", f"What {number}?", target) for number in range(300)]
+    questions = [Item(f"What {number}?", (Passage("p", "Sand. To the sea.", "Rivers"),)) for number in range(300)]
+    made = list(rows_from(questions))
     write_rows(rows / "rows.jsonl", made[:-20])
     write_rows(rows / "heldout.jsonl", made[-20:])
     limits = [f"--limit={step.name}=300" for step in gpu.STEPS]

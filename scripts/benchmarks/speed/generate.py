@@ -22,11 +22,11 @@ class LogProbability(float):
 
     @property
     def logprob(self) -> float:
-        """The number."""
+        """Return the number."""
         return float(self)
 
     def exp(self) -> float:
-        """The probability; numpy asks objects for it."""
+        """Return the probability; numpy asks objects for it."""
         return math.exp(self)
 
 
@@ -64,7 +64,7 @@ class TransformersLLM:
             chosen = output.sequences[:, width:]
             logits = torch.stack(output.logits, dim=1).float()  # [rows, tokens, vocabulary]
             logprobs = torch.log_softmax(logits, dim=-1)
-            own = logprobs.gather(2, chosen.unsqueeze(2)).squeeze(2).tolist()
+            of_chosen = logprobs.gather(2, chosen.unsqueeze(2)).squeeze(2).tolist()
             most = min(params.logprobs, logprobs.shape[-1])
             values, indices = (part.tolist() for part in logprobs.topk(most, dim=-1))
         completions = []
@@ -77,11 +77,11 @@ class TransformersLLM:
                 dictionaries.append(dict(pairs))
             if self.ending is not None:
                 tokens[-1] = self.ending
-                dictionaries[-1].setdefault(self.ending, LogProbability(own[row][count - 1]))
+                dictionaries[-1].setdefault(self.ending, LogProbability(of_chosen[row][count - 1]))
             completion = SimpleNamespace(
                 token_ids=tokens,
                 logprobs=dictionaries,
-                cumulative_logprob=math.fsum(own[row][:count]),
+                cumulative_logprob=math.fsum(of_chosen[row][:count]),
                 text=self.tokenizer.decode(tokens, skip_special_tokens=params.skip_special_tokens),
                 finish_reason="stop" if tokens[-1] in self.eos_ids else "length",
             )

@@ -1,19 +1,16 @@
-"""What ours is timed against: the published loop, engines without one of our choices, and the engine's floor."""
+"""What ours is timed against: the published loop, and the engine's floor."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from retrieval.passage import Passage
 from scripts.benchmarks.speed.timing import Run, Work
 from scripts.benchmarks.speed.workload import Form, Item
-from selfrag.engines.vllm import finish
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet
 from selfrag.reflection.requests import Failed, Generate, Generated
@@ -21,8 +18,6 @@ from selfrag.runtime.sessions import Serving
 
 KIND = 20
 """Log-probabilities of the kind rival: what vLLM gives without being asked to raise its limit."""
-ABLATED = 5_000
-"""Log-probabilities where dictionaries are read; 32,000 would not fit in memory for a whole batch."""
 MISSING = -100.0
 """What the official code takes for the log-probability of an id that the engine did not return."""
 
@@ -48,62 +43,10 @@ class Recording:
         self.engine.abort(tickets)
 
 
-@dataclass(slots=True)
-class Dictionaries:
-    """Reads log-probabilities from vLLM's dictionaries, one for each token, in place of flat lists."""
-
-    core: Any  # vLLM's `LLMEngine`
-    top: int | None  # log-probabilities of a token; None for exactly the watched ids
-    _live: dict[str, Generate] = field(default_factory=dict)
-    _count: int = 0
-
-    def submit(self, request: Generate) -> int:
-        """Queue a request."""
-        from vllm import SamplingParams
-        from vllm.inputs import tokens_input
-        from vllm.sampling_params import RequestOutputKind
-
-        self._count += 1
-        params = SamplingParams(
-            temperature=0.0,
-            max_tokens=request.max_tokens,
-            stop_token_ids=list(request.stop_ids),
-            logprobs=self.top,
-            logprob_token_ids=list(request.watch_ids) if self.top is None else None,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        self.core.add_request(str(self._count), tokens_input(list(request.prompt_ids)), params)
-        self._live[str(self._count)] = request
-        return self._count
-
-    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
-        """Work, and read the dictionaries of what is done."""
-        done = [output for output in self.core.step() if output.finished]
-        return [(int(output.request_id), _read(self._live.pop(output.request_id), output)) for output in done]
-
-    def abort(self, tickets: Iterable[int]) -> None:
-        """Forget requests."""
-        names = [str(ticket) for ticket in tickets if self._live.pop(str(ticket), None) is not None]
-        self.core.abort_request(names)
-
-
-def _read(request: Generate, output: Any) -> Generated:
-    [completion] = output.outputs
-    ids = tuple(completion.token_ids)
-    rows: Sequence[Mapping[int, Any]] = completion.logprobs
-    return Generated(
-        token_ids=ids,
-        token_logprobs=tuple(row[token].logprob for token, row in zip(ids, rows, strict=True)),
-        watched=np.array([watched(row, request.watch_ids) for row in rows], dtype=np.float32),
-        finish=finish(request, ids, str(completion.finish_reason)),
-        cached_tokens=output.num_cached_tokens or 0,
-    )
-
-
 def watched(row: Mapping[int, Any], ids: Sequence[int]) -> list[float]:
-    """Log-probabilities of `ids` in one of vLLM's dictionaries; `MISSING` where it holds none."""
-    return [row[i].logprob if i in row else MISSING for i in ids]
+    """Return the log-probabilities of `ids` in one of vLLM's dictionaries; `MISSING` where it holds none."""
+    known = {token: entry.logprob for token, entry in row.items()}
+    return [known.get(token, MISSING) for token in ids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +76,7 @@ class OfficialLoop:
     prompting: Prompting  # the same layouts that ours uses
     form: Form  # short or long
     logprobs: int  # log-probabilities for every token; `form.rival_logprobs` is faithful, 20 is kind
-    sampling: Callable[..., Any] | None = None  # makes the settings of a call; None for vLLM's `SamplingParams`
+    sampling: Any = None  # makes the settings of a call; None for vLLM's `SamplingParams`
     _prompt_tokens: int = 0
     _generated: int = 0
     _requests: int = 0
@@ -142,13 +85,13 @@ class OfficialLoop:
         """Answer the questions one by one."""
         self._prompt_tokens = self._generated = self._requests = 0
         start = time.perf_counter()
-        one = self._short if self.form.policy.max_segments == 1 else self._long
-        texts = tuple(one(item) for item in items)
+        answer = self._short if self.form.policy.max_segments == 1 else self._long
+        texts = tuple(map(answer, items))
         seconds = time.perf_counter() - start
         return Run(seconds, texts, Work(self._requests, self._prompt_tokens, 0, self._generated))
 
     def _short(self, item: Item) -> str:
-        """One completion for each passage; the best-scored one is the answer."""
+        """Return the best-scored of one completion for each passage."""
         candidates = self._step(self.prompting.prompt(item.question), item.passages)
         return self.prompting.text(max(candidates, key=lambda candidate: candidate.score).ids)
 
@@ -171,21 +114,25 @@ class OfficialLoop:
         return " ".join(self.prompting.text(text).strip() for text in level[0].texts)
 
     def _step(self, prefix: Sequence[int], passages: Sequence[Passage]) -> list[_Candidate]:
-        """All passages of one node in one blocking call."""
+        """Return the candidates of one node, from one blocking call for all passages."""
         policy, retrieval = self.form.policy, self.prompting.vocabulary.retrieve[0]
         prompts = []
         for passage in passages[: policy.passages]:
             evidence = self.prompting.evidence(passage, policy.passage_tokens)
             prompts.append({"prompt_token_ids": [*prefix, retrieval, *evidence.ids]})
-        params = (self.sampling or _sampling_params())(
+        if self.sampling is None:
+            from vllm import SamplingParams
+
+            self.sampling = SamplingParams
+        params = self.sampling(
             temperature=0.0, max_tokens=policy.segment_tokens, logprobs=self.logprobs, skip_special_tokens=False
         )
         outputs = self.llm.generate(prompts, params, use_tqdm=False)
-        found = [self._candidate(output.outputs[0]) for output in outputs]
+        candidates = [self._candidate(output.outputs[0]) for output in outputs]
         self._requests += len(prompts)
         self._prompt_tokens += sum(len(prompt["prompt_token_ids"]) for prompt in prompts)
-        self._generated += sum(candidate.spent for candidate in found)
-        return found
+        self._generated += sum(candidate.spent for candidate in candidates)
+        return candidates
 
     def _candidate(self, completion: Any) -> _Candidate:
         ids, rows = tuple(completion.token_ids), completion.logprobs
@@ -198,23 +145,19 @@ class OfficialLoop:
         return _Candidate(ids[:end], score, end < len(ids), len(ids))
 
     def _emitted(self, labels: LabelSet, ids: Sequence[int], rows: Sequence[Mapping[int, Any]]) -> float:
-        """Group score where the model emitted one of its labels; 0 where it emitted none."""
+        """Return the group score where the model emitted one of its labels; 0 where it emitted none."""
         group = self.prompting.vocabulary.group(labels)
         position = next((i for i, token in enumerate(ids) if token in group), None)
         return 0.0 if position is None else self._expected(labels, rows[position])
 
     def _expected(self, labels: LabelSet, row: Mapping[int, Any]) -> float:
         group = self.prompting.vocabulary.group(labels)
-        raw = [math.exp(value) if value > MISSING else 0.0 for value in watched(row, group)]
-        total = math.fsum(raw)
-        return math.fsum(p * v for p, v in zip(raw, labels.values, strict=True)) / total if total else 0.5
-
-
-def _sampling_params() -> Callable[..., Any]:
-    from vllm import SamplingParams
-
-    make: Callable[..., Any] = SamplingParams
-    return make
+        values, masses = [], []
+        for logprob, value in zip(watched(row, group), labels.values, strict=True):
+            if logprob > MISSING:
+                masses.append(math.exp(logprob))
+                values.append(masses[-1] * value)
+        return math.fsum(values) / math.fsum(masses) if masses else 0.5
 
 
 def replay(llm: Any, requests: Sequence[Generate]) -> tuple[float, list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -35,12 +35,13 @@ from selfrag.tokenization import HFTextCodec
 
 
 def least_tokens(prompts: Iterable[Sequence[int]]) -> int:
-    """Tokens of the trie of all prompts: the fewest that must be computed where each prefix is computed once.
+    """Return the tokens of the trie of all prompts, the fewest to compute where each prefix is computed once.
 
     What a prompt holds of an earlier answer counts, although its keys and values exist already.
     """
     ordered = sorted(map(tuple, prompts))
-    return sum(map(len, ordered)) - sum(common_length(one, other) for one, other in pairwise(ordered))
+    shared = sum(common_length(*pair) for pair in pairwise(ordered))
+    return sum(map(len, ordered)) - shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Run:
 
     @property
     def speed(self) -> float:
-        """Questions a second."""
+        """Return questions a second."""
         return len(self.texts) / self.seconds
 
 
@@ -86,13 +87,11 @@ def answer_all(
             answers[event.index] = event.answer
     seconds = time.perf_counter() - start
     ordered = tuple(answers[i] for i in range(len(items)))
-    usages = [answer.usage for answer in ordered]
-    work = Work(
-        requests=sum(usage.requests for usage in usages),
-        prompt_tokens=sum(usage.prompt_tokens for usage in usages),
-        cached_tokens=sum(usage.cached_tokens for usage in usages),
-        generated_tokens=sum(usage.generated_tokens for usage in usages),
-    )
+    counts = dict.fromkeys((field.name for field in fields(Work)), 0)
+    for answer in ordered:
+        for name in counts:
+            counts[name] += getattr(answer.usage, name)
+    work = Work(**counts)
     return Run(seconds, tuple(answer.text for answer in ordered), work, ordered)
 
 
@@ -108,7 +107,7 @@ class Series:
 
     @property
     def speed(self) -> float:
-        """Questions a second, from the median of the times."""
+        """Return questions a second, from the median of the times."""
         return self.questions / median(self.seconds)
 
 
@@ -140,7 +139,7 @@ def race(ways: Mapping[str, Callable[[], Run]], repeats: int, prepare: Callable[
 
 
 def ratio(slow: Series, fast: Series) -> Ratio:
-    """Time of `slow` over the time of `fast`, a question; rounds are compared with each other."""
+    """Return the time of `slow` over the time of `fast`, a question; rounds are compared with each other."""
     rounds = [(a / slow.questions) / (b / fast.questions) for a, b in zip(slow.seconds, fast.seconds, strict=True)]
     return Ratio(median(rounds), min(rounds), max(rounds))
 
@@ -157,18 +156,12 @@ class Served:
         self.llm.reset_prefix_cache()
 
     def settings(self) -> dict[str, Any]:
-        """What was loaded, and how."""
-        core = self.llm.llm_engine
-        config = core.vllm_config
+        """Return what was loaded, and how."""
+        config = self.llm.llm_engine.vllm_config
         return {
             "model": Path(config.model_config.model).name,
             "dtype": str(config.model_config.dtype).removeprefix("torch."),
-            "vocabulary": config.model_config.get_vocab_size(),
-            "in_process": type(core.engine_core).__name__ == "InprocClient",
             "eager": bool(config.model_config.enforce_eager),
-            "max_num_seqs": config.scheduler_config.max_num_seqs,
-            "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
-            "max_model_len": config.model_config.max_model_len,
             "prefix_caching": bool(config.cache_config.enable_prefix_caching),
             "block_size": config.cache_config.block_size,
             "max_logprobs": config.model_config.max_logprobs,
@@ -196,7 +189,7 @@ def serve(config: VLLMConfig) -> Served:
 
 
 def prompting_of(model: str) -> Prompting:
-    """Tokenizer, vocabulary and layout of a checkpoint directory.
+    """Return tokenizer, vocabulary and layout of a checkpoint directory.
 
     Raises:
         UserError: it has no usable tokenizer, or one without reflection tokens.

@@ -9,12 +9,16 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from scripts.benchmarks.speed.workload import Item
 from selfrag.common.errors import UserError
+from selfrag.training.reports import read_log
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow
 from selfrag.training.run import PrepareRows, plan, rows_of
 from selfrag.training.settings import Scale, TrainingConfig, Weighting
 
@@ -31,8 +35,24 @@ def peak_memory_gib() -> float:
     return int(kib) / 2**20
 
 
+def rows_from(items: Sequence[Item]) -> Iterator[TrainingRow]:
+    """Yield a row for each passage of each item: the question, the passage, and its first sentence as the answer."""
+    for number, item in enumerate(items):
+        for place, passage in enumerate(item.passages):
+            first = passage.text.partition(". ")[0]
+            target = (
+                TargetToken("[Retrieval]"),
+                TargetEvidence(passage),
+                TargetToken("[Relevant]"),
+                TargetText(f"{first}."),
+                TargetToken("[Fully supported]"),
+                TargetToken("[Utility:5]"),
+            )
+            yield TrainingRow(f"{number}-{place}", "items/passage", item.question, target)
+
+
 @dataclass(frozen=True, slots=True)
-class Contest:
+class TrainingContest:
     """What every system trains."""
 
     rows: Path  # training rows, JSONL
@@ -44,7 +64,7 @@ class Contest:
 
     @property
     def settings(self) -> TrainingConfig:
-        """The config of all systems: same rows a step, uniform loss."""
+        """Return the config of all systems: same rows a step, uniform loss."""
         return replace(
             self.config,
             step_rows=self.rows_per_step,
@@ -55,24 +75,19 @@ class Contest:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What one system did."""
+class TimedSteps:
+    """Loss, tokens without padding and seconds of each optimiser step."""
 
-    system: str  # its name
-    losses: tuple[float, ...]  # of each step
-    tokens: tuple[int, ...]  # of each step, without padding
-    seconds: tuple[float, ...]  # of each step
-    warm: int  # first steps that are not timed
-    peak_gib: float  # most memory: of the GPU where there is one, allocated for this system, else of the process
-
-    @property
-    def speed(self) -> float:
-        """Tokens a second over the timed steps."""
-        return sum(self.tokens[self.warm :]) / sum(self.seconds[self.warm :])
+    losses: list[float]
+    tokens: list[int]
+    seconds: list[float]
 
 
-def train(system: str, contest: Contest) -> Measured:
-    """Run one system in this process."""
+def train(system: str, contest: TrainingContest) -> dict[str, Any]:
+    """Train one system of `SYSTEMS` in this process, and return a line for a table.
+
+    Memory is that of the GPU where there is one, allocated for this system, else the most of the process so far.
+    """
     import torch
 
     gpu = torch.cuda.is_available()
@@ -81,55 +96,105 @@ def train(system: str, contest: Contest) -> Measured:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as scratch:
-        losses, tokens, seconds = SYSTEMS[system](contest, rows_of(contest.rows, contest.settings), Path(scratch))
+        steps = SYSTEMS[system](contest, rows_of(contest.rows, contest.settings), Path(scratch))
     peak = torch.cuda.max_memory_allocated() / 2**30 if gpu else peak_memory_gib()
-    return Measured(system, tuple(losses), tuple(tokens), tuple(seconds), contest.warm, peak)
+    tokens, seconds = steps.tokens[contest.warm :], steps.seconds[contest.warm :]
+    return {
+        "system": system,
+        "tokens/s": sum(tokens) / sum(seconds),
+        "tokens/step": fmean(tokens),
+        "timed steps": len(tokens),
+        "peak GiB": peak,
+        "first loss": steps.losses[0],
+        "last loss": steps.losses[-1],
+    }
 
 
-Curves = tuple[list[float], list[int], list[float]]
-
-
-def _trainer(contest: Contest, prepare: PrepareRows, scratch: Path) -> Curves:
+def _ours(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> TimedSteps:
     from selfrag.training.scale import fit_scaled
 
     fit_scaled(prepare, contest.base, scratch / "run", contest.settings, Scale(micro_tokens=2**20))
-    return _from_log(scratch)
-
-
-def _from_log(scratch: Path) -> Curves:
-    from selfrag.training.reports import read_log
-
     records = read_log(scratch / "run" / "log.jsonl")
-    return [r["loss"] for r in records], [r["tokens"] for r in records], [r["seconds"] for r in records]
+    columns = ([record[name] for record in records] for name in ("loss", "tokens", "seconds"))
+    return TimedSteps(*columns)
 
 
-def _plain(contest: Contest, prepare: PrepareRows, scratch: Path) -> Curves:
-    from transformers import Trainer, TrainingArguments
+def _plain(contest: TrainingContest, prepare: PrepareRows, scratch: Path) -> TimedSteps:
+    """Train with transformers' Trainer, and with the optimiser and the schedule of ours."""
+    import torch
+    from torch.optim.lr_scheduler import LambdaLR
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+    from transformers.trainer_callback import PrinterCallback
+
+    from selfrag.training.run import optimizer_for, rate, synchronize
 
     trainee, batches = _batches(contest, prepare)
-    pad = trainee.tokenizer.eos_token_id
+    fillers = {"input_ids": trainee.tokenizer.eos_token_id, "labels": -100, "attention_mask": 0}
+    rows = []
+    for batch in batches:
+        for example in batch:
+            mask = [1] * len(example)
+            rows.append({"input_ids": list(example.ids), "labels": list(example.labels), "attention_mask": mask})
 
-    def collate(rows: list[dict[str, list[int]]]) -> dict[str, Any]:
-        import torch
+    def collate(batch: list[dict[str, list[int]]]) -> dict[str, Any]:
+        width = max(len(row["input_ids"]) for row in batch)
+        columns = {}
+        for key, filler in fillers.items():
+            columns[key] = torch.tensor([row[key] + [filler] * (width - len(row[key])) for row in batch])
+        return columns
 
-        width = max(len(row["input_ids"]) for row in rows)
-        fill = {"input_ids": pad, "labels": -100, "attention_mask": 0}
-        return {
-            key: torch.tensor([row[key] + [filler] * (width - len(row[key])) for row in rows])
-            for key, filler in fill.items()
-        }
+    config = contest.settings
+    optimizer = optimizer_for(trainee, config)
+    warmup = max(1, round(config.warmup * contest.steps))
+    schedule = LambdaLR(optimizer, lambda step: rate(step, contest.steps, warmup))
+    steps = TimedSteps([], [sum(map(len, batch)) for batch in batches], [])
 
-    rows = [
-        {"input_ids": list(e.ids), "labels": list(e.labels), "attention_mask": [1] * len(e)}
-        for batch in batches
-        for e in batch
-    ]
-    arguments = TrainingArguments(**_their_arguments(contest, scratch))
-    return _timed(Trainer, trainee, contest, batches, args=arguments, train_dataset=rows, data_collator=collate)
+    class Watch(TrainerCallback):  # type: ignore[misc]
+        """Keeps the seconds of each step, and its loss."""
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.start = time.monotonic()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            synchronize()
+            steps.seconds.append(time.monotonic() - self.start)
+
+        def on_log(self, *_: Any, logs: dict[str, float], **__: Any) -> None:
+            if "loss" in logs:
+                steps.losses.append(logs["loss"])
+
+    arguments = TrainingArguments(
+        output_dir=str(scratch),
+        max_steps=contest.steps,
+        per_device_train_batch_size=contest.rows_per_step,
+        max_grad_norm=config.clip,
+        train_sampling_strategy="sequential",
+        use_cpu=not torch.accelerator.is_available(),
+        bf16=False,  # the model computes in the precision it was loaded in, as ours does
+        gradient_checkpointing=False,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        seed=config.seed,
+    )
+    trainer = Trainer(
+        model=trainee.model,
+        optimizers=(optimizer, schedule),
+        args=arguments,
+        train_dataset=rows,
+        data_collator=collate,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Watch())
+    trainer.train()
+    return steps
 
 
-def _batches(contest: Contest, prepare: PrepareRows) -> tuple[Any, list[list[Any]]]:
-    """The model as PEFT makes it, and the rows of each step in the order of our plan."""
+def _batches(contest: TrainingContest, prepare: PrepareRows) -> tuple[Any, list[list[Any]]]:
+    """Return the model as PEFT makes it, and the rows of each step in the order of our plan."""
     from selfrag.training.model import DTYPES, chosen_precision, load_trainee
 
     config = contest.settings
@@ -143,75 +208,19 @@ def _batches(contest: Contest, prepare: PrepareRows) -> tuple[Any, list[list[Any
         plain=True,
     )
     prepared = prepare(trainee.tokenizer)
-    steps = plan(prepared, replace(config, workers=1))
-    if any(sum(map(len, step)) != contest.rows_per_step for step in steps):
-        raise UserError(
-            f"{contest.steps} steps of {contest.rows_per_step} rows do not go evenly into"
-            f" {len(prepared.examples)} rows; take fewer steps or another batch"
-        )
-    batches = [[prepared.examples[row] for load in step for row in load] for step in steps]
-    return trainee, [sorted(batch, key=len, reverse=True) for batch in batches]
+    batches = []
+    for step in plan(prepared, replace(config, workers=1)):
+        batch = [prepared.examples[row] for load in step for row in load]
+        if len(batch) != contest.rows_per_step:
+            raise UserError(
+                f"{contest.steps} steps of {contest.rows_per_step} rows do not go evenly into"
+                f" {len(prepared.examples)} rows; take fewer steps or another batch"
+            )
+        batches.append(sorted(batch, key=len, reverse=True))
+    return trainee, batches
 
 
-def _their_arguments(contest: Contest, scratch: Path) -> dict[str, Any]:
-    import torch
-
-    return {
-        "output_dir": str(scratch),
-        "max_steps": contest.steps,
-        "per_device_train_batch_size": contest.rows_per_step,
-        "max_grad_norm": contest.config.clip,
-        "train_sampling_strategy": "sequential",
-        "use_cpu": not torch.accelerator.is_available(),
-        "bf16": False,  # the model computes in the precision it was loaded in, as ours does
-        "gradient_checkpointing": False,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-        "dataloader_pin_memory": False,
-        "seed": contest.config.seed,
-    }
-
-
-def _timed(kind: Any, trainee: Any, contest: Contest, batches: list[list[Any]], **made: Any) -> Curves:
-    """Train with the optimiser and schedule of ours, and keep time step by step."""
-    from torch.optim.lr_scheduler import LambdaLR
-    from transformers import TrainerCallback
-    from transformers.trainer_callback import PrinterCallback
-
-    from selfrag.training.run import optimizer_for, rate, synchronize
-
-    config = contest.settings
-    optimizer = optimizer_for(trainee, config)
-    warmup = max(1, round(config.warmup * contest.steps))
-    schedule = LambdaLR(optimizer, lambda step: rate(step, contest.steps, warmup))
-    starts: list[float] = []
-    ends: list[float] = []
-    losses: list[float] = []
-
-    class Watch(TrainerCallback):  # type: ignore[misc]
-        """Times of the steps, losses of the log."""
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            starts.append(time.monotonic())
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            synchronize()
-            ends.append(time.monotonic())
-
-        def on_log(self, *_: Any, logs: dict[str, float], **__: Any) -> None:
-            if "loss" in logs:
-                losses.append(logs["loss"])
-
-    trainer = kind(model=trainee.model, optimizers=(optimizer, schedule), **made)
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Watch())
-    trainer.train()
-    seconds = [end - start for start, end in zip(starts, ends, strict=True)]
-    return losses, [sum(map(len, batch)) for batch in batches], seconds
-
-
-SYSTEMS: dict[str, Callable[[Contest, PrepareRows, Path], Curves]] = {"plain": _plain, "ours-trainer": _trainer}
-"""The others are compared with the first of a run. `ours` is the CPU loop, `ours-trainer` the Trainer."""
+SYSTEMS: dict[str, Callable[[TrainingContest, PrepareRows, Path], TimedSteps]] = {
+    "ours, packed rows": _ours,
+    "plain Trainer, padded rows": _plain,
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -26,33 +25,22 @@ class Item:
 class Form:
     """A way of answering."""
 
-    name: str  # `short`, `long` or `overview`
+    name: str  # `short` or `long`
     policy: Decoding  # our settings. The mode is `always`, so that every question costs the same kind of work.
     rival_logprobs: int  # log-probabilities a token that the official code asks for in this form
-    # what is asked in place of the question, with the title of the first passage; None asks the question
-    template: str | None = None
 
     def with_passages(self, count: int) -> Form:
-        """The same form with `count` passages a search."""
+        """Return the same form with `count` passages a search."""
         return replace(self, policy=replace(self.policy, passages=count))
-
-    def ask(self, items: Sequence[Item]) -> list[Item]:
-        """The items with what this form asks."""
-        if self.template is None:
-            return list(items)
-        return [replace(item, question=self.template.format(item.passages[0].title)) for item in items]
 
 
 SHORT = Form("short", Decoding(mode="always", max_segments=1, segment_tokens=50), rival_logprobs=5_000)
 LONG = Form("long", Decoding(mode="always", max_segments=3, beam=2, segment_tokens=100), rival_logprobs=32_000)
-OVERVIEW = replace(LONG, name="overview", template="Tell me about {}.")
-"""The long form where it is needed: short questions may be answered in one segment, these are not."""
-
-FORMS = (SHORT, LONG, OVERVIEW)
+FORMS = (SHORT, LONG)
 
 
 def read_items(path: Path, count: int, passages: int) -> list[Item]:
-    """The first `count` questions of an evaluation file.
+    """Return the first `count` questions of an evaluation file.
 
     Args:
         path: JSON Lines with `instruction` and `passages` (each `id`, `title`, `text`).
@@ -73,14 +61,14 @@ def read_items(path: Path, count: int, passages: int) -> list[Item]:
 
 def _item(row: dict[str, Any]) -> Item:
     try:
-        found = tuple(Passage(str(p["id"]), p["text"], p.get("title", "")) for p in row["passages"])
-        return Item(str(row["instruction"]), found)
+        passages = [Passage(str(p["id"]), p["text"], p.get("title", "")) for p in row["passages"]]
+        return Item(str(row["instruction"]), tuple(passages))
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"a benchmark row needs instruction and passages[id, title, text]: {error!r}") from error
 
 
 def demo_items(count: int, passages: int) -> list[Item]:
-    """Questions about articles of the demo corpus, with the passages that its index finds for them.
+    """Return questions about articles of the demo corpus, with the passages that its index finds for them.
 
     Raises:
         UserError: the demo index cannot be built.
@@ -94,4 +82,4 @@ def demo_items(count: int, passages: int) -> list[Item]:
     if len(titles) < count:
         raise UserError(f"the demo corpus gives {len(titles)} questions, but {count} are wanted; ask for fewer")
     questions = [f"What is known about {title}?" for title in islice(titles, count)]
-    return [Item(q, tuple(found)) for q, found in zip(questions, retriever(questions, passages), strict=True)]
+    return [Item(*pair) for pair in zip(questions, map(tuple, retriever(questions, passages)), strict=True)]
