@@ -12,10 +12,12 @@ from pathlib import Path
 
 def main() -> int:
     """Read the tool's input, and write decisions in the format of its output."""
-    asked, decided = map(Path, sys.argv[1:])
-    answers = [json.loads(line)["output"] for line in asked.read_text(encoding="utf-8").splitlines()]
-    decisions = [[{"atom": answer, "is_supported": True}] if answer else None for answer in answers]
-    decided.write_text(json.dumps({"decisions": decisions}), encoding="utf-8")
+    source, target = map(Path, sys.argv[1:])
+    decisions = []
+    for line in source.read_text(encoding="utf-8").splitlines():
+        answer = json.loads(line)["output"]
+        decisions.append([{"atom": answer, "is_supported": True}] if answer else None)
+    target.write_text(json.dumps({"decisions": decisions}), encoding="utf-8")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What every row of the table asks, shown without a model: the first prompt of the first item of each task."""
+"""Show what every row of the table asks, without a model: the first prompt of the first item of each task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from selfrag.runtime import drive
 
 
 def byte_tokenizer() -> Any:
-    """One token a byte, and the reflection tokens: it shows prompts as they are, whatever the model."""
+    """Return a tokenizer of one token a byte, with the reflection tokens: it shows prompts as they are."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -30,7 +30,7 @@ def byte_tokenizer() -> Any:
 
 
 def prompt(row: Row, file: TaskFile) -> str:
-    """What the model of a row reads for the first item of a file; of Self-RAG, after the decision to retrieve.
+    """Return what the model of a row reads for the first item of a file; of Self-RAG, after it decided to retrieve.
 
     A model of a vendor is asked in one message, whose words these are.
     """
@@ -44,29 +44,35 @@ def prompt(row: Row, file: TaskFile) -> str:
     return str(tokenizer.decode(engine.requests[0].prompt_ids))
 
 
-def shown(row: Row, files: Sequence[TaskFile]) -> list[str]:
-    """Lines on a row: for each task its protocol, budget, documents, settings, metrics with figures, and prompt.
+def describe_row(row: Row, files: Sequence[TaskFile]) -> list[str]:
+    """Return lines on a row: for each task its protocol, budget, documents, settings, metrics with figures, and prompt.
 
     Of a row behind an endpoint, only the tasks that the paper has figures of.
     """
     lines = []
     for file in files:
-        given = Given.marked(file.path, file.task.preset)
-        assert given.preset is not None  # noqa: S101 - files of published tasks
-        how = given.preset.protocol(given.protocol)
-        wanted = zip(row.columns(letter="official" not in given.protocol), row.figures, strict=True)
-        figures = ", ".join(f"{metric} {value}" for (task, metric), value in wanted if task == file.name and value)
+        task = Given.marked(file.path, file.task.preset)
+        assert task.preset is not None  # noqa: S101 - files of published tasks
+        protocol = task.preset.protocol(task.protocol)
+        figures = []
+        columns = row.columns(letter="official" not in task.protocol)
+        for (name, metric), value in zip(columns, row.figures, strict=True):
+            if name == file.name and value:
+                figures.append(f"{metric} {value}")
         if (row.is_endpoint or not row.system) and not figures:
             continue
         if row.system == "selfrag":
-            settings = ", ".join(f"{key}={value}" for key, value in given.preset.settings(given.protocol).items())
-            read = f"documents: {how.passages}, one a candidate; decoding: {settings or 'the defaults'}"
+            settings = [f"{key}={value}" for key, value in task.preset.settings(task.protocol).items()]
+            reads = (
+                f"documents: {protocol.passages}, one a candidate; decoding: {', '.join(settings) or 'the defaults'}"
+            )
         else:
-            count = how.documents if row.system.endswith("rag") else 0
-            read = f"documents: {count}; {', '.join(row.settings) or 'no settings'}"
+            documents = protocol.documents if row.system.endswith("rag") else 0
+            reads = f"documents: {documents}; {', '.join(row.settings) or 'no settings'}"
+        budget = f"new tokens: {protocol.new_tokens}; segments: {protocol.segments}"
         lines += [
-            f"{file.task.preset}: new tokens: {how.new_tokens}; segments: {how.segments}; {read}",
-            f"  published: {figures or 'nothing'}",
+            f"{file.task.preset}: {budget}; {reads}",
+            f"  published: {', '.join(figures) or 'nothing'}",
             f"  prompt: {prompt(row, file)!r}",
         ]
     return lines

@@ -59,10 +59,9 @@ def _read() -> tuple[dict[str, str], dict[str, str], dict[str, PaperTable]]:
     data: dict[str, Any] = tomllib.loads(files(__package__).joinpath("tables.toml").read_text(encoding="utf-8"))
     tables = {}
     for name, values in data["tables"].items():
-        own, standins = values.get("variables", {}), values.get("rehearsal", {})
-        tables[name] = PaperTable(
-            name, values["title"], tuple(values["steps"]), tuple(values["reports"]), own, standins
-        )
+        steps, reports = tuple(values["steps"]), tuple(values["reports"])
+        variables, standins = values.get("variables", {}), values.get("rehearsal", {})
+        tables[name] = PaperTable(name, values["title"], steps, reports, variables, standins)
     return data["variables"], data["rehearsal"], tables
 
 
@@ -98,11 +97,13 @@ def main() -> int:
     rehearse = commands.add_parser("rehearse", help="tables with stand-ins; all by default")
     rehearse.add_argument("tables", nargs="*", metavar="TABLE")
     report = commands.add_parser("report", help="published and measured figures of all tables that were run")
-    for one in (shown, run):
-        one.add_argument("--files", default="data", help="folder of the data")
-        one.add_argument("--set", action="append", default=[], dest="settings", metavar="NAME=VALUE", help="a variable")
-    for one in (run, rehearse, report):
-        one.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    for parser_of_table in (shown, run):
+        parser_of_table.add_argument("--files", default="data", help="folder of the data")
+        parser_of_table.add_argument(
+            "--set", action="append", default=[], dest="settings", metavar="NAME=VALUE", help="a variable"
+        )
+    for parser_of_runs in (run, rehearse, report):
+        parser_of_runs.add_argument("--out", type=Path, required=True, help="folder of the runs")
     arguments = parser.parse_args()
     if arguments.command == "list":
         print("\n".join(f"{table.name:18} {table.title}" for table in TABLES.values()))
@@ -110,7 +111,7 @@ def main() -> int:
     if arguments.command == "report":
         print(write_report(arguments.out))
         return 0
-    tables = [named(name) for name in arguments.tables] or list(TABLES.values())
+    tables = [find_table(name) for name in arguments.tables] or list(TABLES.values())
     if arguments.command == "rehearse":
         return _rehearse(tables, arguments.out)
     for table in tables:
@@ -125,7 +126,7 @@ def main() -> int:
     return 0
 
 
-def named(name: str) -> PaperTable:
+def find_table(name: str) -> PaperTable:
     """Return a table by its name.
 
     Raises:

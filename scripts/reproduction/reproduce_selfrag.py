@@ -5,7 +5,6 @@
     python scripts/reproduction/reproduce_selfrag.py run selfrag-7b --files eval_data --out RUNS --knowledge INDEX
     python scripts/reproduction/reproduce_selfrag.py run llama2-7b --files eval_data --out RUNS --task popqa --limit 200
     python scripts/reproduction/reproduce_selfrag.py run chatgpt --files eval_data --out RUNS --model NAME@URL
-    python scripts/reproduction/reproduce_selfrag.py rehearse --out RUNS
 
 `run` is for a machine with a GPU (7B: 16 GB; TRUE, which judges citations, needs about 25 GB), the public checkpoints
 and the files that the authors published (`eval_data` of AkariAsai/self-rag). It continues where it was stopped, prints
@@ -13,8 +12,7 @@ every command that it runs, and ends with 0 only if every published figure was r
 `--dry-run` prints for every row its commands, and for every task protocol, budget, documents, settings, published
 figures and the whole prompt of a made-up item. `--letter` runs Self-RAG's own rows in the words of Table 5 and with the
 policy of the paper instead of those of the released code.
-`rehearse` takes every step of `run` with the demo model on three made-up items a task, in the schemas of the public
-files: it shows that the steps work, and its figures say nothing about the paper.
+`reproduce.py rehearse selfrag-2` runs every step on stand-ins.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from scripts.command import command
-from scripts.reproduction.prompts import shown
+from scripts.reproduction.prompts import describe_row
+from scripts.reproduction.standins import write_samples
 from scripts.reproduction.steps import (
-    ASQA_ITEMS,
     PUBLIC_FILES,
     STAND_IN,
     Judges,
@@ -42,16 +40,12 @@ from scripts.reproduction.steps import (
     markdown,
     public_files,
     python_line,
-    write_samples,
 )
-from scripts.reproduction.table2 import CITED, ROWS, TASKS, Row, row
+from scripts.reproduction.table2 import CITED, ROWS, TASKS, row
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import printable
 from selfrag.evaluation.metrics.mauve import ALCE_FEATURES
-from selfrag.evaluation.presets import Given
-from selfrag.evaluation.task_files import read_tasks
 
-REHEARSAL = "A rehearsal with another model on made-up items: the steps work, the figures say nothing about the paper"
 OTHER = "Another model than the paper's was run"
 
 
@@ -74,55 +68,50 @@ def main() -> int:
     run.add_argument("--facts-judge", help="of whole sentences of biographies, a figure of ours; else --judge")
     run.add_argument("--knowledge", help="index of Wikipedia for these sentences; without it they are left out")
     run.add_argument("--no-judges", action="store_true", help="leave out what needs a second model")
-    rehearse = commands.add_parser(
-        "rehearse", help="every step with a small model on made-up items", allow_abbrev=False
-    )
-    rehearse.add_argument("--row", default="selfrag-7b")
-    rehearse.add_argument("--model", default="demo")
-    rehearse.add_argument("--judge", default="judge:demo")
-    rehearse.add_argument("--features", default="demo-base")
-    rehearse.add_argument("--knowledge", default="demo")
-    for one in (run, rehearse):
-        one.add_argument("--out", type=Path, required=True, help="directory of the runs")
-        one.add_argument("--engine", help="vllm, transformers or http://HOST:PORT; else the best one here")
-        one.add_argument("--limit", type=int, help="a seeded sample of this many items of each file")
-        one.add_argument("--dry-run", action="store_true", help="print the commands only")
+    run.add_argument("--out", type=Path, required=True, help="directory of the runs")
+    run.add_argument("--engine", help="vllm, transformers or http://HOST:PORT; else the best one here")
+    run.add_argument("--limit", type=int, help="a seeded sample of this many items of each file")
     arguments = parser.parse_args()
     if arguments.command is None:
         if not arguments.plan:
             parser.error("give a command, or --dry-run")
         return _plan(letter=arguments.letter)
-    return {"list": _list, "run": _run, "rehearse": _rehearse}[arguments.command](arguments)
+    return _list() if arguments.command == "list" else _run(arguments)
 
 
 def _plan(*, letter: bool) -> int:
+    """Print the commands and the prompts of all rows."""
     folder = Path("eval_data")
     public = {task: folder / name for task, name in PUBLIC_FILES.items()}
+    place = Place(public, Path("runs"), letter=letter)
     judges = Judges(factscore="FACTSCORE/bin/python", facts="true", knowledge="INDEX")
-    with tempfile.TemporaryDirectory() as made:
-        samples = write_samples(Path(made))
-        for one in ROWS.values():
-            print(f"\n## {one.title} ({one.name})\n{one.note or one.checkpoint}")
-            place = Place(public, Path("runs"), letter=letter)
-            if one.system:
-                steps = [answering(one, place, one.checkpoint or "CHECKPOINT"), *judging(one, place, judges)]
-                print("\n".join(f"$ {shlex.join(words)}" for words in steps))
-            if one.note != CITED:
-                given = replace(place, files=samples).given(one)
-                print("\n".join(shown(one, read_tasks([Given.parse(text) for text in given]))))
+    with tempfile.TemporaryDirectory() as scratch:
+        samples = write_samples(Path(scratch))
+        for table_row in ROWS.values():
+            print(f"\n## {table_row.title} ({table_row.name})\n{table_row.note or table_row.checkpoint}")
+            if table_row.system:
+                model = table_row.checkpoint or "CHECKPOINT"
+                for words in (answering(table_row, place, model), *judging(table_row, place, judges)):
+                    print(f"$ {shlex.join(words)}")
+            if table_row.note != CITED:
+                files = replace(place, files=samples).task_files(table_row)
+                print("\n".join(describe_row(table_row, files)))
     return 0
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    for one in ROWS.values():
-        needs = one.checkpoint or ("--model" if one.system else "cannot be run")
-        print(f"{one.name:20} {one.title:26} {needs:32} {one.note}".rstrip())
+def _list() -> int:
+    for table_row in ROWS.values():
+        needs = "cannot be run"
+        if table_row.system:
+            needs = table_row.checkpoint or "--model"
+        print(f"{table_row.name:20} {table_row.title:26} {needs:32} {table_row.note}".rstrip())
     return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    """Run, judge and compare; return 1 unless every published figure was reproduced."""
     chosen = row(arguments.row)
-    chosen.runnable(arguments.model)
+    model = chosen.runnable(arguments.model)
     files = public_files(arguments.files, tuple(arguments.task or TASKS))
     if arguments.limit is None and arguments.factscore != STAND_IN:
         check_counts(files)
@@ -130,40 +119,28 @@ def _run(arguments: argparse.Namespace) -> int:
     if not arguments.no_judges:
         facts = arguments.facts_judge or arguments.judge
         judges = Judges(arguments.judge, arguments.features, arguments.factscore, facts, arguments.knowledge)
-    about = OTHER if arguments.model not in (None, chosen.checkpoint) else ""
-    checks_agree = _steps(chosen, files, judges, arguments, about)
-    return 0 if checks_agree else 1
-
-
-def _rehearse(arguments: argparse.Namespace) -> int:
-    files = write_samples(arguments.out / "samples", ASQA_ITEMS)
-    judges = Judges(arguments.judge, arguments.features, STAND_IN, arguments.judge, arguments.knowledge)
-    _steps(row(arguments.row), files, judges, arguments, REHEARSAL)
-    return 0  # figures of a rehearsal cannot disagree
-
-
-def _steps(chosen: Row, files: dict[str, Path], judges: Judges, arguments: argparse.Namespace, about: str) -> bool:
-    """Run, judge and compare; whether every published figure was reproduced."""
-    given = [f"--{name}={value}" for name in ("engine", "limit") if (value := getattr(arguments, name)) is not None]
-    place = Place(files, arguments.out, tuple(given), arguments.letter)
+    options = []
+    if arguments.engine is not None:
+        options.append(f"--engine={arguments.engine}")
+    if arguments.limit is not None:
+        options.append(f"--limit={arguments.limit}")
+    place = Place(files, arguments.out, tuple(options), arguments.letter)
     steps = [answering(chosen, place, arguments.model), *judging(chosen, place, judges)]
     for number, words in enumerate(steps):
         print(f"$ {shlex.join(words)}", flush=True)
-        if arguments.dry_run:
-            continue
         # A process a step: the memory of one model is free before the next is loaded.
         done = subprocess.run(python_line(words), check=False)  # noqa: S603 - our own arguments
         if done.returncode and number == 0:
             raise UserError(f"{chosen.name}: the answers are not complete; the same command continues")
         if done.returncode:
             print("this judge could not be asked; its columns stay empty", file=sys.stderr)
-    if arguments.dry_run:
-        return True
-    found = check(chosen, arguments.out / chosen.name, letter=arguments.letter)
-    text = markdown(chosen, found, about, verdicts=about != REHEARSAL)
+    cells = check(chosen, arguments.out / chosen.name, letter=arguments.letter)
+    about = "" if model == chosen.checkpoint else OTHER
+    text = markdown(chosen, cells, about)
     (arguments.out / f"{chosen.name}.md").write_text(text, encoding="utf-8")
     print(f"\n{printable(text)}")
-    return all(one.verdict in ("within", "not published") for one in found if one.task in files)
+    verdicts = {cell.verdict for cell in cells if cell.task in files}
+    return int(not verdicts <= {"within", "not published"})
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ from typing import Any
 
 from critic.cases import GROUPS, Case, LabelledCase
 from retrieval.passage import Passage
-from scripts.reproduction.steps import ASQA_ITEMS, CITIES, write_samples
+from scripts.reproduction.steps import PUBLIC_FILES
 from selfrag.common.jsonl import write_jsonl
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
 
+ASQA_ITEMS = 20
+"""Items of ASQA in a rehearsal; MAUVE needs as many."""
 LABELS_EACH = 10
 SHORT = 640
 """Context of the model with reflection tokens."""
@@ -37,6 +39,98 @@ def write_standins(folder: Path) -> None:
             write_model(folder / name, reflects=reflects)
 
 
+CITIES = (("Paris", "France", "Seine"), ("Rome", "Italy", "Tiber"), ("Prague", "Czechia", "Vltava"))
+
+
+def write_samples(folder: Path, asqa_items: int = len(CITIES)) -> dict[str, Path]:
+    """Write the six files under the names of the public ones, three items each but for ASQA; return them by task."""
+    makers = {
+        "popqa": _popqa,
+        "triviaqa": _triviaqa,
+        "pubhealth": _claim,
+        "arc-challenge": _multiple_choice,
+        "biographies": _biography,
+        "asqa": _asqa,
+    }
+    paths = {}
+    for task, make in makers.items():
+        count = asqa_items if task == "asqa" else len(CITIES)
+        rows = [make(number, *CITIES[number % len(CITIES)]) for number in range(count)]
+        paths[task] = folder / PUBLIC_FILES[task]
+        if paths[task].suffix == ".json":  # ALCE publishes one array
+            _json(paths[task], rows)
+        else:
+            _lines(paths[task], rows)
+    return paths
+
+
+def _passages(city: str, country: str, river: str) -> list[dict[str, Any]]:
+    texts = {
+        f"{city} is the capital of {country}.": city,
+        f"The {river} flows through {city}.": city,
+        "Bread is made of flour.": "Bread",
+        "Bread is baked.": "Bread",
+        "Rye bread is dark.": "Bread",
+    }
+    return [{"id": f"{city}-{i}", "title": title, "text": text} for i, (text, title) in enumerate(texts.items())]
+
+
+def _popqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    question = f"What is the capital of {country}?"
+    return {
+        "id": number,
+        "question": question,
+        "possible_answers": json.dumps([city]),
+        "answers": [city],
+        "ctxs": _passages(city, country, river),
+    }
+
+
+def _triviaqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    question = f"Which river flows through {city}?"
+    passages = _passages(city, country, river)
+    return {"q_id": f"tqa-{number}", "question": question, "answers": [river, f"River {river}"], "ctxs": passages}
+
+
+def _claim(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    true = number % 2 == 0
+    claim = f"{city} is the capital of {country if true else 'Peru'}."
+    passages = _passages(city, country, river)
+    return {"claim_id": str(number), "question": claim, "answers": ["true" if true else "false"], "ctxs": passages}
+
+
+def _multiple_choice(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    texts = [city, "Lima", "Quito", "Cusco"]
+    return {
+        "id": f"arc-{number}",
+        "question": f"Which city is the capital of {country}?",
+        "choices": {"text": texts, "label": ["A", "B", "C", "D"]},
+        "answerKey": "A",
+        "ctxs": _passages(city, country, river),
+    }
+
+
+def _biography(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    passages = _passages(city, country, river)
+    return {"topic": city, "input": f"Question: Tell me a bio of {city}.", "output": "", "ctxs": passages}
+
+
+def _asqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    answer = f"{city} is the capital of {country}, and the {river} flows through it."
+    pairs = [
+        {"question": f"What is the capital of {country}?", "short_answers": [city]},
+        {"question": f"Which river flows through {city}?", "short_answers": [river]},
+    ]
+    return {
+        "sample_id": f"asqa-{number}",
+        "question": f"What is {country} known for?",
+        "qa_pairs": pairs,
+        "annotations": [{"long_answer": answer, "knowledge": []}],
+        "answer": answer,
+        "docs": _passages(city, country, river),
+    }
+
+
 def write_intrinsics(data: Path) -> None:
     """Write the benchmarks of the intrinsics: SQuAD 2, MT-RAG, RAGTruth, MMLU, ALCE's ELI5 and LongBench-Cite."""
     mtrag = data / "mtrag"
@@ -55,8 +149,8 @@ def write_intrinsics(data: Path) -> None:
     qrels.write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")
     texts = ("Goethe wrote Faust.", "Rome is a city.", "The Spree flows through Berlin.")
     _lines(mtrag / "corpus.jsonl", ({"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(texts, 1)))
-    asked = {"question": "who wrote faust", "passages": "passage 1:Goethe did.\n\npassage 2:In 1808.\n\n"}
-    _lines(data / "ragtruth" / "source_info.jsonl", [{"source_id": "9", "task_type": "QA", "source_info": asked}])
+    source = {"question": "who wrote faust", "passages": "passage 1:Goethe did.\n\npassage 2:In 1808.\n\n"}
+    _lines(data / "ragtruth" / "source_info.jsonl", [{"source_id": "9", "task_type": "QA", "source_info": source}])
     _lines(data / "ragtruth" / "response.jsonl", (_response(number) for number in range(4)))
     _lines(data / "mmlu_test.jsonl", (_choice(number) for number in range(12)))
     documents = [{"title": "Faust", "text": "By Goethe."}, {"title": "Rome", "text": "A city."}]
@@ -77,7 +171,7 @@ def _squad(number: int) -> dict[str, Any]:
 
 
 def _task(number: int, label: str) -> dict[str, Any]:
-    """A generation task of MT-RAG."""
+    """Return a generation task of MT-RAG."""
     return {
         "task_id": f"c1<::>{number}",
         "Answerability": [label],
@@ -88,7 +182,7 @@ def _task(number: int, label: str) -> dict[str, Any]:
 
 
 def _response(number: int) -> dict[str, Any]:
-    """A response of RAGTruth; every other one has a conflict."""
+    """Return a response of RAGTruth; every other one has a conflict."""
     conflict = {"start": 12, "end": 23, "text": "It is long.", "label_type": "Evident Conflict"}
     return {
         "id": str(number),
@@ -101,7 +195,7 @@ def _response(number: int) -> dict[str, Any]:
 
 
 def _choice(number: int) -> dict[str, Any]:
-    """A question of MMLU, of one of two subjects."""
+    """Return a question of MMLU, of one of two subjects."""
     subject = ("abstract_algebra", "anatomy")[number % 2]
     choices = [str(value) for value in range(number, number + 4)]
     return {"question": f"1+{number}?", "subject": subject, "choices": choices, "answer": 1}

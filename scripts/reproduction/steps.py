@@ -1,13 +1,14 @@
-"""The commands that run one row of the table, files for a rehearsal, and the result beside the published figures."""
+"""The commands that run one row of the table, and the result beside the published figures."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from scripts.reproduction.table2 import COLUMNS, TASKS, Row
 from selfrag.common.errors import UserError
@@ -15,7 +16,9 @@ from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.judging import OFFICIAL
 from selfrag.evaluation.metrics.mauve import ALCE_FEATURES
+from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import read_manifest
+from selfrag.evaluation.task_files import TaskFile, read_tasks
 from selfrag.render.tables import compact, escape
 
 PUBLIC_FILES: Mapping[str, str] = {
@@ -49,9 +52,13 @@ class Place:
     options: tuple[str, ...] = ()  # further words of `selfrag eval run`, such as `--engine=vllm`
     letter: bool = False  # Self-RAG's rows in the words and with the policy of the paper, not of the released code
 
-    def given(self, row: Row) -> list[str]:
-        """The files with task and protocol, as `selfrag eval run` takes them."""
+    def arguments(self, row: Row) -> list[str]:
+        """Return the files with task and protocol, as `selfrag eval run` takes them."""
         return [f"{task}/{row.protocol(task, letter=self.letter)}={path}" for task, path in self.files.items()]
+
+    def task_files(self, row: Row) -> list[TaskFile]:
+        """Return the files, read."""
+        return read_tasks([Given.parse(argument) for argument in self.arguments(row)])
 
 
 ROWS_OF_FILES: Mapping[str, tuple[int, str]] = {
@@ -76,22 +83,25 @@ def check_counts(files: Mapping[str, Path]) -> None:
         if task not in ROWS_OF_FILES:
             continue
         text = path.read_text(encoding="utf-8")
-        rows = len(json.loads(text)) if path.suffix == ".json" else sum(1 for line in text.splitlines() if line.strip())
+        rows = json.loads(text) if path.suffix == ".json" else list(filter(str.strip, text.splitlines()))
         expected, which = ROWS_OF_FILES[task]
-        if rows not in (expected, ALSO.get(task)):
-            raise UserError(f"{path} has {rows:,} rows, and {task} is measured on {expected:,}: {which}")
+        if len(rows) not in (expected, ALSO.get(task)):
+            raise UserError(f"{path} has {len(rows):,} rows, and {task} is measured on {expected:,}: {which}")
 
 
-def public_files(folder: Path, only: tuple[str, ...] = TASKS) -> dict[str, Path]:
-    """The published files that are in a folder.
+def public_files(folder: Path, tasks: tuple[str, ...] = TASKS) -> dict[str, Path]:
+    """Return the published files that are in a folder, by task.
 
     Raises:
         UserError: there is none.
     """
-    found = {task: folder / PUBLIC_FILES[task] for task in only if (folder / PUBLIC_FILES[task]).is_file()}
-    if not found:
-        raise UserError(f"{folder} holds none of the published files: {', '.join(PUBLIC_FILES[task] for task in only)}")
-    return found
+    paths = {task: folder / PUBLIC_FILES[task] for task in tasks}
+    present = {task: path for task, path in paths.items() if path.is_file()}
+    if not present:
+        raise UserError(
+            f"{folder} holds none of the published files: {', '.join(path.name for path in paths.values())}"
+        )
+    return present
 
 
 def answering(row: Row, place: Place, model: str | None = None) -> list[str]:
@@ -100,20 +110,14 @@ def answering(row: Row, place: Place, model: str | None = None) -> list[str]:
     Raises:
         UserError: the row cannot be run.
     """
-    return [
-        *(
-            "selfrag",
-            "eval",
-            "run",
-            *place.given(row),
-            f"--model={row.runnable(model)}",
-            f"--system={row.system}",
-            f"--name={row.name}",
-        ),
-        *(f"--set={setting}" for setting in row.settings),
-        f"--out={place.out}",
-        *(option for option in place.options if not (row.is_endpoint and option.startswith("--engine"))),
-    ]
+    words = ["selfrag", "eval", "run", *place.arguments(row), f"--model={row.runnable(model)}"]
+    words += [f"--system={row.system}", f"--name={row.name}"]
+    words += [f"--set={setting}" for setting in row.settings]
+    words.append(f"--out={place.out}")
+    for option in place.options:
+        if not (row.is_endpoint and option.startswith("--engine")):
+            words.append(option)
+    return words
 
 
 def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
@@ -121,122 +125,32 @@ def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
 
     FactScore is the official tool's, which runs in an environment of its own between two commands of `selfrag`.
     """
-    run = ["selfrag", "eval", "judge", str(place.out / row.name)]
-    data = [f"--data={next(iter(place.files.values())).parent}"]
+    run = str(place.out / row.name)
+    data = f"--data={next(iter(place.files.values())).parent}"
     steps: list[list[str]] = []
-    if "asqa" in place.files and judges.entailment and row.figures[-1] is not None:
-        steps.append([*run, "--only=asqa", "--metric=citations", f"--judge={judges.entailment}", *data])
-    if "asqa" in place.files and judges.features:
-        steps.append([*run, "--only=asqa", "--metric=mauve", f"--features={judges.features}", *data])
-    if "biographies" in place.files and judges.factscore and row.figures[FACTSCORE] is not None:
-        facts = ["selfrag", "eval", "facts", str(place.out / row.name), "biographies", *data]
-        asked = str(place.out / f"{row.name}-facts.jsonl")
-        decided = asked.replace(".jsonl", "_factscore_output.json")
-        steps.append([*facts, f"--write={asked}"])
-        if judges.factscore == STAND_IN:
-            steps.append(["python", "-m", "scripts.reproduction.decide_facts", asked, decided])
-        else:
-            tool = ["-m", "factscore.factscorer", "--input_path", asked, "--model_name", "retrieval+ChatGPT"]
-            steps.append([judges.factscore, *tool, "--openai_key", "KEYFILE"])
-        steps.append([*facts, f"--read={decided}"])
-    if "biographies" in place.files and judges.facts and judges.knowledge:
-        sentences = [f"--judge={judges.facts}", f"--knowledge={judges.knowledge}"]
-        steps.append([*run, "--only=biographies", "--metric=facts", *sentences, *data])
+
+    def judge(task: str, metric: str, *options: str) -> None:
+        steps.append(["selfrag", "eval", "judge", run, f"--only={task}", f"--metric={metric}", *options, data])
+
+    if "asqa" in place.files:
+        if judges.entailment and row.figures[-1] is not None:
+            judge("asqa", "citations", f"--judge={judges.entailment}")
+        if judges.features:
+            judge("asqa", "mauve", f"--features={judges.features}")
+    if "biographies" in place.files:
+        if judges.factscore and row.figures[FACTSCORE] is not None:
+            facts = ["selfrag", "eval", "facts", run, "biographies", data]
+            facts_file, decisions = f"{run}-facts.jsonl", f"{run}-facts_factscore_output.json"
+            tool = [judges.factscore, "-m", "factscore.factscorer", "--input_path", facts_file]
+            tool += ["--model_name", "retrieval+ChatGPT", "--openai_key", "KEYFILE"]
+            if judges.factscore == STAND_IN:
+                tool = ["python", "-m", "scripts.reproduction.decide_facts", facts_file, decisions]
+            steps += [[*facts, f"--write={facts_file}"], tool, [*facts, f"--read={decisions}"]]
+        if judges.facts and judges.knowledge:
+            judge("biographies", "facts", f"--judge={judges.facts}", f"--knowledge={judges.knowledge}")
     return steps
 
 
-CITIES = (("Paris", "France", "Seine"), ("Rome", "Italy", "Tiber"), ("Prague", "Czechia", "Vltava"))
-
-
-def write_samples(folder: Path, asqa_items: int = len(CITIES)) -> dict[str, Path]:
-    """Write the six files under the names of the public ones, three items each but for ASQA; task to path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for task, rows in _samples(asqa_items).items():
-        path = folder / PUBLIC_FILES[task]
-        whole = path.suffix == ".json"  # ALCE publishes one array
-        text = json.dumps(rows, indent=1) if whole else "".join(json.dumps(row) + "\n" for row in rows)
-        path.write_text(text, encoding="utf-8")
-        found[task] = path
-    return found
-
-
-def _samples(asqa_items: int) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    cities = list(enumerate(CITIES))
-    return {
-        "popqa": [_popqa(n, *city) for n, city in cities],
-        "triviaqa": [_triviaqa(n, *city) for n, city in cities],
-        "pubhealth": [_claim(n, *city) for n, city in cities],
-        "arc-challenge": [_choice(n, *city) for n, city in cities],
-        "biographies": [_biography(*city) for _, city in cities],
-        "asqa": [_asqa(n, *CITIES[n % len(CITIES)]) for n in range(asqa_items)],
-    }
-
-
-def _passages(city: str, country: str, river: str) -> list[dict[str, Any]]:
-    texts = [f"{city} is the capital of {country}.", f"The {river} flows through {city}.", "Bread is made of flour."]
-    texts += ["Bread is baked.", "Rye bread is dark."]
-    return [{"id": f"{city}-{i}", "title": city if i < 2 else "Bread", "text": text} for i, text in enumerate(texts)]
-
-
-def _popqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
-    question = f"What is the capital of {country}?"
-    return {
-        "id": number,
-        "question": question,
-        "possible_answers": json.dumps([city]),
-        "answers": [city],
-        "ctxs": _passages(city, country, river),
-    }
-
-
-def _triviaqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
-    question = f"Which river flows through {city}?"
-    passages = _passages(city, country, river)
-    return {"q_id": f"tqa-{number}", "question": question, "answers": [river, f"River {river}"], "ctxs": passages}
-
-
-def _claim(number: int, city: str, country: str, river: str) -> dict[str, Any]:
-    true = number % 2 == 0
-    claim = f"{city} is the capital of {country if true else 'Peru'}."
-    passages = _passages(city, country, river)
-    return {"claim_id": str(number), "question": claim, "answers": ["true" if true else "false"], "ctxs": passages}
-
-
-def _choice(number: int, city: str, country: str, river: str) -> dict[str, Any]:
-    texts = [city, "Lima", "Quito", "Cusco"]
-    return {
-        "id": f"arc-{number}",
-        "question": f"Which city is the capital of {country}?",
-        "choices": {"text": texts, "label": ["A", "B", "C", "D"]},
-        "answerKey": "A",
-        "ctxs": _passages(city, country, river),
-    }
-
-
-def _biography(city: str, country: str, river: str) -> dict[str, Any]:
-    passages = _passages(city, country, river)
-    return {"topic": city, "input": f"Question: Tell me a bio of {city}.", "output": "", "ctxs": passages}
-
-
-def _asqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
-    answer = f"{city} is the capital of {country}, and the {river} flows through it."
-    pairs = [
-        {"question": f"What is the capital of {country}?", "short_answers": [city]},
-        {"question": f"Which river flows through {city}?", "short_answers": [river]},
-    ]
-    return {
-        "sample_id": f"asqa-{number}",
-        "question": f"What is {country} known for?",
-        "qa_pairs": pairs,
-        "annotations": [{"long_answer": answer, "knowledge": []}],
-        "answer": answer,
-        "docs": _passages(city, country, river),
-    }
-
-
-ASQA_ITEMS = 20
-"""Items of ASQA in a rehearsal; MAUVE needs as many."""
 PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "selfrag": ("-m", "selfrag"),
     "critic": ("-m", "critic"),
@@ -273,25 +187,30 @@ class Check:
 
     @property
     def difference(self) -> float | None:
-        """Ours minus theirs; None where one is missing."""
-        return None if self.ours is None or self.published is None else self.ours.value - self.published
+        """Return ours minus theirs; None where one is missing."""
+        if self.ours is None or self.published is None:
+            return None
+        return self.ours.value - self.published
 
     @property
     def slack(self) -> float:
-        """How large the difference may be."""
-        width = 0.0 if self.ours is None else (self.ours.high - self.ours.low) / 2
-        return self.tolerance + (width if self.sampled and width == width else 0.0)  # NaN: one item, no interval
+        """Return how large the difference may be."""
+        if self.ours is None or not self.sampled or math.isnan(self.ours.low):  # one item has no interval
+            return self.tolerance
+        return self.tolerance + (self.ours.high - self.ours.low) / 2
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the figure was reproduced."""
+        """Return whether the figure was reproduced."""
+        if self.published is None:
+            return "not published"
         if self.difference is None:
-            return "not published" if self.published is None else "not measured"
+            return "not measured"
         return "within" if abs(self.difference) <= self.slack else "outside"
 
 
 def check(row: Row, folder: Path, *, letter: bool = False, seed: int = 0) -> list[Check]:
-    """Every cell of a row against a run directory.
+    """Compare every cell of a row with a run directory.
 
     Args:
         row: of the table.
@@ -306,42 +225,47 @@ def check(row: Row, folder: Path, *, letter: bool = False, seed: int = 0) -> lis
     tables = {table.name: table for table in compare([run], seed=seed).tables}
     entries = read_manifest(folder)["files"]
     checks = []
-    for (task, metric), published, tolerance in zip(
-        row.columns(letter=letter), row.figures, row.tolerances, strict=True
-    ):
-        figures = tables[task].rows[0].figures if task in tables else {}
+    columns = zip(row.columns(letter=letter), row.figures, row.tolerances, strict=True)
+    for (task, metric), published, tolerance in columns:
+        if task not in tables:
+            checks.append(Check(task, metric, published, None, tolerance, sampled=False))
+            continue
+        figures = tables[task].rows[0].figures
         names = [name for name in figures if name.partition(" (")[0] == metric]
         if metric == "factscore":  # sentences that another judge checked are another figure
             names = [name for name in names if OFFICIAL in name]
         name = next(iter(names), metric)
-        settings = entries[task]["settings"] if task in entries else {}
-        sampled = bool(settings) and settings["items"] < settings["rows"]
-        undecided = run.files[task].undecided.get(name, 0) if task in run.files else 0
-        checks.append(Check(task, name, published, _percent(figures.get(name)), tolerance, sampled, undecided))
+        estimate = figures.get(name)
+        if estimate is not None:
+            low, high = 100 * estimate.low, 100 * estimate.high
+            estimate = Estimate(100 * estimate.value, low, high, estimate.n)
+        settings = entries[task]["settings"]
+        sampled = settings["items"] < settings["rows"]
+        undecided = run.files[task].undecided.get(name, 0)
+        checks.append(Check(task, name, published, estimate, tolerance, sampled, undecided))
     return checks
 
 
-def markdown(row: Row, checks: Sequence[Check], about: str = "", *, verdicts: bool = True) -> str:
-    """A table of the cells, and what must be known to read it; figures of a rehearsal get no verdict.
+def markdown(row: Row, checks: Sequence[Check], about: str = "") -> str:
+    """Return a table of the cells, and what must be known to read it.
 
     Items that a judge gave no verdict on are counted below the table: a figure that nobody decided is a dash.
     """
-    rows = []
-    for one in checks:
-        ours = NONE if one.ours is None else bracketed(one.ours, scale=1)
-        difference = NONE if one.difference is None else f"{one.difference:+.1f}"
-        published = NONE if one.published is None else f"{one.published:.1f}"
-        verdict = one.verdict if verdicts else NONE
-        rows.append((one.task, escape(one.metric), published, ours, difference, f"{one.slack:.1f}", verdict))
+    rows, undecided = [], []
+    for cell in checks:
+        published, ours, difference = NONE, NONE, NONE
+        if cell.published is not None:
+            published = f"{cell.published:.1f}"
+        if cell.ours is not None:
+            ours = bracketed(cell.ours, scale=1)
+        if cell.difference is not None:
+            difference = f"{cell.difference:+.1f}"
+        metric = escape(cell.metric)
+        rows.append((cell.task, metric, published, ours, difference, f"{cell.slack:.1f}", cell.verdict))
+        if cell.undecided:
+            undecided.append(
+                f"{cell.task}: {cell.undecided} items are not in {metric}, as the judge gave no verdict on them"
+            )
     notes = [note for note in (about, row.note) if note]
-    left = [
-        f"{one.task}: {one.undecided} items are not in {escape(one.metric)}, as the judge gave no verdict on them"
-        for one in checks
-        if one.undecided
-    ]
-    parts = [f"## {row.title}, Table 2\n", *(f"{note}.\n" for note in notes), compact(HEAD, rows)]
-    return "\n".join([*parts, *(f"{note}.\n" for note in left)])
-
-
-def _percent(found: Estimate | None) -> Estimate | None:
-    return None if found is None else Estimate(100 * found.value, 100 * found.low, 100 * found.high, found.n)
+    lines = [f"## {row.title}, Table 2\n", *(f"{note}.\n" for note in notes), compact(HEAD, rows)]
+    return "\n".join([*lines, *(f"{note}.\n" for note in undecided)])

@@ -49,7 +49,7 @@ class Row:
     is_endpoint: bool = False  # whether an OpenAI-compatible endpoint answers, `--model MODEL@URL`
 
     def protocol(self, task: str, *, letter: bool = False) -> str:
-        """Of the presets: the baselines'; for Self-RAG's own rows the released code's, or the paper's by the letter."""
+        """Return the baselines' protocol; for Self-RAG's rows the released code's, or the paper's by the letter."""
         if self.system != "selfrag":
             return "baseline"
         if not letter:
@@ -61,18 +61,18 @@ class Row:
 
         Baselines write their choice (B.2), so the option is read off their text. The released code matches strings.
         """
-        accuracy = "option_match"
+        names = {"accuracy": "option_match"}
         if self.system == "selfrag":
-            accuracy = "accuracy" if letter else "official_match"
-        return tuple((task, accuracy if metric == "accuracy" else metric) for task, metric in COLUMNS)
+            names = {"accuracy": "accuracy" if letter else "official_match"}
+        return tuple((task, names.get(metric, metric)) for task, metric in COLUMNS)
 
     @property
     def tolerances(self) -> tuple[float, ...]:
-        """Percentage points, in the order of `COLUMNS`."""
+        """Return percentage points, in the order of `COLUMNS`."""
         return GREEDY if self.system == "selfrag" else SAMPLED
 
     def runnable(self, model: str | None = None) -> str:
-        """The checkpoint to run.
+        """Return the checkpoint to run.
 
         Raises:
             UserError: the row cannot be run, or needs weights that are not published.
@@ -136,7 +136,7 @@ ROWS = MappingProxyType({row.name: row for row in _ROWS})
 
 
 def row(name: str) -> Row:
-    """A row by its name.
+    """Return a row by its name.
 
     Raises:
         UserError: there is none; names the known ones.
