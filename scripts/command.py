@@ -15,7 +15,7 @@ P = ParamSpec("P")
 
 
 def command(main: Callable[P, int]) -> Callable[P, int]:
-    """Decorator of a script's main function: a `UserError` is one line on the error stream and exit code 2."""
+    """Decorate a script's main function: a `UserError` is one line on the error stream and exit code 2."""
 
     @wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
@@ -29,7 +29,7 @@ def command(main: Callable[P, int]) -> Callable[P, int]:
 
 
 def progress() -> Callable[[str], None]:
-    """Prints lines to the error stream, each with the seconds since now."""
+    """Return a function that prints lines to the error stream, each with the seconds since now."""
     start = time.perf_counter()
 
     def say(what: str) -> None:

@@ -9,7 +9,6 @@ passage. The ablation leaves out one data set after the other and judges it by w
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections import Counter
@@ -22,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scripts.command import command
+from scripts.demo_model.learning import area, in_chunks, model_parser
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import json_line, read_jsonl
-from selfrag.evaluation.intervals import bracketed, pooled_auc
+from selfrag.evaluation.intervals import bracketed
 from selfrag.intrinsics.model_library import prompting_of
 from selfrag.judges.learned import FEATURES, Weighing, features
 from selfrag.judges.tokens import TokenCritiques
@@ -39,7 +39,7 @@ CHUNK = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class LabelledPair:
     """One pair with what is right."""
 
     id: str  # of its row
@@ -48,139 +48,142 @@ class Example:
     features: tuple[float, ...]  # as `FEATURES`
 
     @classmethod
-    def parse(cls, record: dict[str, Any]) -> Example:
-        """One line of `pairs.jsonl`."""
-        return cls(record["id"], record["dataset"], record["good"], tuple(record["features"]))
+    def parse(cls, record: dict[str, Any]) -> LabelledPair:
+        """Read one line of `pairs.jsonl`."""
+        return cls(**record | {"features": tuple(record["features"])})
 
 
-def known(row: IntrinsicRow) -> bool | None:
-    """Whether the row's text is good; None where its label says nothing."""
-    label = row.label or row.response or (row.spans[0][1] if row.spans and len(row.spans) == 1 else "")
-    return GOOD.get(label)
+def is_good(row: IntrinsicRow) -> bool | None:
+    """Return whether the row's text is good; None where its label says nothing."""
+    label = row.label or row.response
+    if not label and row.spans and len(row.spans) == 1:
+        label = row.spans[0][1]
+    return GOOD.get(label or "")
 
 
-def judged(judge: TokenCritiques, engine: Any, rows: Sequence[IntrinsicRow], kept: Path) -> list[Example]:
-    """The examples of rows; those of an earlier run are read from `kept`."""
+def judge_rows(judge: TokenCritiques, engine: Any, rows: Sequence[IntrinsicRow], file: Path) -> list[LabelledPair]:
+    """Return the pairs of rows; those of an earlier run are in the file, which gets the others."""
     from selfrag.runtime import finish
 
-    found = {one.id: one for one in read_jsonl(kept, Example.parse)} if kept.exists() else {}
-    view = judge.view
+    known: dict[str, LabelledPair] = {}
+    if file.exists():
+        known = {pair.id: pair for pair in read_jsonl(file, LabelledPair.parse)}
     waiting = []
     for row in rows:
-        pairs = view.pairs(row.state)
-        if row.id not in found and known(row) is not None and len(pairs) == 1:
+        pairs = judge.view.pairs(row.state)
+        if row.id not in known and is_good(row) is not None and len(pairs) == 1:
             waiting.append((row, pairs[0]))
-    for start in range(0, len(waiting), CHUNK):
-        some = waiting[start : start + CHUNK]
-        judgments = finish(judge.judge_pairs([(row.state, pair) for row, pair in some]), engine)
-        with kept.open("a", encoding="utf-8") as file:
-            for (row, pair), judgment in zip(some, judgments, strict=True):
+    with file.open("a", encoding="utf-8") as log:
+        for chunk in in_chunks(waiting, CHUNK):
+            judgments = finish(judge.judge_pairs([(row.state, pair) for row, pair in chunk]), engine)
+            for (row, pair), judgment in zip(chunk, judgments, strict=True):
                 if isinstance(judgment, Judgment):
-                    values = tuple(features(judgment, pair)[name] for name in FEATURES)
-                    found[row.id] = Example(row.id, row.source.split("/")[0], bool(known(row)), values)
-                    file.write(json_line(asdict(found[row.id])))
-        print(f"{min(start + CHUNK, len(waiting))} of {len(waiting)}", file=sys.stderr, flush=True)
-    return [found[row.id] for row in rows if row.id in found]
+                    values = features(judgment, pair)
+                    dataset = row.source.split("/")[0]
+                    record = LabelledPair(row.id, dataset, bool(is_good(row)), tuple(values[name] for name in FEATURES))
+                    known[row.id] = record
+                    log.write(json_line(asdict(record)))
+            log.flush()
+    return [known[row.id] for row in rows if row.id in known]
 
 
-def fit(examples: Sequence[Example], names: Sequence[str]) -> tuple[float, Mapping[str, float]]:
-    """Bias and weights of a logistic regression; each label of each data set has the same weight in all.
+def fit(pairs: Sequence[LabelledPair], names: Sequence[str]) -> tuple[float, Mapping[str, float]]:
+    """Return bias and weights of a logistic regression; each label of each data set has the same weight in all.
 
     Raises:
-        UserError: the examples have only one label.
+        UserError: the pairs have only one label.
     """
     require("sklearn", extra="eval")
     from sklearn.linear_model import LogisticRegression
 
-    if len({one.good for one in examples}) < 2:
+    if len({pair.good for pair in pairs}) < 2:
         raise UserError("all examples have one label; give rows with both")
-    counts = Counter((one.dataset, one.good) for one in examples)
+    counts = Counter((pair.dataset, pair.good) for pair in pairs)
     labels = Counter(good for _, good in counts)
-    weights = [len(examples) / counts[one.dataset, one.good] / labels[one.good] for one in examples]
-    x = _matrix(examples, names)
-    model = LogisticRegression(max_iter=1000).fit(x, [one.good for one in examples], sample_weight=weights)
+    weights = [len(pairs) / counts[pair.dataset, pair.good] / labels[pair.good] for pair in pairs]
+    model = LogisticRegression(max_iter=1000)
+    model.fit(_matrix(pairs, names), [pair.good for pair in pairs], sample_weight=weights)
     return float(model.intercept_[0]), dict(zip(names, map(float, model.coef_[0]), strict=True))
 
 
-def _matrix(examples: Sequence[Example], names: Sequence[str]) -> NDArray[np.float64]:
-    columns = [FEATURES.index(name) for name in names]
-    return np.array([[one.features[at] for at in columns] for one in examples])
+def _matrix(pairs: Sequence[LabelledPair], names: Sequence[str]) -> NDArray[np.float64]:
+    """Return the features [n, names]."""
+    every = np.array([pair.features for pair in pairs])
+    return every[:, [FEATURES.index(name) for name in names]]
 
 
-def left_out(examples: Sequence[Example], names: Sequence[str]) -> NDArray[np.float64]:
-    """Log-odds of each example [n] by what the other data sets taught."""
-    scores = np.zeros(len(examples))
-    for dataset in {one.dataset for one in examples}:
-        bias, weights = fit([one for one in examples if one.dataset != dataset], names)
-        places = [at for at, one in enumerate(examples) if one.dataset == dataset]
-        x = _matrix([examples[at] for at in places], names)
-        scores[places] = bias + x @ np.array([weights[name] for name in names])
+def left_out(pairs: Sequence[LabelledPair], names: Sequence[str]) -> NDArray[np.float64]:
+    """Return the log-odds of each pair [n] by what the other data sets taught."""
+    datasets = np.array([pair.dataset for pair in pairs])
+    features_of_pairs = _matrix(pairs, names)
+    scores = np.zeros(len(pairs))
+    for dataset in set(datasets):
+        bias, weights = fit([pair for pair in pairs if pair.dataset != dataset], names)
+        places = datasets == dataset
+        scores[places] = bias + features_of_pairs[places] @ np.array([weights[name] for name in names])
     return scores
 
 
-def ablation(examples: Sequence[Example], seed: int) -> str:
-    """A table: AUC over all examples, mean AUC within a data set, and what the threshold 0.5 gets right."""
-    good = np.array([one.good for one in examples])
-    datasets = np.array([one.dataset for one in examples])
+def ablation(pairs: Sequence[LabelledPair], seed: int) -> str:
+    """Return a table: AUC over all pairs, mean AUC within a data set, and what the threshold 0.5 gets right."""
+    good = np.array([pair.good for pair in pairs])
+    datasets = np.array([pair.dataset for pair in pairs])
     head = ("features", "AUC", "mean AUC within a data set", "bad ones found", "good ones kept")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for names in ABLATION:
-        scores = left_out(examples, names)
-        within = [
-            _auc(good[datasets == one], scores[datasets == one], seed).value
-            for one in sorted(set(datasets))
-            if len(set(good[datasets == one])) == 2
+        scores = left_out(pairs, names)
+        within = []
+        for dataset in sorted(set(datasets)):
+            places = datasets == dataset
+            if len(set(good[places])) == 2:
+                within.append(area(good[places].tolist(), scores[places].tolist(), seed).value)
+        cells = [
+            ", ".join(names),
+            bracketed(area(good.tolist(), scores.tolist(), seed)),
+            f"{np.mean(within):.3f} ({len(within)})",
+            f"{100 * np.mean(scores[~good] < 0):.0f} %",
+            f"{100 * np.mean(scores[good] >= 0):.0f} %",
         ]
-        found = f"{100 * np.mean(scores[~good] < 0):.0f} % | {100 * np.mean(scores[good] >= 0):.0f} %"
-        area = bracketed(_auc(good, scores, seed))
-        lines.append(f"| {', '.join(names)} | {area} | {np.mean(within):.3f} ({len(within)}) | {found} |")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _auc(good: NDArray[np.bool_], scores: NDArray[np.float64], seed: int) -> Any:
-    pairs = list(zip(good.tolist(), scores.tolist(), strict=True))
-    return pooled_auc([[s] if g else [] for g, s in pairs], [[] if g else [s] for g, s in pairs], seed=seed)
 
 
 @command
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = model_parser(__doc__)
     parser.add_argument("intrinsic", choices=["answerability", "hallucination_detection"])
-    parser.add_argument("--model", default="demo", help="checkpoint directory, hub name, or demo")
-    parser.add_argument("--engine", choices=["vllm", "transformers"], help="default: the best one installed")
     parser.add_argument("--rows", type=Path, action="append", required=True, help="training rows; repeatable")
     parser.add_argument("--limit", type=int, help="a seeded sample of this many rows of each file")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     from selfrag.cli.options import quiet
     from selfrag.common.provenance import model_files
     from selfrag.engines import load_engine
 
     quiet()
     rows: list[IntrinsicRow] = []
-    for file in given.rows:
-        every = read_labelled(file, given.intrinsic)
-        random.Random(given.seed).shuffle(every)  # noqa: S311
-        rows += every[: given.limit]
-    path = resolve_model(given.model)
+    for file in arguments.rows:
+        every = read_labelled(file, arguments.intrinsic)
+        random.Random(arguments.seed).shuffle(every)  # noqa: S311
+        rows += every[: arguments.limit]
+    path = resolve_model(arguments.model)
     prompting = prompting_of(load_tokenizer(path))
     if prompting is None:
-        raise UserError(f"{given.model} has no reflection tokens")
-    given.out.mkdir(parents=True, exist_ok=True)
-    engine = load_engine(given.engine, path)
-    examples = judged(TokenCritiques(given.intrinsic, prompting), engine, rows, given.out / "pairs.jsonl")
+        raise UserError(f"{arguments.model} has no reflection tokens")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    engine = load_engine(arguments.engine, path)
+    judge = TokenCritiques(arguments.intrinsic, prompting)
+    pairs = judge_rows(judge, engine, rows, arguments.out / "pairs.jsonl")
     engine.close()
-    table = ablation(examples, given.seed)
-    counts = Counter((one.dataset, one.good) for one in examples)
-    names = sorted({dataset for dataset, _ in counts})
-    said = ", ".join(f"{name} {counts[name, True]} good and {counts[name, False]} bad" for name in names)
-    text = f"{len(examples)} of {len(rows)} rows are one text and one passage: {said}.\n\n{table}"
-    write_text(given.out / "ablation.md", text)
-    bias, weights = fit(examples, FEATURES)
+    counts = Counter((pair.dataset, pair.good) for pair in pairs)
+    datasets = sorted({pair.dataset for pair in pairs})
+    sizes = ", ".join(f"{name} {counts[name, True]} good and {counts[name, False]} bad" for name in datasets)
+    text = f"{len(pairs)} of {len(rows)} rows are one text and one passage: {sizes}.\n\n"
+    text += ablation(pairs, arguments.seed)
+    write_text(arguments.out / "ablation.md", text)
+    bias, weights = fit(pairs, FEATURES)
     model = model_files(path)["model.safetensors"]
-    Weighing(given.intrinsic, model, bias, weights).write(given.out / WEIGHTS)
+    Weighing(arguments.intrinsic, model, bias, weights).write(arguments.out / WEIGHTS)
     print(text)
     return 0
 

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder with train/ and corpus/")
     parser.add_argument("--critic", required=True, help="folder of a trained critic, demo, or lexical")
     parser.add_argument("--out", type=Path, required=True, help="index/ and rows/ go there")
-    parser.add_argument("rest", nargs="*", help="after --: options of critic augment")
+    parser.add_argument("options", nargs="*", help="after --: options of critic augment")
     arguments = parser.parse_args(argv)
     index = arguments.out / "index"
     if not index.exists():
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     pairs = str(arguments.data / "train" / "pairs.jsonl")
     where = ["--critic", arguments.critic, "--index", str(index), "-o", str(arguments.out / "rows")]
-    return critic(["augment", pairs, *where, *SETTINGS, *arguments.rest])
+    return critic(["augment", pairs, *where, *SETTINGS, *arguments.options])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ LABELS = {"Fully supported": "faithful", "Partially supported": "partial", "No s
 
 
 def support_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """One row; None for another group than IsSup.
+    """Return one row; None for another group than IsSup.
 
     Raises:
         UserError: a field is missing, or the label is none of IsSup.
@@ -50,16 +50,16 @@ def support_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def rows(path: Path, without: Collection[str]) -> list[dict[str, Any]]:
-    """The rows of a file, but for those of some data sets.
+    """Return the rows of a file, but for those of some data sets.
 
     Raises:
         UserError: the file cannot be read, a line is no row, or a data set to leave out is not there.
     """
-    found = [row for row in read_jsonl(path, support_row) if row is not None]
-    there = {row["dataset"] for row in found}
-    if unknown := sorted(set(without) - there):
-        raise UserError(f"--without {unknown[0]}: {path} has only {', '.join(sorted(there))}")
-    return [row for row in found if row["dataset"] not in without]
+    support = list(filter(None, read_jsonl(path, support_row)))
+    datasets = {row["dataset"] for row in support}
+    if unknown := sorted(set(without) - datasets):
+        raise UserError(f"--without {unknown[0]}: {path} has only {', '.join(sorted(datasets))}")
+    return [row for row in support if row["dataset"] not in without]
 
 
 @command
@@ -69,15 +69,15 @@ def main() -> int:
     parser.add_argument("file", type=Path, help="rows of a critic")
     parser.add_argument("--without", action="append", default=[], metavar="DATASET", help="leave out; repeatable")
     parser.add_argument("--out", type=Path, required=True, help="folder for hallucination_dev.jsonl")
-    given = parser.parse_args()
-    every = rows(given.file, given.without)
-    found = [row for row in every if row["conversation"][1]["content"].strip()]
-    given.out.mkdir(parents=True, exist_ok=True)
-    write_jsonl(given.out / "hallucination_dev.jsonl", found)
-    for name, count in sorted(Counter(row["dataset"] for row in found).items()):
+    arguments = parser.parse_args()
+    every = rows(arguments.file, arguments.without)
+    kept = [row for row in every if row["conversation"][1]["content"].strip()]
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    write_jsonl(arguments.out / "hallucination_dev.jsonl", kept)
+    for name, count in sorted(Counter(row["dataset"] for row in kept).items()):
         print(f"{name}: {count}")
-    if len(found) < len(every):
-        print(f"left out, because the reply is empty: {len(every) - len(found)}")
+    if len(kept) < len(every):
+        print(f"left out, because the reply is empty: {len(every) - len(kept)}")
     return 0
 
 

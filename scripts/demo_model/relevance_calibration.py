@@ -33,7 +33,7 @@ class Calibration:
 
 
 def threshold_for(negatives: Sequence[float], most: float) -> float:
-    """The lowest threshold that at most a share `most` of the values exceed, half-way to the next value.
+    """Return the lowest threshold that at most a share `most` of the values exceed, half-way to the next value.
 
     Args:
         negatives: log-odds of rows that should not be above.
@@ -65,18 +65,19 @@ def restrain_relevance(trainee: Trainee, examples: Iterable[TrainingExample], *,
         raise UserError("the model has no trained reflection rows, so there is none to move")
     relevant, irrelevant = (trainee.tokenizer.convert_tokens_to_ids(token) for token in (RELEVANT, IRRELEVANT))
     states: list[Tensor] = []
-    wanted: list[bool] = []
+    truth: list[bool] = []
     for example in examples:
-        found = next((i for i, label in enumerate(example.labels) if label in (relevant, irrelevant)), None)
-        if found is not None:
-            states.append(_state(trainee, example.ids[:found]))
-            wanted.append(example.labels[found] == relevant)
-    if len(set(wanted)) < 2:
+        for place, label in enumerate(example.labels):
+            if label in (relevant, irrelevant):
+                states.append(_state(trainee, example.ids[:place]))
+                truth.append(label == relevant)
+                break
+    if len(set(truth)) < 2:
         raise UserError("calibration needs held-out rows of both IsRel labels")
     hidden = torch.stack(states)
     rows = _output_rows(trainee)
     row = TOKENS.index(RELEVANT)
-    good = torch.tensor(wanted, device=hidden.device)
+    good = torch.tensor(truth, device=hidden.device)
     with torch.no_grad():
         before = hidden @ (rows[row] - rows[TOKENS.index(IRRELEVANT)])
         direction = hidden.mean(0) / hidden.mean(0).square().sum()
@@ -94,7 +95,7 @@ def restrain_relevance(trainee: Trainee, examples: Iterable[TrainingExample], *,
 
 
 def _state(trainee: Trainee, ids: Sequence[int]) -> Tensor:
-    """Last hidden state after `ids` [width], in float32."""
+    """Return the last hidden state after `ids` [width], in float32."""
     causal = trainee.causal
     with torch.no_grad():
         inputs = torch.tensor([list(ids)], device=causal.device)
@@ -103,10 +104,10 @@ def _state(trainee: Trainee, ids: Sequence[int]) -> Tensor:
 
 
 def _output_rows(trainee: Trainee) -> Tensor:
-    """The trained rows of the output matrix; where embeddings are tied, the only ones."""
+    """Return the trained rows of the output matrix; where embeddings are tied, the only ones."""
     return list(trainee.rows.values())[0 if trainee.expansion.tied else -1]
 
 
 def _share(which: Tensor) -> float:
-    """Part of a mask that is true."""
+    """Return the part of a mask that is true."""
     return int(which.sum()) / len(which)

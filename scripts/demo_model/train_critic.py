@@ -3,7 +3,7 @@
     python scripts/demo_model/train_critic.py --data DATA --out RUN
 
 DATA is a JSONL file of labelled cases, or a folder that holds train/critic.jsonl.gz. RUN/model is the critic that
-`critic augment` and eval_critic.py load; ship_critic.py puts RUN/adapter into the package. A run with --start begins
+`critic augment` and `critic eval` load; ship.py puts RUN/adapter into the package. A run with --start begins
 with an earlier one, or with an adapter, with most rows where the first critics were weak (IsRel). The packaged critic
 had no such run.
 """
@@ -44,9 +44,9 @@ def main() -> int:
     parser.add_argument("--base", default="demo-base", help="base checkpoint; default: the demo's")
     parser.add_argument("--start", type=Path, help="earlier run, or adapter, to continue from")
     parser.add_argument("--out", type=Path, required=True, help="directory of the run, the adapter and the checkpoint")
-    given = parser.parse_args()
-    config = CONFIG if given.start is None else FURTHER
-    print(train_critic(given.data, resolve_model(given.base), given.out, config, start=given.start))
+    arguments = parser.parse_args()
+    config = CONFIG if arguments.start is None else FURTHER
+    print(train_critic(arguments.data, resolve_model(arguments.base), arguments.out, config, start=arguments.start))
     return 0
 
 

@@ -107,7 +107,7 @@ def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
 
 
 def mean(trainees: Sequence[Trainee]) -> Trainee:
-    """The first trainee, with the mean of all trainees' trained parameters (model soups, arXiv 2203.05482)."""
+    """Return the first trainee, with the mean of all trainees' trained parameters (model soups, arXiv 2203.05482)."""
     parameters = [dict(trainee.model.named_parameters()) for trainee in trainees]
     with torch.no_grad():
         for name, parameter in parameters[0].items():
@@ -117,7 +117,7 @@ def mean(trainees: Sequence[Trainee]) -> Trainee:
 
 
 def stages_of(adapter: Path) -> list[dict[str, Any]]:
-    """How an adapter was made: the manifest of each stage, and each calibration.
+    """Return how an adapter was made: the manifest of each stage, and each calibration.
 
     Raises:
         UserError: the adapter does not say.
@@ -130,7 +130,7 @@ def stages_of(adapter: Path) -> list[dict[str, Any]]:
 
 
 def calibrating_examples(files: list[Path], tokenizer: Any) -> Iterator[TrainingExample]:
-    """The held-out rows that count, laid out as in training."""
+    """Yield the held-out rows that count, laid out as in training."""
     from tqdm import tqdm
 
     from selfrag.training.rows import read_rows

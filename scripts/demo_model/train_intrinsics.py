@@ -35,26 +35,26 @@ def main() -> int:
     parser.add_argument("--device")
     parser.add_argument("--max-steps", type=int, help="optimiser steps of each adapter at most")
     parser.add_argument("--start", type=Path, help="folder with an adapter of each name to begin with")
-    given = parser.parse_args()
-    base = resolve_model(given.base)
-    for name in given.only:
+    arguments = parser.parse_args()
+    base = resolve_model(arguments.base)
+    for name in arguments.only:
         options = {
-            "--device": {"training.device": given.device},
-            "--max-steps": {"training.max_steps": given.max_steps},
+            "--device": {"training.device": arguments.device},
+            "--max-steps": {"training.max_steps": arguments.max_steps},
         }
-        recipe = read_recipe(given.recipe, ADAPTERS, name).changed(options)
+        recipe = read_recipe(arguments.recipe, ADAPTERS, name).changed(options)
         job = AdapterJob(
             intrinsic=name,
-            data=given.data,
+            data=arguments.data,
             base=base,
-            out=given.out / name,
+            out=arguments.out / name,
             config=recipe.config,
             selection=recipe.table("rows"),
-            activated=given.activated,
+            activated=arguments.activated,
             recipe=recipe.name,
-            seen=given.seen,
-            base_name=base_name(given.base),
-            start=given.start and given.start / name,
+            seen=arguments.seen,
+            base_name=base_name(arguments.base),
+            start=arguments.start and arguments.start / name,
         )
         print(run(job))
     return 0

@@ -28,27 +28,27 @@ PATTERNS = (
 
 
 def replaced_words() -> list[str]:
-    """The left column of the table *Names* of the style page."""
+    """Return the left column of the table *Names* of the style page."""
     names = STYLE.read_text(encoding="utf-8").partition("## Names")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", names, flags=re.M)
     return [re.sub(r" \(.*\)", "", row) for row in rows if row != "instead of" and not row.startswith("---")]
 
 
 def prose(text: str) -> str:
-    """A page without code, tables, comments and links' targets; line numbers stay."""
+    """Return a page without code, tables, comments and links' targets; line numbers stay."""
     for pattern in (r"^```.*?^```$", r"<!--.*?-->", r"`[^`\n]+`", r"^\|[^\n]*$", r"(?<=\])\([^)\s]+\)", r"<[^>\n]+>"):
-        text = re.sub(pattern, lambda found: "x" + "\n" * found[0].count("\n"), text, flags=re.M | re.S)
+        text = re.sub(pattern, lambda match: "x" + "\n" * match[0].count("\n"), text, flags=re.M | re.S)
     return text
 
 
 def findings(name: str, text: str) -> Iterator[str]:
-    """One line for each word or sentence to mend."""
+    """Yield one line for each word or sentence to mend."""
     words = "|".join(map(re.escape, replaced_words()))
     body = prose(text)
     for pattern in (rf"\b(?:{words})s?\b", *PATTERNS):
-        for found in re.finditer(pattern, body):
-            line = body.count("\n", 0, found.start()) + 1
-            yield f"{name}:{line}: {found[0]!r} is not used here; see docs/style.md"
+        for match in re.finditer(pattern, body):
+            line = body.count("\n", 0, match.start()) + 1
+            yield f"{name}:{line}: {match[0]!r} is not used here; see docs/style.md"
     for block in re.finditer(r"(?:^(?!\s*$|#).*\n?)+", body, flags=re.M):
         for sentence in re.split(r"(?<=[.:;?!])\s+|\n\s*(?:-|\d+\.) ", block[0]):
             if (count := len(sentence.split())) > MOST:
@@ -60,9 +60,11 @@ def main() -> int:
     """Check all pages; the exit code is 1 if there is something to mend."""
     pages = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     pages = [page for page in pages if page != STYLE and "records" not in page.parts]
-    found = [line for page in pages for line in findings(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))]
-    print("\n".join(found) or f"{len(pages)} pages: no finding")
-    return int(bool(found))
+    lines: list[str] = []
+    for page in pages:
+        lines += findings(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))
+    print("\n".join(lines) or f"{len(pages)} pages: no finding")
+    return int(bool(lines))
 
 
 if __name__ == "__main__":

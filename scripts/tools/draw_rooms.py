@@ -29,7 +29,7 @@ EVERYWHERE = {"selfrag", "common", "__main__"}
 
 
 def room(module: str) -> str:
-    """The room of a module."""
+    """Return the room of a module."""
     parts = module.split(".")
     return parts[0] if parts[0] != "selfrag" or len(parts) == 1 else parts[1]
 
@@ -51,11 +51,13 @@ def levels_of(graph: networkx.DiGraph) -> list[list[str]]:
     level: dict[str, int] = {}
     for name in sorted(networkx.topological_sort(graph), key=lambda name: len(networkx.ancestors(graph, name))):
         level[name] = max((level[above] + 1 for above in graph.predecessors(name)), default=0)
-    rows = [sorted(name for name in level if level[name] == number) for number in range(max(level.values()) + 1)]
+    rows: list[list[str]] = [[] for _ in range(max(level.values()) + 1)]
+    for name in sorted(level):
+        rows[level[name]].append(name)
     place: dict[str, float] = {}
 
     def middle(name: str) -> tuple[float, str]:
-        above = [place[one] for one in graph.predecessors(name)]
+        above = [place[importer] for importer in graph.predecessors(name)]
         return (sum(above) / len(above) if above else 0.5, name)
 
     for row in rows:
@@ -97,13 +99,13 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where the page is out of date")
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    wanted = picture()
+    drawn = picture()
     if args.check:
-        same = PICTURE.exists() and PICTURE.read_text(encoding="utf-8") == wanted
+        same = PICTURE.exists() and PICTURE.read_text(encoding="utf-8") == drawn
         if not same:
             print(f"{PICTURE} is out of date: run python scripts/tools/draw_rooms.py")
         return int(not same)
-    PICTURE.write_text(wanted, encoding="utf-8")
+    PICTURE.write_text(drawn, encoding="utf-8")
     return 0
 
 

@@ -44,24 +44,24 @@ class ExampleError(Exception):
 
 
 def runnable(text: str) -> Iterator[re.Match[str]]:
-    """The blocks of a page that are run or written: all with a title or a runnable language, and without the mark."""
+    """Yield the blocks of a page that are run or written: with a title or a runnable language, without the mark."""
     for block in BLOCK.finditer(text):
         if not block["mark"] and (block["title"] or block["language"] in RUNNABLE):
             yield block
 
 
 def commands(body: str) -> list[str]:
-    """The commands of a `console` block, continued lines joined."""
+    """Return the commands of a `console` block, continued lines joined."""
     return [match["line"].replace("\\\n", " ") for match in COMMAND.finditer(body)]
 
 
 def shown(said: str) -> str:
-    """What a program printed, as a page shows it: without control characters and spaces at the ends of lines."""
+    """Return what a program printed, as a page shows it: without control characters and spaces at the ends of lines."""
     return re.sub(r"[ \t]+$", "", printable(said), flags=re.M)
 
 
 def shell(command: str, folder: Path, programs: Path = Path(sys.executable).parent) -> str:
-    """What a command prints on standard output; its programs are those in `programs`, by default beside this Python.
+    """Return what a command prints; its programs are those in `programs`, by default beside this Python.
 
     Raises:
         ExampleError: the command fails or takes more than ten minutes.

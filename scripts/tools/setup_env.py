@@ -116,7 +116,7 @@ def install_torch_for_vllm(pip: Command) -> bool:
 
 
 def install_any_cpu_torch(pip: Command) -> None:
-    """On Linux PyPI's torch brings gigabytes of CUDA; the CPU index has the same version without."""
+    """Install torch without CUDA on Linux, where that of PyPI brings gigabytes of it."""
     if platform.system() == "Linux":
         call([*pip, "install", "--no-deps", "torch"], extra_index=CPU_INDEX, check=False)
 

@@ -21,7 +21,7 @@ MARK = re.compile(r"^::: command (\w+)$", flags=re.M)
 
 
 def help_of(program: str) -> str:
-    """The commands and options of `selfrag` or `critic` as Markdown, by typer; headings a level lower."""
+    """Return the commands and options of `selfrag` or `critic` as Markdown, by typer; headings a level lower."""
     words = [sys.executable, "-m", "typer", f"{program}.cli.main", "utils", "docs", "--name", program]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)  # noqa: S603
@@ -29,7 +29,7 @@ def help_of(program: str) -> str:
 
 
 def routes() -> str:
-    """The routes of `selfrag serve` with the fields of their requests, as Markdown."""
+    """Return the routes of `selfrag serve` with the fields of their requests, as Markdown."""
     sys.path.insert(0, str(ROOT))
     from selfrag.serving.app import create_app
     from selfrag.serving.service import Service
@@ -56,7 +56,7 @@ def _fields(schema: dict[str, Any]) -> str:
 
 
 def _kind(field: dict[str, Any]) -> str:
-    """The type of a field in a few words, with its largest value."""
+    """Return the type of a field in a few words, with its largest value."""
     if "enum" in field or "const" in field:
         return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
     if "anyOf" in field:
@@ -92,5 +92,5 @@ def on_post_build(config: Any, **_: Any) -> None:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by MkDocs for each page."""
-    filled = MARK.sub(lambda found: help_of(found[1]), markdown)
+    filled = MARK.sub(lambda match: help_of(match[1]), markdown)
     return filled.replace("::: routes", routes()) if "::: routes" in filled else filled

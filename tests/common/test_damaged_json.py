@@ -11,7 +11,6 @@ import pytest
 from critic.augment.run import _finished
 from critic.student.card import CARD as CRITIC_CARD
 from critic.student.card import read_card
-from scripts.tools.make_results import read_digest, read_study
 from selfrag.common.errors import UserError
 from selfrag.common.reading import parse_json
 from selfrag.decoding.trace import Trace
@@ -47,8 +46,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "run": ("manifest.json", read_manifest),
     "training": ("manifest.json", journal.recorded),
     "labelling": ("manifest.json", lambda folder: _finished(folder / "manifest.json", {"command": "augment"}, [], 1)),
-    "digest": ("digest.json", lambda folder: read_digest(folder / "digest.json")),
-    "study": ("study.about.json", lambda folder: read_study(folder / "study.md")),
     "judged": ("rows.judged.x.json", lambda folder: read_judged(folder, "rows")),
     "factscore": ("factscore.json", lambda folder: read_output(folder / "factscore.json", [])),
     "adapter": ("adapter_config.json", lambda folder: read_adapter("a", folder)),

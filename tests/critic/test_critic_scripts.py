@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -48,15 +47,6 @@ def test_d_gen_is_priced_with_the_settings_of_the_script(data: Path, tmp_path: P
     shutil.rmtree(data / "train")
     code, _, error = run_script("make_dgen", *arguments)
     assert (code, "no pairs at" in error) == (2, True)
-
-
-def test_baselines_are_measured_without_a_model(data: Path, tmp_path: Path, run_script) -> None:
-    rows, out = ("--rows", data / "dev" / "critic.jsonl"), tmp_path / "figures.json"
-    code, said, _ = run_script("eval_critic", *rows, "--train", data, "--out", out)
-    assert (code, "## Accuracy, all rows" in said) == (0, True)
-    assert json.loads(out.read_text())["critics"].keys() == {"tf-idf + logistic regression", "majority label"}
-    nothing = "nothing to evaluate: give a critic, a generator, a base model or training rows\n"
-    assert run_script("eval_critic", *rows) == (2, "", nothing)
 
 
 def test_the_packaged_critic_is_whole_and_all_package_data_stays_small() -> None:

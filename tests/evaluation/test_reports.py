@@ -1,13 +1,11 @@
-"""Reports of runs: tables, page, plots, the annotation form and the results page; texts of others stay texts."""
+"""Reports of runs: tables, page, plots and the annotation form; texts of others stay texts."""
 
 from __future__ import annotations
 
 import json
 import re
-import runpy
 import shlex
 import shutil
-import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from itertools import pairwise
@@ -19,10 +17,9 @@ import reported
 from structure import Structure
 
 from retrieval.passage import Passage
-from scripts.tools.make_results import groups, keep, page
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
-from selfrag.evaluation.comparison import Comparison, ComparisonRow, ComparisonTable, compare, read_runs
+from selfrag.evaluation.comparison import Comparison, ComparisonRow, ComparisonTable, read_runs
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.report import (
@@ -38,7 +35,6 @@ from selfrag.evaluation.report import (
     spoken,
     write,
 )
-from selfrag.evaluation.tables import markdown
 from selfrag.render.figures import encoded, save
 
 ROOT = Path(__file__).parents[2]
@@ -295,82 +291,18 @@ def test_a_plot_is_written_whole_and_the_same_each_time(tmp_path: Path) -> None:
             save(drawn, tmp_path / name)
 
 
-# The results page
-
-
-def make_results(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["make_results.py", *words])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "scripts" / "tools" / "make_results.py"), run_name="__main__")
-    assert ended.value.code == 0
-
-
-def test_the_committed_page_is_what_the_command_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures, intervals and differences are computed again from the scores of every item."""
-    shown = ROOT / "docs" / "records" / "results.md"
-    shutil.copytree(shown.with_suffix(""), tmp_path / "results")
-    make_results(monkeypatch, "--into", str(tmp_path / "results.md"))
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert made == shown.read_text(encoding="utf-8"), "run make_results.py again, and change nothing by hand"
-
-
-def test_runs_of_other_items_stand_in_tables_of_their_own(runs: list[Path], tmp_path: Path) -> None:
-    keep(runs, tmp_path)
-    keep([runs[0].parent], tmp_path)  # a run that is made again replaces the old one
-    (one,) = [path for path in tmp_path.iterdir() if path.name.startswith("finetuned")]
-    values = json.loads(one.read_text())
-    del values["files"]["long"]
-    (tmp_path / "finetuned-other.json").write_text(json.dumps(values))
-    kept = [[one.run.name for one in group.digests] for group in groups(tmp_path)]
-    assert kept == [["finetuned", "reflective"], ["finetuned"]]
-    text = page(tmp_path, against="finetuned")
-    assert "## 2 systems on short, long" in text
-    assert "## 1 system on short" in text
-    assert markdown(compare(read_runs(sorted(runs)), against="finetuned")) in text
-    assert "| finetuned | finetuned | model.safetensors abcdefabcdef | scripted |" in text
-
-
-def test_what_cannot_be_kept_is_one_line(copied: list[Path], tmp_path: Path) -> None:
-    study = tmp_path / "sweep.md"
-    study.write_text("# Sweep\n")
-    study.with_suffix(".json").write_text('{"rows": []}')
-    with pytest.raises(UserError, match="no JSON file beside it says where its figures come from"):
-        keep([study], tmp_path / "none")
-    manifest = json.loads((copied[1] / "manifest.json").read_text())
-    del manifest["files"]["short"]["result"]
-    (copied[1] / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match="short is not finished"):
-        keep(copied, tmp_path / "other")
-    assert not (tmp_path / "other").exists()  # nothing is kept by half
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="keeps no run and no study"):
-        page(tmp_path / "empty")
-
-
 def test_the_examples_of_the_guide_run(runs: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:
     for run, name in zip(runs, ("selfrag-adaptive", "rag-1"), strict=True):
         made = Path(shutil.copytree(run, tmp_path / "runs" / name))
         manifest = (made / "manifest.json").read_text()
         (made / "manifest.json").write_text(re.sub(r'"name": ?"\w+"', f'"name": "{name}"', manifest, count=1))
-    for name in ("sweep", "ablation"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.md").write_text(f"# {name.capitalize()}\n")
-        (tmp_path / name / f"{name}.json").write_text('{"commit": "0", "time": "now"}')
-    (tmp_path / "docs").mkdir()
     monkeypatch.chdir(tmp_path)
     code = "".join(re.findall(r"^```python\n(.*?)^```", GUIDE, flags=re.M | re.S))
     exec(compile(code, "reports.md", "exec", dont_inherit=True), {"__name__": "__docs__"})  # the point of this test
     assert len(capsys.readouterr().out.splitlines()) == 4
     lines = "".join(re.findall(r"^```bash\n(.*?)^```", GUIDE, flags=re.M | re.S)).splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 2
     for program, *words in map(shlex.split, lines):
-        if program == "selfrag":
-            assert main(words) == 0, words
-        else:
-            make_results(monkeypatch, *words[1:])
+        assert (program, main(words)) == ("selfrag", 0), words
     made = {path.name for path in tmp_path.iterdir()}
     assert made >= {"report.html", "tables.md", "tables.csv", "plots.svg", "plots.png"}
-    shown = (tmp_path / "docs" / "records" / "results.md").read_text()
-    assert "## 2 systems on short, long" in shown
-    assert "differences to selfrag-adaptive" in shown
-    assert "## Ablation" in shown

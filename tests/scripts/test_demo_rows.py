@@ -87,7 +87,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def _tokens(row: TrainingRow) -> list[str]:
-    return [part.token if isinstance(part, TargetToken) else type(part).__name__ for part in row.target]
+    names = {TargetEvidence: "Evidence", TargetText: "Text"}
+    return [part.token if isinstance(part, TargetToken) else names[type(part)] for part in row.target]
 
 
 def _rows(data: Path, **changes) -> list[TrainingRow]:
@@ -140,7 +141,7 @@ def test_the_same_seed_gives_the_same_files_and_instructions_are_split(data: Pat
 def test_a_missing_file_and_a_bad_row_are_named(data: Path) -> None:
     pairs = data / "train/pairs.jsonl"
     pairs.write_text('{"id": "x"}\n')
-    with pytest.raises(UserError, match=r"pairs\.jsonl:1: 'dataset' must be text"):
+    with pytest.raises(UserError, match=r"pairs\.jsonl:1: 'dataset' is missing"):
         load(data)
     pairs.unlink()
     with pytest.raises(UserError, match=r"pairs\.jsonl is missing; --data must name"):

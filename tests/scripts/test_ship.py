@@ -34,7 +34,7 @@ def ship(tmp_path: Path, run_script):
 
     def start(*more: str) -> tuple[int, str, str]:
         where = ["--runs", adapter.parents[1], "--report", report, "--to", tmp_path / "package"]
-        return run_script("ship_intrinsics", *where, *more)
+        return run_script("ship", "intrinsics", *where, *more)
 
     return start
 
@@ -78,7 +78,7 @@ def test_a_critics_card_gets_tables_licences_and_use(tmp_path: Path, run_script)
     report.write_text(f"## Accuracy, all rows\n\n{table}\n\n## Macro-F1, all rows\n\n## model in full\n")
     words = ["--run", run, "--report", report, "--to", out, "--note", "A first look."]
     for _ in range(2):  # a second time replaces the first
-        assert run_script("ship_critic", *words) == (0, "0.02 MB\n", "")
+        assert run_script("ship", "critic", *words) == (0, "adapter: 0.02 MB\n", "")
     names = {"README.md", "adapter_model.safetensors", "critic.json", "training.json"}
     assert {path.name for path in out.iterdir()} == names
     text = (out / "README.md").read_text()
@@ -88,7 +88,7 @@ def test_a_critics_card_gets_tables_licences_and_use(tmp_path: Path, run_script)
     assert "in full" not in text
     assert text.endswith("## Use\n\nA first look.\n")
     report.write_text("nothing")
-    code, _, error = run_script("ship_critic", *words)
+    code, _, error = run_script("ship", "critic", *words)
     assert (code, error.count("\n")) == (2, 1)
-    assert "not as training and evaluation wrote them" in error
+    assert "is not as `critic eval` printed it" in error
     assert (out / "README.md").read_text() == text

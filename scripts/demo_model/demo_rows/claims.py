@@ -30,18 +30,19 @@ class Quota:
 
 
 def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
-    """All rows on claims."""
+    """Yield all rows on claims."""
     checks = [pair for pair in sources.pairs if pair.kind == "fact_check" and len(pair.passages) == 1]
     rng.shuffle(checks)
     yield from (_verdict(pair, cut) for pair in checks[: quota.fact_checks])
-    rest = checks[quota.fact_checks :]
-    yield from (_wrong_verdict(pair, cut) for pair in rest[: quota.wrong_verdicts])
+    further = checks[quota.fact_checks :]
+    yield from (_wrong_verdict(pair, cut) for pair in further[: quota.wrong_verdicts])
     # When few pairs are left, claims that have a verdict come again, with evidence that has no word in common.
-    others = [*rest[quota.wrong_verdicts :], *checks][: quota.other_evidence]
+    others = [*further[quota.wrong_verdicts :], *checks][: quota.other_evidence]
     for pair in others:
-        other = rng.choice(others)
-        if other is not pair and not _share_words(pair.instruction.rpartition("\n")[2], other.passages[0]):
-            yield Draft(f"{pair.dataset}/other_evidence", pair.instruction, abstaining(cut(other.passages[0])))
+        stranger = rng.choice(others)
+        claim, passage = pair.instruction.rpartition("\n")[2], stranger.passages[0]
+        if stranger is not pair and not _share_words(claim, passage):
+            yield Draft(f"{pair.dataset}/other_evidence", pair.instruction, abstaining(cut(passage)))
     yield from sample(_labelled(sources), quota.labelled, rng)
     for label in UTILITY:
         yield from sample(_statements(sources, label, rng), quota.per_label, rng)
@@ -52,13 +53,13 @@ def _verdict(pair: Pair, cut: Cutter) -> Draft:
 
 
 def _labelled(sources: Sources) -> Iterator[Draft]:
-    """Claims that annotators of fact-checking data called supported or refuted by their evidence."""
+    """Yield claims that annotators of fact-checking data called supported or refuted by their evidence."""
     verdicts = {FULLY: "true", "No support / Contradictory": "false"}
     taken = {pair.instruction.rpartition("\n")[2].casefold() for pair in sources.pairs}
     for row in sources.critiques:
         known = row.group == "IsSup" and row.rule == "gold_evidence" and row.label in verdicts
-        if known and row.evidence is not None and row.output.strip().casefold() not in taken:
-            target = grounded(row.evidence, verdicts[row.label])
+        if known and row.passage is not None and row.output.strip().casefold() not in taken:
+            target = grounded(row.passage, verdicts[row.label])
             yield Draft(f"{row.dataset}/labelled_verdict", TASK + row.output.strip(), target)
 
 
@@ -70,16 +71,15 @@ def _wrong_verdict(pair: Pair, cut: Cutter) -> Draft:
 
 def _statements(sources: Sources, label: str, rng: random.Random) -> Iterator[Draft]:
     for row in sources.critiques:
-        if row.group != "IsSup" or row.label != label or row.rule in _SET_ASIDE or row.evidence is None:
+        if row.group != "IsSup" or row.label != label or row.rule in _SET_ASIDE or row.passage is None:
             continue
         # Evidence is kept whole: a cut could take away exactly what supports the statement.
-        if len(row.evidence.text.split()) <= 125 and 3 <= len(row.output.split()) <= 60:
-            evidence = Passage(row.evidence.id, row.evidence.text, row.evidence.title)
-            target = grounded(evidence, detokenize(row.output), support=label, utility=UTILITY[label])
+        if len(row.passage.text.split()) <= 125 and 3 <= len(row.output.split()) <= 60:
+            target = grounded(row.passage, detokenize(row.output), support=label, utility=UTILITY[label])
             yield Draft(f"{row.dataset}/issup", row.instruction, target, 1.0 if label == FULLY else 0.7)
 
 
 def _share_words(claim: str, passage: Passage) -> bool:
-    """Whether a rare-looking word of the claim (capitalised, four letters or more) occurs in the passage."""
+    """Return whether a rare-looking word of the claim (capitalised, four letters or more) occurs in the passage."""
     text = set(normalise(f"{passage.title} {passage.text}").split())
     return any(normalise(word) in text for word in claim.split() if len(word) > 3 and word[0].isupper())

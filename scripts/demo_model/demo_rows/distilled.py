@@ -35,7 +35,7 @@ class Remembered:
 def mix(
     written: Iterable[TrainingRow], annotated: Sequence[TrainingRow], remembered: Remembered
 ) -> tuple[TrainingRow, ...]:
-    """Rows of D_gen that stay with their passages, and a sample of the annotated ones, shuffled.
+    """Return rows of D_gen that stay with their passages, and a sample of the annotated ones, shuffled.
 
     Instructions that the annotated stages set aside are set aside here too.
     """
@@ -47,7 +47,7 @@ def mix(
 
 
 def grounded(row: TrainingRow) -> bool:
-    """Whether no passage of the row is irrelevant, and none contradicts what follows it."""
+    """Return whether no passage of the row is irrelevant, and none contradicts what follows it."""
     return not any(isinstance(part, TargetToken) and part.token in UNGROUNDED for part in row.target)
 
 

@@ -7,12 +7,13 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.common.errors import require
 from selfrag.training.rows import TargetEvidence, TargetPart, TargetText, TargetToken, TrainingRow
 
+T = TypeVar("T")
 _SPACE_BEFORE = re.compile(r"(?<!\s)\s+([,.;:!?%)\]\u2019]|'s\b|n't\b|'re\b|'ve\b|'ll\b|'d\b)")
 _SPACE_AFTER = re.compile(r"([(\[$£€])\s+")
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]"}
@@ -39,19 +40,23 @@ def _splitter() -> Any:
 
 
 def sentences(text: str) -> list[str]:
-    """Sentences of `text`, in order, without surrounding white space."""
-    found = (sentence.text.strip() for sentence in _splitter()(text).sents)
-    return [sentence for sentence in found if sentence]
+    """Return the sentences of `text`, in order, without surrounding white space."""
+    stripped = [sentence.text.strip() for sentence in _splitter()(text).sents]
+    return list(filter(None, stripped))
 
 
 def without(text: str, answers: tuple[str, ...]) -> str:
-    """`text` without the sentences that name an answer (upper and lower case do not matter)."""
+    """Return `text` without the sentences that name an answer (upper and lower case do not matter)."""
     needles = [answer.casefold() for answer in answers]
-    return " ".join(s for s in sentences(text) if not any(needle in s.casefold() for needle in needles))
+
+    def names_no_answer(sentence: str) -> bool:
+        return not any(needle in sentence.casefold() for needle in needles)
+
+    return " ".join(filter(names_no_answer, sentences(text)))
 
 
 def window(text: str, words: int, rng: random.Random, keep: str = "") -> str:
-    """At most about `words` words of whole sentences, often the first ones, that still contain `keep`.
+    """Return at most about `words` words of whole sentences, often the first ones, that still contain `keep`.
 
     A passage and its negative go through the same cut, so where a window begins says nothing about its label. A
     single sentence longer than `words` is cut between words, around `keep`.
@@ -99,7 +104,7 @@ class Draft:
     copies: int = 1  # how often the row is written, for kinds that are rare
 
     def row(self, number: int) -> TrainingRow:
-        """The row with its id."""
+        """Return the row with its id."""
         return TrainingRow(f"demo-{number:05d}", self.source, self.instruction, self.target, self.weight)
 
 
@@ -123,7 +128,7 @@ class Cutter:
     rng: random.Random
 
     def __call__(self, passage: Passage, keep: str = "") -> Passage:
-        """The passage cut to whole sentences around `keep`."""
+        """Return the passage cut to whole sentences around `keep`."""
         lengths, rng = self.lengths, self.rng
         words = lengths.long if rng.random() < lengths.long_share else rng.randint(*lengths.usual)
         # A share of 0 draws no number, so that the rows of a mixture without it stay the same.
@@ -134,10 +139,10 @@ class Cutter:
         return replace(passage, title=title, text=window(passage.text, words, rng, keep), score=None)
 
 
-def sample(drafts: Iterable[Draft], count: int, rng: random.Random) -> list[Draft]:
-    """At most `count` of `drafts`, in random order."""
-    drafts = list(drafts)
-    return rng.sample(drafts, min(count, len(drafts)))
+def sample(items: Iterable[T], count: int, rng: random.Random) -> list[T]:
+    """Return at most `count` items, in random order."""
+    items = list(items)
+    return rng.sample(items, min(count, len(items)))
 
 
 FULLY = "Fully supported"
@@ -146,12 +151,12 @@ ABSTENTION = "I don't know."
 
 
 def grounded(passage: Passage, answer: str, *, support: str = FULLY, utility: int = 5) -> tuple[TargetPart, ...]:
-    """One segment from one relevant passage."""
+    """Return one segment from one relevant passage."""
     return (*segment(passage, answer, support=support), TargetToken(f"[Utility:{utility}]"))
 
 
 def segment(passage: Passage, sentence: str, *, support: str = FULLY) -> tuple[TargetPart, ...]:
-    """`[Retrieval]` passage `[Relevant]` sentence `[support]`: the unit that multi-segment targets repeat."""
+    """Return `[Retrieval]` passage `[Relevant]` sentence `[support]`: the unit that multi-segment targets repeat."""
     return (
         TargetToken("[Retrieval]"),
         TargetEvidence(passage),
@@ -162,12 +167,12 @@ def segment(passage: Passage, sentence: str, *, support: str = FULLY) -> tuple[T
 
 
 def continued(sentence: str, *, support: str = FULLY) -> tuple[TargetPart, ...]:
-    """A further sentence from the evidence of the one before."""
+    """Return a further sentence from the evidence of the one before."""
     return (TargetToken("[Continue to Use Evidence]"), TargetText(sentence), TargetToken(f"[{support}]"))
 
 
 def abstaining(passage: Passage) -> tuple[TargetPart, ...]:
-    """An irrelevant passage: no answer and, as in the published data, no IsSup token."""
+    """Return an irrelevant passage: no answer and, as in the published data, no IsSup token."""
     return (
         TargetToken("[Retrieval]"),
         TargetEvidence(passage),
@@ -178,17 +183,17 @@ def abstaining(passage: Passage) -> tuple[TargetPart, ...]:
 
 
 def unaided(output: str, *, utility: int = 5) -> tuple[TargetPart, ...]:
-    """An answer without retrieval."""
+    """Return an answer without retrieval."""
     return (TargetToken("[No Retrieval]"), TargetText(output), TargetToken(f"[Utility:{utility}]"))
 
 
 def long_form(segments: Sequence[tuple[TargetPart, ...]], *, utility: int = 5) -> tuple[TargetPart, ...]:
-    """Segments in order, one utility at the end."""
+    """Return segments in order, one utility at the end."""
     return (*(part for parts in segments for part in parts), TargetToken(f"[Utility:{utility}]"))
 
 
 def search(corpus: Mapping[str, Passage], queries: Sequence[str], k: int) -> list[list[Passage]]:
-    """BM25 (k1 1.2, b 0.75, title and text): for each query its `k` best passages.
+    """Return the `k` best passages of each query by BM25 (k1 1.2, b 0.75, title and text).
 
     Raises:
         MissingExtraError: bm25s is not installed.
@@ -201,5 +206,5 @@ def search(corpus: Mapping[str, Passage], queries: Sequence[str], k: int) -> lis
     texts = [f"{p.title} {p.text}" for p in passages]
     index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
     tokens = bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
-    found, _ = index.retrieve(tokens, k=min(k, len(passages)), show_progress=False)
-    return [[passages[int(i)] for i in row] for row in found]
+    places, _ = index.retrieve(tokens, k=min(k, len(passages)), show_progress=False)
+    return [[passages[int(place)] for place in row] for row in places]

@@ -38,14 +38,14 @@ class Quota:
 
 
 def looks_up(instruction: str) -> bool:
-    """Whether an instruction without an input asks for a fact, so that neither Retrieve label is clearly right."""
+    """Return whether an instruction without input asks for a fact, so that neither Retrieve label is clearly right."""
     if "## Input:" in instruction:
         return False
     return bool(_ASKS_FACT.match(instruction)) and not _ABOUT_LANGUAGE_OR_NUMBERS.search(instruction)
 
 
 def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
-    """All rows that answer without a passage, and the multiple-choice rows."""
+    """Yield all rows that answer without a passage, and the multiple-choice rows."""
     written = dict(_reference_outputs(sources))
     # These are few against thousands of rows that retrieve; copies keep p(Retrieval) informative.
     texts = [
@@ -82,7 +82,7 @@ def _small_talk(sources: Sources) -> Iterator[Draft]:
 
 
 def _poor(sources: Sources) -> Iterator[Draft]:
-    """Outputs that help little: another instruction's output (1) and a solution that stops half way (2)."""
+    """Yield outputs that help little: another instruction's output (1) and a solution that stops half way (2)."""
     for row in sources.critiques:
         poor = row.rule in ("output_of_another_instruction", "solution_cut_before_the_end")
         if poor and row.output.strip() and len(row.output.split()) <= 60 and not looks_up(row.instruction):
@@ -97,15 +97,15 @@ def _choices(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) ->
     with_passage = list(_with_passage(sources, pairs, cut))[: quota.choices_with_passage]
     yield from with_passage
     taken = {draft.instruction for draft in with_passage}
-    rest = [pair for pair in pairs if pair.instruction not in taken]
-    for pair in rest[: quota.choices]:
+    without = [pair for pair in pairs if pair.instruction not in taken]
+    for pair in without[: quota.choices]:
         yield Draft(f"{pair.dataset}/choice", pair.instruction, unaided(pair.output))
 
 
 def _with_passage(sources: Sources, pairs: list[Pair], cut: Cutter) -> Iterator[Draft]:
-    """Questions for which a retrieved passage names the right option and none of the others."""
-    asked = [pair.instruction.partition("## Input:")[2].strip() for pair in pairs]
-    for pair, text, passages in zip(pairs, asked, search(sources.corpus, asked, 5), strict=True):
+    """Yield questions for which a retrieved passage names the right option and none of the others."""
+    questions = [pair.instruction.partition("## Input:")[2].strip() for pair in pairs]
+    for pair, text, passages in zip(pairs, questions, search(sources.corpus, questions, 5), strict=True):
         options = dict(re.findall(r"^([A-E1-5]): (.+)$", text, re.M))
         right = options.pop(pair.output, "")
         for passage in passages:

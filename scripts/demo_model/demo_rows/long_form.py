@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from retrieval.passage import Passage
 from scripts.demo_model.demo_rows.drafts import (
@@ -56,7 +57,7 @@ class Quota:
 
 
 def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
-    """All rows with several segments, and their irrelevant counterparts."""
+    """Yield all rows with several segments, and their irrelevant counterparts."""
     summaries = list(_summaries(sources, cut))
     yield from summaries if quota.summaries is None else sample(summaries, quota.summaries, rng)
     leads = [p for p in sources.corpus.values() if _introduces(p)]
@@ -67,8 +68,8 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
     several = [p for p in leads if len(by_title[p.title]) > 1]
     chosen = several[: quota.two_passages]
     for lead in chosen:
-        other = next(p for p in by_title[lead.title] if p.id != lead.id)
-        if (target := _two_passages(lead, other, cut, rng)) is not None:
+        second = next(p for p in by_title[lead.title] if p.id != lead.id)
+        if (target := _two_passages(lead, second, cut, rng)) is not None:
             yield Draft("wiki/two_passages", _ask(lead, rng), target)
     taken = {p.title for p in chosen}
     single = [p for p in leads if p.title not in taken]
@@ -79,7 +80,7 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
 
 
 def _summaries(sources: Sources, cut: Cutter) -> Iterator[Draft]:
-    """Human answers over several sources: each sentence goes to the source with most of its words."""
+    """Yield human answers over several sources: each sentence goes to the source with most of its words."""
     useful = {
         (row.instruction, row.output): int(row.label)
         for row in sources.critiques
@@ -88,11 +89,12 @@ def _summaries(sources: Sources, cut: Cutter) -> Iterator[Draft]:
     for pair in sources.pairs:
         if pair.dataset != "quotesum":
             continue
+        passages = pair.passages
         parts: list[tuple[TargetPart, ...]] = []
         last: Passage | None = None
         for sentence in sentences(pair.output):
-            overlap, source = max(((_overlap(sentence, p), p) for p in pair.passages), key=lambda found: found[0])
-            if overlap < 0.5:
+            source = max(passages, key=partial(_overlap, sentence))
+            if _overlap(sentence, source) < 0.5:
                 break
             parts.append(continued(sentence) if source == last else segment(cut(source), sentence))
             last = source
@@ -114,15 +116,16 @@ def _introduction(lead: Passage, cut: Cutter, rng: random.Random) -> tuple[Targe
     return long_form([segment(passage, said[0]), *(continued(sentence) for sentence in said[1:])])
 
 
-def _two_passages(lead: Passage, other: Passage, cut: Cutter, rng: random.Random) -> tuple[TargetPart, ...] | None:
-    first, second = cut(lead, _opening(lead)), cut(other)
-    one, two = _clean(first), [s for s in _clean(second) if _overlap(s, lead) < 0.6]
-    if not one or not two:
+def _two_passages(lead: Passage, second: Passage, cut: Cutter, rng: random.Random) -> tuple[TargetPart, ...] | None:
+    lead_cut, second_cut = cut(lead, _opening(lead)), cut(second)
+    opening = _clean(lead_cut)
+    news = [sentence for sentence in _clean(second_cut) if _overlap(sentence, lead) < 0.6]
+    if not opening or not news:
         return None
-    parts = [segment(first, one[0])]
-    if len(one) > 1 and rng.random() < 0.5:
-        parts.append(continued(one[1]))
-    return long_form([*parts, segment(second, two[0])])
+    parts = [segment(lead_cut, opening[0])]
+    if len(opening) > 1 and rng.random() < 0.5:
+        parts.append(continued(opening[1]))
+    return long_form([*parts, segment(second_cut, news[0])])
 
 
 def _irrelevant(sources: Sources, leads: list[Passage], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
@@ -134,14 +137,14 @@ def _irrelevant(sources: Sources, leads: list[Passage], cut: Cutter, rng: random
 
 
 def _introduces(passage: Passage) -> bool:
-    """Whether the passage opens like an encyclopaedia entry on its title, and says enough to be retold."""
+    """Return whether the passage opens like an encyclopaedia entry on its title, and says enough to be retold."""
     name = re.escape(_name(passage))
     opening = re.match(rf"(?:The |An? )?{name}\b[^.]{{0,120}}? (?:is|was|are|were) ", passage.text)
     return opening is not None and len(passage.text.split()) >= 40 and len(_name(passage).split()) <= 5
 
 
 def _opening(passage: Passage) -> str:
-    """The first words, so that a cut keeps the beginning."""
+    """Return the first words, so that a cut keeps the beginning."""
     return passage.text[:40]
 
 
@@ -155,7 +158,7 @@ def _ask(lead: Passage, rng: random.Random) -> str:
 
 
 def _clean(passage: Passage) -> list[str]:
-    """The passage's first good sentences; one that is cut off or very long ends them."""
+    """Return the passage's first good sentences; one that is cut off or very long ends them."""
     good: list[str] = []
     for sentence in map(detokenize, sentences(passage.text)):
         if not (6 <= len(sentence.split()) <= 45 and sentence[-1] in ".!?"):
@@ -165,7 +168,7 @@ def _clean(passage: Passage) -> list[str]:
 
 
 def _overlap(sentence: str, passage: Passage) -> float:
-    """Share of the sentence's words that occur in the passage."""
+    """Return the share of the sentence's words that occur in the passage."""
     words = normalise(sentence).split()
     known = set(normalise(f"{passage.title} {passage.text}").split())
     return sum(word in known for word in words) / max(1, len(words))

@@ -15,7 +15,7 @@ from scripts.demo_model.demo_rows.drafts import Cutter, Draft, Lengths
 from scripts.demo_model.demo_rows.sources import FILES, Sources, load
 from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import commit, sha256, versions
-from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
+from selfrag.training.rows import TargetEvidence, TargetToken, TrainingRow, write_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +146,15 @@ def make(data: Path, out: Path, mixture: Mixture) -> dict[str, Any]:
 
 
 def describe(rows: Sequence[TrainingRow]) -> dict[str, Any]:
-    """Counts of rows by source, reflection tokens by label, rows by first token, and the mean length in words."""
-    tokens = Counter(part.token for row in rows for part in row.target if isinstance(part, TargetToken))
-    first = Counter(part.token for row in rows for part in row.target[:1] if isinstance(part, TargetToken))
-    words = sum(map(_words, rows))
+    """Return counts of rows by source, reflection tokens by label, and rows by first token."""
+    tokens: Counter[str] = Counter()
+    first: Counter[str] = Counter()
+    for row in rows:
+        labels = [part.token for part in row.target if isinstance(part, TargetToken)]
+        tokens.update(labels)
+        first.update(labels[:1])
     return {
         "rows": len(rows),
-        "mean_words": round(words / max(1, len(rows)), 1),
         "sources": dict(sorted(Counter(row.source for row in rows).items())),
         "labels": dict(sorted(tokens.items())),
         "first": dict(sorted(first.items())),
@@ -171,25 +173,16 @@ def _all(sources: Sources, mixture: Mixture) -> Iterator[Draft]:
 
 
 def _rows(drafts: Sequence[Draft], start: int) -> tuple[TrainingRow, ...]:
-    """Numbered rows, without those whose passage has no text left after its answer was taken out."""
-    rows = (draft.row(number) for number, draft in enumerate(drafts, start))
-    return tuple(
-        row for row in rows if all(part.passage.text.strip() for part in row.target if isinstance(part, TargetEvidence))
-    )
+    """Return numbered rows, without those whose passage has no text left after its answer was taken out."""
+    rows = []
+    for number, draft in enumerate(drafts, start):
+        evidence = [part.passage.text for part in draft.target if isinstance(part, TargetEvidence)]
+        if all(map(str.strip, evidence)):
+            rows.append(draft.row(number))
+    return tuple(rows)
 
 
 def set_aside(instruction: str, mixture: Mixture) -> bool:
-    """Whether rows with this instruction are held out, in every stage with the same `heldout_seed`."""
+    """Return whether rows with this instruction are held out, in every stage with the same `heldout_seed`."""
     digest = hashlib.sha256(f"{mixture.heldout_seed}/{instruction}".encode()).digest()
     return int.from_bytes(digest[:4], "big") % 1000 < mixture.heldout_per_mille
-
-
-def _words(row: TrainingRow) -> int:
-    texts = [row.instruction]
-    for part in row.target:
-        match part:
-            case TargetText(text):
-                texts.append(text)
-            case TargetEvidence(passage):
-                texts += [passage.title, passage.text]
-    return sum(len(text.split()) for text in texts)

@@ -45,49 +45,52 @@ class Quota:
 
 
 def questions(sources: Sources, quota: Quota, rng: random.Random) -> list[Question]:
-    """Distinct answerable questions whose answer stands in their gold passage, SQuAD thinned to its quota."""
-    found: dict[str, Question] = {}
+    """Return distinct answerable questions whose answer stands in their gold passage, SQuAD thinned to its quota."""
+    distinct: dict[str, Question] = {}
     for query in sources.queries:
         dataset = "nq" if query.id.startswith("nq") else "squad2"
         for gold in query.gold[:1]:
-            found.setdefault(query.text, Question(dataset, query.text, query.answers, gold))
+            distinct.setdefault(query.text, Question(dataset, query.text, query.answers, gold))
     for pair in sources.pairs:
         if pair.kind == "short_qa" and pair.passages:
             dataset = "nq" if pair.dataset == "nq_open" else pair.dataset
-            found.setdefault(pair.instruction, Question(dataset, pair.instruction, (pair.output,), pair.passages[0]))
-    usable = [q for q in found.values() if _stated(q) is not None]
+            distinct.setdefault(pair.instruction, Question(dataset, pair.instruction, (pair.output,), pair.passages[0]))
+    usable = [q for q in distinct.values() if _stated(q) is not None]
     squad = [q for q in usable if q.dataset == "squad2"]
     kept = {q.text for q in rng.sample(squad, min(quota.squad, len(squad)))}
     return [q for q in usable if q.dataset != "squad2" or q.text in kept]
 
 
 def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
-    """All short-form rows."""
-    asked = questions(sources, quota, rng)
-    for question in asked if quota.gold is None else rng.sample(asked, min(quota.gold, len(asked))):
+    """Yield all short-form rows."""
+    answerable = questions(sources, quota, rng)
+    with_gold = answerable
+    if quota.gold is not None:
+        with_gold = sample(answerable, quota.gold, rng)
+    for question in with_gold:
         answer = _stated(question) or ""
         passage = cut(question.gold, answer)
         yield Draft(f"{question.dataset}/gold", question.text, grounded(passage, answer))
-    yield from sample(_neighbours(sources, asked, cut, rng), quota.neighbours, rng)
-    yield from sample(_answer_removed(asked, cut, rng), quota.answer_removed, rng)
+    yield from sample(_neighbours(sources, answerable, cut, rng), quota.neighbours, rng)
+    yield from sample(_answer_removed(answerable, cut, rng), quota.answer_removed, rng)
     yield from sample(_unanswerable(sources, cut), quota.unanswerable, rng)
     yield from sample(_judged(sources, cut, rng), quota.judged, rng)
     yield from sample(_stance(sources, cut), quota.stance, rng)
     passages = list(sources.corpus.values())
-    for question in rng.sample(asked, min(quota.random, len(asked))):
+    for question in sample(answerable, quota.random, rng):
         passage = rng.choice(passages)
         if not contains_any(passage.text, question.answers):
             yield _irrelevant(f"{question.dataset}/random", question.text, passage, cut)
-    yield from sample(_wrong_answers(asked, cut), quota.wrong, rng)
+    yield from sample(_wrong_answers(answerable, cut), quota.wrong, rng)
     if quota.same_article:
-        yield from sample(_same_article(sources, asked, cut, rng), quota.same_article, rng)
+        yield from sample(_same_article(sources, answerable, cut, rng), quota.same_article, rng)
     if quota.retitled:
-        chosen = rng.sample(asked, min(2 * quota.retitled, len(asked)))
+        chosen = sample(answerable, 2 * quota.retitled, rng)
         yield from sample(_retitled(sources, chosen, cut, rng), quota.retitled, rng)
 
 
 def _stated(question: Question) -> str | None:
-    """The first answer that the gold passage holds verbatim, as written there."""
+    """Return the first answer that the gold passage holds verbatim, as written there."""
     for answer in question.answers:
         at = question.gold.text.casefold().find(answer.casefold())
         if answer and at >= 0:
@@ -99,19 +102,21 @@ def _irrelevant(source: str, question: str, passage: Passage, cut: Cutter) -> Dr
     return Draft(source, question, abstaining(cut(passage)))
 
 
-def _neighbours(sources: Sources, asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
-    ranked = search(sources.corpus, [q.text for q in asked], 14)
-    for question, passages in zip(asked, ranked, strict=True):
+def _neighbours(sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+    ranked = search(sources.corpus, [q.text for q in questions], 14)
+    for question, passages in zip(questions, ranked, strict=True):
         hard = [p for p in _others(question, passages) if not contains_any(f"{p.title} {p.text}", question.answers)]
-        wanted = (2 if rng.random() < 0.6 else 1) if question.dataset == "nq" else int(rng.random() < 0.4)
-        # Early ranks are the hard ones: half of the picks come from the first four.
-        for _ in range(min(wanted, len(hard))):
-            pick = hard.pop(rng.randrange(min(4, len(hard)) if rng.random() < 0.5 else len(hard)))
-            yield _irrelevant(f"{question.dataset}/bm25", question.text, pick, cut)
+        is_nq = question.dataset == "nq"
+        count = int(is_nq) + int(rng.random() < (0.6 if is_nq else 0.4))
+        for _ in range(min(count, len(hard))):
+            # Early ranks are the hard ones: half of the picks come from the first four.
+            ranks = min(4, len(hard)) if rng.random() < 0.5 else len(hard)
+            passage = hard.pop(rng.randrange(ranks))
+            yield _irrelevant(f"{question.dataset}/bm25", question.text, passage, cut)
 
 
 def _others(question: Question, passages: Sequence[Passage]) -> list[Passage]:
-    """Those that are not the gold passage and whose text names no answer."""
+    """Return those that are not the gold passage and whose text names no answer."""
     return [
         p
         for p in passages
@@ -121,71 +126,71 @@ def _others(question: Question, passages: Sequence[Passage]) -> list[Passage]:
     ]
 
 
-def _retitled(sources: Sources, asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
-    """A neighbour's text under the title of the article that answers, so that the title alone decides nothing."""
-    for question, passages in zip(asked, search(sources.corpus, [q.text for q in asked], 14), strict=True):
+def _retitled(sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+    """Yield a neighbour's text under the title of the article that answers, so that the title alone decides nothing."""
+    for question, passages in zip(questions, search(sources.corpus, [q.text for q in questions], 14), strict=True):
         hard = _others(question, passages)
         if hard and not contains_any(question.gold.title, question.answers):
             passage = replace(rng.choice(hard), title=question.gold.title)
             yield _irrelevant(f"{question.dataset}/retitled", question.text, passage, cut)
 
 
-def _same_article(sources: Sources, asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
-    """Another paragraph of the article that answers: on the topic, with the right title, and of no use."""
+def _same_article(sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+    """Yield another paragraph of the article that answers: on the topic, with the right title, and of no use."""
     by_title: dict[str, list[Passage]] = {}
     for passage in sources.corpus.values():
         by_title.setdefault(passage.title, []).append(passage)
-    for question in asked:
+    for question in questions:
         others = _others(question, by_title.get(question.gold.title, []))
         # Natural Questions has few articles with two paragraphs, and every one is taken.
         if others and (question.dataset == "nq" or rng.random() < 0.5):
             yield _irrelevant(f"{question.dataset}/same_article", question.text, rng.choice(others), cut)
 
 
-def _answer_removed(asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
-    for question in asked:
+def _answer_removed(questions: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+    for question in questions:
         # SQuAD brings unanswerable questions on its own paragraphs; NQ has none, so most of these come from NQ.
         if rng.random() < (0.25 if question.dataset == "squad2" else 0.8) and len(question.gold.text.split()) > 60:
-            rest = without(question.gold.text, question.answers)
-            if len(rest.split()) >= 35 and not contains_any(f"{question.gold.title} {rest}", question.answers):
-                passage = replace(question.gold, id=f"{question.gold.id}-without-answer", text=rest)
+            text = without(question.gold.text, question.answers)
+            if len(text.split()) >= 35 and not contains_any(f"{question.gold.title} {text}", question.answers):
+                passage = replace(question.gold, id=f"{question.gold.id}-without-answer", text=text)
                 yield _irrelevant(f"{question.dataset}/answer_removed", question.text, passage, cut)
 
 
 def _unanswerable(sources: Sources, cut: Cutter) -> Iterator[Draft]:
     seen: set[str] = set()
     for row in sources.answerability:
-        if row.dataset == "squad2" and not row.answerable:
+        if row.dataset == "squad2" and row.label == "unanswerable":
             seen.add(row.question)
-            yield _irrelevant("squad2/unanswerable", row.question, row.documents[0], cut)
+            yield _irrelevant("squad2/unanswerable", row.question, row.passages[0], cut)
     for label in sources.critiques:
-        if label.rule == "unanswerable_on_topic" and label.evidence is not None and label.instruction not in seen:
-            yield _irrelevant("squad2/unanswerable", label.instruction, label.evidence, cut)
+        if label.rule == "unanswerable_on_topic" and label.passage is not None and label.instruction not in seen:
+            yield _irrelevant("squad2/unanswerable", label.instruction, label.passage, cut)
 
 
 def _judged(sources: Sources, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     for label in sources.critiques:
-        if label.rule == "judged_non_relevant" and label.evidence is not None:
-            yield _irrelevant("nomiracl/judged", label.instruction, label.evidence, cut)
+        if label.rule == "judged_non_relevant" and label.passage is not None:
+            yield _irrelevant("nomiracl/judged", label.instruction, label.passage, cut)
     for row in sources.answerability:
-        if row.dataset == "nomiracl" and not row.answerable:
-            yield _irrelevant("nomiracl/judged", row.question, rng.choice(row.documents), cut)
+        if row.dataset == "nomiracl" and row.label == "unanswerable":
+            yield _irrelevant("nomiracl/judged", row.question, rng.choice(row.passages), cut)
 
 
 def _stance(sources: Sources, cut: Cutter) -> Iterator[Draft]:
     for label in sources.critiques:
-        if label.rule == "stance_irrelevant" and label.evidence is not None:
-            yield _irrelevant("factcheck_gpt/stance", label.instruction, label.evidence, cut)
+        if label.rule == "stance_irrelevant" and label.passage is not None:
+            yield _irrelevant("factcheck_gpt/stance", label.instruction, label.passage, cut)
 
 
-def _wrong_answers(asked: Sequence[Question], cut: Cutter) -> Iterator[Draft]:
-    """The answer to another question on the same passage: what IsSup and IsUse have to catch in short answers."""
+def _wrong_answers(questions: Sequence[Question], cut: Cutter) -> Iterator[Draft]:
+    """Yield the answer to another question on the same passage: what IsSup and IsUse have to catch in short answers."""
     by_passage: dict[str, list[Question]] = {}
-    for question in asked:
+    for question in questions:
         by_passage.setdefault(question.gold.id, []).append(question)
     for group in by_passage.values():
-        for question, other in zip(group, (*group[1:], group[0]), strict=True):
-            wrong, right = _stated(other) or "", _stated(question) or ""
+        for question, neighbour in zip(group, (*group[1:], group[0]), strict=True):
+            wrong, right = _stated(neighbour) or "", _stated(question) or ""
             if not contains_any(wrong, question.answers) and not contains_any(right, [wrong]):
                 target = grounded(cut(question.gold, right), wrong, support="No support / Contradictory", utility=2)
                 # A low weight: the labels are to be learned, the wrong text is not.

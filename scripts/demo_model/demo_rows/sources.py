@@ -6,14 +6,19 @@ development article becomes training text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
+from selfrag.common.validation import validate
+
+T = TypeVar("T")
 
 FILES: tuple[str, ...] = (
     "train/pairs.jsonl",
@@ -26,6 +31,18 @@ FILES: tuple[str, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
+class SourceText:
+    """A passage of a source, which has no id."""
+
+    title: str
+    text: str
+
+    def passage(self, key: str) -> Passage:
+        """Return it as a passage with this id."""
+        return Passage(key, self.text, self.title)
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """An instruction and its reference output, with the passages that support it, if any."""
 
@@ -34,7 +51,12 @@ class Pair:
     kind: str
     instruction: str
     output: str
-    passages: tuple[Passage, ...]
+    gold_passages: tuple[SourceText, ...] = ()
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """Return the passages that support the output."""
+        return tuple(text.passage(f"{self.id}/p{number}") for number, text in enumerate(self.gold_passages, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +70,57 @@ class Critique:
     instruction: str
     output: str
     label: str
-    evidence: Passage | None
+    evidence: SourceText | None = None
+
+    @property
+    def passage(self) -> Passage | None:
+        """Return the evidence as a passage."""
+        return None if self.evidence is None else self.evidence.passage(f"{self.id}/e")
 
 
 @dataclass(frozen=True, slots=True)
-class Answerable:
+class SourceDocument(SourceText):
+    """A document of a conversation."""
+
+    doc_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTurn:
+    """A turn of a conversation."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answerability:
     """A question with documents that answer it, or on-topic ones that do not."""
 
     id: str
     dataset: str
-    question: str
-    documents: tuple[Passage, ...]
-    answerable: bool
+    conversation: Annotated[tuple[SourceTurn, ...], Field(min_length=1)]
+    documents: tuple[SourceDocument, ...]
+    label: Literal["answerable", "unanswerable"]
+
+    @property
+    def question(self) -> str:
+        """Return the last turn."""
+        return self.conversation[-1].content
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """Return the documents as passages."""
+        return tuple(document.passage(f"{self.id}/{document.doc_id}") for document in self.documents)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceQuery:
+    """A corpus question with its short answers, as the file has it."""
+
+    id: str
+    split: str
+    text: str
+    answers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +139,7 @@ class Sources:
 
     pairs: tuple[Pair, ...]
     critiques: tuple[Critique, ...]
-    answerability: tuple[Answerable, ...]
+    answerability: tuple[Answerability, ...]
     queries: tuple[Query, ...]
     corpus: Mapping[str, Passage] = field(repr=False)
 
@@ -92,69 +153,35 @@ def load(folder: Path) -> Sources:
     for name in FILES:
         if not (folder / name).is_file():
             raise UserError(f"{folder / name} is missing; --data must name the folder that holds {', '.join(FILES)}")
-    corpus = {p.id: p for p in read_jsonl(folder / "corpus/wiki-mix.jsonl.gz", lambda r: _passage(r, r.get("id")))}
+    corpus = {}
+    for text in _read(folder / "corpus/wiki-mix.jsonl.gz", Passage):
+        corpus[text.id] = text
     gold = _qrels(folder / "corpus/qrels.tsv")
-    listed = list(read_jsonl(folder / "corpus/queries.jsonl", lambda r: (_str(r, "split"), _query(r, gold, corpus))))
-    hidden = {passage.id for split, query in listed if split != "train" for passage in query.gold}
+    hidden: set[str] = set()
+    queries = []
+    for query in _read(folder / "corpus/queries.jsonl", SourceQuery):
+        judged = gold.get(query.id, [])
+        if unknown := [passage for passage in judged if passage not in corpus]:
+            raise UserError(f"the judged passage {unknown[0]} is not in the corpus")
+        if query.split == "train":
+            queries.append(Query(query.id, query.text, query.answers, tuple(corpus[passage] for passage in judged)))
+        else:
+            hidden.update(judged)
     return Sources(
-        pairs=tuple(read_jsonl(folder / "train/pairs.jsonl", _pair)),
-        critiques=tuple(read_jsonl(folder / "train/critic.jsonl.gz", _critique)),
-        answerability=tuple(read_jsonl(folder / "intrinsics/answerability_train.jsonl.gz", _answerable)),
-        queries=tuple(query for split, query in listed if split == "train"),
+        pairs=tuple(_read(folder / "train/pairs.jsonl", Pair)),
+        critiques=tuple(_read(folder / "train/critic.jsonl.gz", Critique)),
+        answerability=tuple(_read(folder / "intrinsics/answerability_train.jsonl.gz", Answerability)),
+        queries=tuple(queries),
         corpus={key: passage for key, passage in corpus.items() if key not in hidden},
     )
 
 
-def _pair(record: dict[str, Any]) -> Pair:
-    key = _str(record, "id")
-    gold = record.get("gold_passages", [])
-    return Pair(
-        key,
-        _str(record, "dataset"),
-        _str(record, "kind"),
-        _str(record, "instruction"),
-        _str(record, "output"),
-        tuple(_passage(p, f"{key}/p{i}") for i, p in enumerate(gold, 1)),
-    )
-
-
-def _critique(record: dict[str, Any]) -> Critique:
-    key, evidence = _str(record, "id"), record.get("evidence")
-    return Critique(
-        key,
-        _str(record, "dataset"),
-        _str(record, "group"),
-        _str(record, "rule"),
-        _str(record, "instruction"),
-        _str(record, "output"),
-        _str(record, "label"),
-        None if evidence is None else _passage(evidence, f"{key}/e"),
-    )
-
-
-def _answerable(record: dict[str, Any]) -> Answerable:
-    key, conversation, documents = _str(record, "id"), record.get("conversation"), record.get("documents")
-    if not isinstance(conversation, list) or not conversation or not isinstance(documents, list):
-        raise UserError("'conversation' must be a list of turns and 'documents' a list")
-    label = _str(record, "label")
-    if label not in ("answerable", "unanswerable"):
-        raise UserError(f"'label' must be answerable or unanswerable, not {label!r}")
-    docs = tuple(_passage(d, f"{key}/{d.get('doc_id')}") for d in documents)
-    return Answerable(key, _str(record, "dataset"), _str(conversation[-1], "content"), docs, label == "answerable")
-
-
-def _query(record: dict[str, Any], gold: Mapping[str, list[str]], corpus: Mapping[str, Passage]) -> Query:
-    key, answers = _str(record, "id"), record.get("answers")
-    if not isinstance(answers, list) or not all(isinstance(a, str) for a in answers):
-        raise UserError("'answers' must be a list of texts")
-    try:
-        passages = tuple(corpus[passage] for passage in gold.get(key, []))
-    except KeyError as error:
-        raise UserError(f"the judged passage {error} is not in the corpus") from error
-    return Query(key, _str(record, "text"), tuple(answers), passages)
+def _read(path: Path, kind: type[T]) -> Iterable[T]:
+    return read_jsonl(path, lambda record: validate(kind, record, others="ignore"))
 
 
 def _qrels(path: Path) -> dict[str, list[str]]:
+    """Return the relevant passages of each query."""
     gold: dict[str, list[str]] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         fields = line.split("\t")
@@ -163,18 +190,3 @@ def _qrels(path: Path) -> dict[str, list[str]]:
         if number > 1 and float(fields[2]) > 0:
             gold.setdefault(fields[0], []).append(fields[1])
     return gold
-
-
-def _passage(record: Any, key: object) -> Passage:
-    if not isinstance(record, dict):
-        raise UserError(f"a passage must be an object, not {type(record).__name__}")
-    if not isinstance(key, str):
-        raise UserError("'id' is missing")
-    return Passage(key, _str(record, "text"), _str(record, "title"))
-
-
-def _str(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str):
-        raise UserError(f"{key!r} must be text, not {value!r:.60}")
-    return value
