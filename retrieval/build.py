@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +23,6 @@ from retrieval.encoders import (
     Encoder,
     Template,
     checked_encode,
-    load_encoder,
 )
 from retrieval.file_table import FileRecord, read_file_table, write_file_table
 from retrieval.index import (
@@ -55,24 +54,25 @@ from retrieval.index_writing import (
     removed_rows,
     restructure,
 )
+from retrieval.local_encoders import load_encoder
 from retrieval.passage import Passage
 from retrieval.recording import FileRows
 from retrieval.reports import LongPassages, ReadReport
 from retrieval.search import LocalRetriever
 from retrieval.sources import list_files, name_files
 from retrieval.splitting import Splitting
-from retrieval.vector_writing import GrowingMatrix
+from retrieval.vector_writing import EncodingJournal, GrowingMatrix
 from retrieval.vectors import FlatIndex, Mask, Matrix, factory_of
 from retrieval.word_writing import add_words
 from retrieval.words import ANALYZER
-from selfrag.common.atomic import locked_directory, write_json, writing
-from selfrag.common.checks import check_choice, check_int
+from selfrag.common.atomic import locked_directory, write_json, write_text, writing
+from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError
 from selfrag.common.finished import MANIFEST, damaged
 from selfrag.common.progress import Progress
-from selfrag.common.reading import read_json
+from selfrag.common.reading import read_whole
 
-_PLAN, _JOURNAL = "plan.json", "journal.json"
+_INPUTS, _JOURNAL = "inputs.txt", "journal.jsonl"
 
 
 class GivenVectors(Protocol):
@@ -100,7 +100,6 @@ def build_index(
     storage: str | None = None,
     language: str | None = None,
     vectors: GivenVectors | None = None,
-    batch_size: int = 64,
     progress: bool | None = None,
     report: ReadReport | None = None,
     skip_unreadable: bool = False,
@@ -117,7 +116,6 @@ def build_index(
         storage: number format of the vectors on disk; see `index_passages`.
         language: of the words; see `index_passages`.
         vectors: vectors to take in place of encoding; see `index_passages`.
-        batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
         report: is filled with what was read and what was left out. It stays empty where the files need not be read
             again, since they are as they were at an earlier call that left out nothing.
@@ -142,7 +140,6 @@ def build_index(
         storage=storage,
         language=language,
         vectors=vectors,
-        batch_size=batch_size,
         progress=progress,
     )
 
@@ -157,7 +154,6 @@ def index_passages(
     storage: str | None = None,
     language: str | None = None,
     vectors: GivenVectors | None = None,
-    batch_size: int = 64,
     progress: bool | None = None,
 ) -> LocalRetriever:
     """Index passages. Nothing appears at `out` before all is done; an interrupted call is continued by the next one.
@@ -181,13 +177,11 @@ def index_passages(
         vectors: those of these passages by this encoder, in the same order, such as
             `selfrag.extensions.vectors.files.PublishedVectors`.
             The encoder then only reads queries.
-        batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
 
     Raises:
         UserError: a bad passage, a bad encoder, a full disk, or another process that builds the same index.
     """
-    check_int("batch_size", batch_size)
     check_choice("storage", storage or "auto", STORAGES)
     check_language(language or "auto")
     factory_of("auto" if kind is None else kind, 1, 1)
@@ -206,7 +200,7 @@ def index_passages(
             corpus = _draft_corpus(passages, building, inputs)
             if files is not None:
                 records = read_file_table(building / FILES, len(corpus))
-                if not files.is_complete:  # the next build reads the files again, and reports again
+                if not files.is_complete:
                     inputs = ""
             plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
             words = language_of(language or "auto", corpus)
@@ -217,9 +211,7 @@ def index_passages(
                 found = None
         if found is None:
             dtype = dtype_of(storage or "auto", len(corpus))
-            long_passages = encode_draft(
-                corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress, given=vectors
-            )
+            long_passages = encode_draft(corpus, encoder, plan, building, dtype, progress=progress, given=vectors)
             if files is not None:
                 files.report.long_passages = long_passages
             publish_index(plan, draft, target, progress, records)
@@ -235,10 +227,9 @@ def index_passages(
 
 def _take_vectors(target: Path, plan: IndexManifest, building: Path) -> str:
     """Go on as if the vectors of the index that is there had just been encoded; returns their number format."""
-    _keep_vectors_of(plan, building)
-    with writing(building):
+    with closing(_open_journal(plan, building)) as journal, writing(building):
         shutil.copyfile(target / VECTORS, building / "draft" / VECTORS)
-    write_json(building / _JOURNAL, {"rows": plan.passages})
+        journal.add(plan.passages)
     return FlatIndex.open(target / VECTORS).dtype
 
 
@@ -249,12 +240,15 @@ def _draft_corpus(passages: Iterable[Passage | Row], building: Path, inputs: str
         corpus = draft_corpus(passages, building)
         if isinstance(passages, FileRows):
             write_file_table(building / FILES, passages.records())
+            if passages.is_complete:  # else the next build reads the files again, and reports again
+                write_text(building / _INPUTS, inputs)
     return corpus
 
 
 def draft_corpus(passages: Iterable[Passage | Row], building: Path, others: Corpus | None = None) -> Corpus:
     """Write the passages of a build or of a change; `others` are passages whose ids are used already."""
     draft = building / "draft"
+    (building / _INPUTS).unlink(missing_ok=True)
     try:
         return build_corpus(passages, draft / CORPUS, others=others)
     except BaseException:
@@ -270,7 +264,6 @@ def encode_draft(
     building: Path,
     dtype: str,
     *,
-    batch_size: int,
     progress: bool | None,
     given: GivenVectors | None = None,
 ) -> LongPassages | None:
@@ -281,27 +274,38 @@ def encode_draft(
     """
     if given is not None:
         given.check(corpus, encoder.card.dim)
-    _keep_vectors_of(plan, building, "" if given is None else given.fingerprint)
-    matrix = GrowingMatrix(building / "draft" / VECTORS, building / _JOURNAL, len(corpus), encoder.card.dim, dtype)
-    blocks = (
-        [plan.template.of_passage(passage) for passage in corpus[start : start + BLOCK_ROWS]]
-        for start in range(matrix.done, len(corpus), BLOCK_ROWS)
-    )
-    if given is not None:
-        encoded = given.blocks(corpus, matrix.done)
-    elif isinstance(encoder, BlockEncoder):
-        encoded = encoder.encode_blocks(blocks, batch_size)
-    else:
-        encoded = (checked_encode(encoder, texts, batch_size) for texts in blocks)
     before = encoder.long_texts if isinstance(encoder, CountingEncoder) else 0
-    with Progress("encoding", "passage", len(corpus), matrix.done, show=progress) as bar:
-        for vectors in encoded:
-            matrix.append(vectors)
-            bar.advance(len(vectors))
+    with closing(_open_journal(plan, building, given)) as journal:
+        matrix = GrowingMatrix(building / "draft" / VECTORS, len(corpus), encoder.card.dim, dtype, journal)
+        with Progress("encoding", "passage", len(corpus), matrix.done, show=progress) as bar:
+            for vectors in _vector_blocks(corpus, encoder, plan.template, given, matrix.done):
+                matrix.append(vectors)
+                bar.advance(len(vectors))
     most = encoder.card.max_tokens
     if given is not None or most is None or not isinstance(encoder, CountingEncoder):
         return None
     return LongPassages(encoder.long_texts - before, most)
+
+
+def _vector_blocks(
+    corpus: Corpus, encoder: Encoder, template: Template, given: GivenVectors | None, start: int
+) -> Iterator[Matrix]:
+    """Yield the vectors of passages from a row on, block by block."""
+    if given is not None:
+        return given.blocks(corpus, start)
+    blocks = (
+        [template.of_passage(passage) for passage in corpus[row : row + BLOCK_ROWS]]
+        for row in range(start, len(corpus), BLOCK_ROWS)
+    )
+    if isinstance(encoder, BlockEncoder):
+        return encoder.encode_blocks(blocks)
+    return (checked_encode(encoder, texts) for texts in blocks)
+
+
+def _open_journal(plan: IndexManifest, building: Path, given: GivenVectors | None = None) -> EncodingJournal:
+    """Return the journal of an encoding; one of other passages, another encoder or other vectors is begun anew."""
+    vectors = "" if given is None else given.fingerprint
+    return EncodingJournal(building / _JOURNAL, {**plan.identity(), "vectors": vectors})
 
 
 def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) -> IndexManifest | None:
@@ -316,11 +320,11 @@ def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) 
 
 
 def _corpus_of(inputs: str, building: Path) -> Corpus | None:
-    """The passages that an unfinished build has read from the same files."""
+    """Return the passages that an unfinished build has read from the same files, or None."""
     try:
-        same = inputs and read_json(building / _PLAN)["inputs"] == inputs and (building / FILES).exists()
+        same = inputs and read_whole(building / _INPUTS) == inputs and (building / FILES).exists()
         return Corpus.open(building / "draft" / CORPUS) if same else None
-    except (UserError, KeyError, TypeError):
+    except UserError:
         return None
 
 
@@ -342,18 +346,6 @@ def _built(target: Path, plan: IndexManifest, encoder: Encoder) -> IndexManifest
         manifest = replace(manifest, inputs=plan.inputs)
         write_json(target / MANIFEST, manifest.as_dict())
     return manifest
-
-
-def _keep_vectors_of(plan: IndexManifest, building: Path, vectors: str = "") -> None:
-    """Throw away what an interrupted build of other passages, with another encoder or other vectors has left."""
-    wanted = {**plan.identity(), "vectors": vectors}
-    try:
-        left = read_json(building / _PLAN)
-    except UserError:
-        left = {}
-    if {**left, "inputs": ""} != {**wanted, "inputs": ""}:
-        (building / _JOURNAL).unlink(missing_ok=True)
-    write_json(building / _PLAN, {**wanted, "inputs": plan.inputs})
 
 
 def write_records(target: Path, manifest: IndexManifest, records: list[FileRecord]) -> IndexManifest:
@@ -384,7 +376,6 @@ def add_passages(
     passages: Iterable[Passage | Row],
     *,
     encoder: Encoder | str | Path | None = None,
-    batch_size: int = 64,
     progress: bool | None = None,
 ) -> int:
     """Add passages to an index as a segment of their own, which is searched exactly until `compact_index`.
@@ -395,7 +386,6 @@ def add_passages(
         directory: the index.
         passages: in the order of their rows; no id may be in the index.
         encoder: the encoder of the index, or where to load it; None loads it from where it was at build time.
-        batch_size: see `index_passages`.
         progress: see `index_passages`.
 
     Returns:
@@ -404,7 +394,6 @@ def add_passages(
     Raises:
         UserError: a bad passage, an id that is there already, no such index, or another process that changes it.
     """
-    check_int("batch_size", batch_size)
     with changing(directory) as (target, manifest, building):
         loaded = encoder_of(f"index {target}", manifest.encoder, encoder)
         take_back_draft(target, manifest, building)
@@ -412,7 +401,7 @@ def add_passages(
         corpus = draft_corpus(passages, building, parts.corpus)
         dtype = parts.vectors[0].dtype
         plan = IndexManifest(len(corpus), corpus.digest, loaded.card, manifest.template)
-        encode_draft(corpus, loaded, plan, building, dtype, batch_size=batch_size, progress=progress)
+        encode_draft(corpus, loaded, plan, building, dtype, progress=progress)
         publish_change(target, manifest, building, corpus)
     return len(corpus)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.gpu import GpuCandidates, lists_on_gpu
 from retrieval.vectors import DenseCard, FlatIndex, Hits, Mask, Matrix, faiss_threads
 from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
@@ -82,7 +83,7 @@ def _calibrated(index: Any, vectors: FlatIndex, factory: str, random: np.random.
     truth = vectors.search(queries, _K).rows.tolist()
     best: DenseCard | None = None
     for candidates, nprobe in _settings(index):
-        found = CompressedIndex(index, vectors, nprobe, candidates).search(queries, _K).rows.tolist()
+        found = CompressedIndex(index, vectors, nprobe, candidates, uses_gpu=False).search(queries, _K).rows.tolist()
         shares = np.array([len({*rows} & {*exact}) / len(exact) for rows, exact in zip(found, truth, strict=True)])
         mean, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
         low = round(max(0.0, mean - 1.96 * error), 4)
@@ -109,14 +110,21 @@ def _queries(vectors: FlatIndex, random: np.random.Generator) -> Matrix:
 
 
 class CompressedIndex:
-    """Approximate search with exact scores: `candidates` rows are scored exactly for up to 10 results."""
+    """Approximate search with exact scores: `candidates` rows are scored exactly for up to 10 results.
 
-    def __init__(self, index: Any, vectors: FlatIndex, nprobe: int, candidates: int) -> None:
+    On a GPU an index with lists is searched as it is, if faiss can; any other kind is searched exactly there.
+    """
+
+    def __init__(self, index: Any, vectors: FlatIndex, nprobe: int, candidates: int, *, uses_gpu: bool = True) -> None:
         self._index = index
         self._vectors = vectors
         self._nprobe = nprobe
         self._candidates = candidates
         self._nlist = _lists(index).nlist if nprobe else 0
+        self._gpu = GpuCandidates(
+            len(vectors) if nprobe else 0, lambda resources: lists_on_gpu(resources, index, nprobe)
+        )
+        self._uses_gpu = uses_gpu
 
     @classmethod
     def open(cls, file: Path, vectors: FlatIndex, card: DenseCard) -> CompressedIndex:
@@ -144,9 +152,15 @@ class CompressedIndex:
         if wanted == count or (allowed is not None and count <= _EXACT_ROWS):
             return self._vectors.search(queries, k, allowed)
         queries = np.ascontiguousarray(queries, np.float32)
+        rows: NDArray[np.int64] | None = None
+        if self._uses_gpu:
+            rows = self._gpu.best_rows(queries, wanted, allowed)
+            if rows is None:
+                rows = self._vectors.gpu_candidates(queries, k, allowed)
         try:
-            with faiss_threads(len(queries)):
-                rows = self._found(queries, wanted, allowed, count / len(self))
+            if rows is None:
+                with faiss_threads(len(queries)):
+                    rows = self._found(queries, wanted, allowed, count / len(self))
         except (RuntimeError, MemoryError, IndexError) as error:
             from retrieval.faiss_files import reason
 

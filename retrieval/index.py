@@ -20,7 +20,8 @@ import numpy as np
 
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
-from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
+from retrieval.encoders import Encoder, EncoderCard, Template
+from retrieval.local_encoders import load_encoder
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
 from retrieval.vectors import NPY_ERRORS, DenseCard, FlatIndex, Mask, SegmentedIndex, VectorIndex, factory_of
 from retrieval.words import ANALYZER, WordIndex, language_name
@@ -318,13 +319,21 @@ def kept_rows(path: Path, manifest: IndexManifest) -> Mask | None:
     return ~removed
 
 
-def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None) -> Encoder:
-    """The encoder of an index, loaded; None loads it from where it was at build time. Another encoder is refused."""
+def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None, **options: Any) -> Encoder:
+    """Return the encoder of an index, loaded in its number format; None loads it from where it was at build time.
+
+    `options` are fields of `retrieval.local_encoders.EncoderOptions`.
+
+    Raises:
+        UserError: it cannot be loaded, or is another one.
+    """
     if encoder is None:
         if not built_with.source:
             raise UserError(f"{where} was built with encoder {built_with.name!r}, which must be passed as encoder=")
         encoder = built_with.source
-    loaded = load_encoder(encoder)
+    if built_with.precision and "precision" not in options:
+        options["precision"] = built_with.precision
+    loaded = load_encoder(encoder, **options)
     if loaded.card.identity() != built_with.identity():
         raise UserError(
             f"{where} was built with another encoder: {built_with.name!r} ({built_with.fingerprint:.40}), "

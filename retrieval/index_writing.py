@@ -179,10 +179,9 @@ def _dense(vectors: Path, kind: str, file: Path, progress: bool | None) -> Dense
 
 def _copy_vectors(parts: list[FlatIndex], kept: Mask | None, draft: Path, rows: int, dtype: str) -> None:
     """The vectors of all rows that are kept, in their order, as the vectors of one segment."""
-    matrix = GrowingMatrix(draft / VECTORS, draft / "journal.json", rows, parts[0].dim, dtype)
+    matrix = GrowingMatrix(draft / VECTORS, rows, parts[0].dim, dtype)
     for block in live_blocks(parts, kept):
         matrix.append(block)
-    (draft / "journal.json").unlink()
 
 
 def file_records(path: Path, manifest: IndexManifest) -> list[FileRecord] | None:

@@ -58,7 +58,6 @@ class RemoteIndexes(Protocol):
         passages: Iterable[Passage | Row],
         *,
         encoder: Encoder | str | Path | None,
-        batch_size: int,
     ) -> int:
         """Encode and add passages, those with the same id replaced; return how many were added."""
 

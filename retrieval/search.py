@@ -78,7 +78,6 @@ class IndexRetriever(ABC):
 
     encoder: Encoder | None = None  # of the queries; None where only words are searched
     _template = Template()
-    _batch_size = 64  # queries that go through the encoder at once
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """For each query its best passages, scores falling; no two of them have the same text.
@@ -123,7 +122,7 @@ class IndexRetriever(ABC):
         if self.encoder is None:
             return [Query(query, None) for query in queries]
         texts = [self._template.of_query(query) for query in queries]
-        vectors = checked_encode(self.encoder, texts, self._batch_size)
+        vectors = checked_encode(self.encoder, texts)
         return [Query(query, vector) for query, vector in zip(queries, vectors, strict=True)]
 
     @abstractmethod

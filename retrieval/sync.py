@@ -40,7 +40,6 @@ from retrieval.reports import ReadReport
 from retrieval.sources import FileState, SourceFile, SourceList, file_state, list_files, name_files
 from retrieval.splitting import Splitting
 from retrieval.vectors import FlatIndex, Mask, Matrix
-from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError
 from selfrag.common.reading import user_path
 
@@ -83,7 +82,6 @@ def sync_index(
     encoder: Encoder | str | Path | None = None,
     splitting: Splitting | None = None,
     skip_unreadable: bool = False,
-    batch_size: int = 64,
     progress: bool | None = None,
 ) -> SyncReport:
     """Make an index equal to files and folders; build it where there is none.
@@ -98,7 +96,6 @@ def sync_index(
             loaded only if there is something to encode.
         splitting: how documents are cut; None cuts them as before. Another one reads every file again.
         skip_unreadable: go on past files that cannot be read, and list them. Their passages stay as they were.
-        batch_size: see `index_passages`.
         progress: see `index_passages`.
 
     Raises:
@@ -110,8 +107,8 @@ def sync_index(
     if _is_new(target):
         if encoder is None:
             raise UserError(f"no index at {target}; name the encoder of a new one")
-        return _build(target, listed, files, encoder, splitting, skip_unreadable, batch_size, progress)
-    report = _change(target, listed, encoder, splitting, True, skip_unreadable, batch_size, progress)
+        return _build(target, listed, files, encoder, splitting, skip_unreadable, progress)
+    report = _change(target, listed, encoder, splitting, True, skip_unreadable, progress)
     manifest = load_manifest(target)
     if len(manifest.segments) > _MOST_SEGMENTS or manifest.removed > report.passages > 0:
         report.generation = compact_index(target, progress=progress).generation
@@ -126,7 +123,6 @@ def add_files(
     encoder: Encoder | str | Path | None = None,
     splitting: Splitting | None = None,
     skip_unreadable: bool = False,
-    batch_size: int = 64,
     progress: bool | None = None,
 ) -> SyncReport:
     """Add files to an index, or replace those of them that it knows and that have changed; nothing else is removed.
@@ -136,7 +132,7 @@ def add_files(
     target = absolute(directory)
     load_manifest(target)
     listed = list_files(files, index=target, skip_unreadable=skip_unreadable)
-    return _change(target, listed, encoder, splitting, False, skip_unreadable, batch_size, progress)
+    return _change(target, listed, encoder, splitting, False, skip_unreadable, progress)
 
 
 def index_splitting(directory: str | Path) -> Splitting:
@@ -202,11 +198,10 @@ def _build(
     encoder: Encoder | str | Path,
     splitting: Splitting | None,
     skip_unreadable: bool,
-    batch_size: int,
     progress: bool | None,
 ) -> SyncReport:
     report = SyncReport(links=listed.links, other_files=listed.other)
-    options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "skip_unreadable": skip_unreadable}
+    options: dict[str, Any] = {"progress": progress, "skip_unreadable": skip_unreadable}
     build_index(files, target, encoder=encoder, splitting=splitting, report=report.read, **options)
     manifest = load_manifest(target)
     report.added = [record.inside for record in file_records(target, manifest) or []]
@@ -222,11 +217,9 @@ def _change(
     splitting: Splitting | None,
     removes: bool,
     skip_unreadable: bool,
-    batch_size: int,
     progress: bool | None,
 ) -> SyncReport:
     """Bring the listed files into an index, and take out the files that are not listed if the call `removes`."""
-    check_int("batch_size", batch_size)
     report = SyncReport(links=listed.links, other_files=listed.other)
     report.read.unreadable += listed.unreadable
     with changing(target) as (_, manifest, building):
@@ -245,7 +238,7 @@ def _change(
         report.passages, report.generation = int(kept.sum()), manifest.generation
         if plan.to_read or plan.gone:
             change = _Change(target, manifest, building, plan, kept)
-            change.publish(encoder, splitting, report, skip_unreadable, batch_size, progress)
+            change.publish(encoder, splitting, report, skip_unreadable, progress)
     return report
 
 
@@ -348,7 +341,6 @@ class _Change:
         splitting: Splitting,
         report: SyncReport,
         skip_unreadable: bool,
-        batch_size: int,
         progress: bool | None,
     ) -> None:
         """Read the files, encode what is new, and publish all as one generation."""
@@ -362,9 +354,7 @@ class _Change:
             reused = _ReusedVectors(self._target, manifest.encoder, encoder, self._vectors, self._encoded)
             draft = IndexManifest(len(corpus), corpus.digest, manifest.encoder, manifest.template)
             dtype = self._vectors[0].dtype
-            report.read.long_passages = encode_draft(
-                corpus, reused, draft, self._building, dtype, batch_size=batch_size, progress=progress
-            )
+            report.read.long_passages = encode_draft(corpus, reused, draft, self._building, dtype, progress=progress)
             report.passages_encoded = reused.encoded
         # 3. Publish.
         records = self._new_records(files, report)
@@ -455,7 +445,7 @@ class _ReusedVectors:
         """Texts that were longer than the real encoder reads, as far as it counts them."""
         return self._loaded.long_texts if isinstance(self._loaded, CountingEncoder) else 0
 
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors [n, d] of n texts."""
         rows = np.array([self._rows.get(_text_key(text), -1) for text in texts], np.int64)
         vectors = np.empty((len(texts), self.card.dim), np.float32)
@@ -464,7 +454,7 @@ class _ReusedVectors:
         if missing:
             if self._loaded is None:
                 self._loaded = encoder_of(f"index {self._target}", self.card, self._given)
-            vectors[rows < 0] = checked_encode(self._loaded, missing, batch_size)
+            vectors[rows < 0] = checked_encode(self._loaded, missing)
             self.encoded += len(missing)
         return vectors
 

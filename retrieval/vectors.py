@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.gpu import GpuCandidates, flat_on_gpu
 from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError, require
 
@@ -77,6 +78,7 @@ class FlatIndex:
         if backend == "faiss":
             require("faiss", extra="cpu")
         self._faiss = backend == "faiss" or (backend == "auto" and find_spec("faiss") is not None)
+        self._gpu = GpuCandidates(len(self), self._on_gpu)
 
     @classmethod
     def open(cls, file: Path, backend: Backend = "auto") -> FlatIndex:
@@ -121,8 +123,19 @@ class FlatIndex:
             hits.scores[part], hits.rows[part] = self.rescored(queries[part], rows, k)
         return hits
 
+    def _on_gpu(self, resources: Any) -> Any:
+        blocks = (self.block(row, row + BLOCK) for row in range(0, len(self), BLOCK))
+        return flat_on_gpu(resources, self.dim, self.dtype != "float32", blocks)
+
+    def gpu_candidates(self, queries: Matrix, k: int, allowed: Mask | None) -> Any:
+        """Return unordered rows [m, at least k] of the best by a GPU, -1 for none; None where the CPU is to search."""
+        return self._gpu.best_rows(queries, min(k + _SLACK, len(self)), allowed) if self._faiss else None
+
     def _candidates(self, queries: Matrix, k: int, allowed: Mask | None) -> NDArray[np.int64]:
-        """Unordered rows of the k best, [m, k]."""
+        """Return unordered rows of the k best, [m, at least k]."""
+        rows: NDArray[np.int64] | None = self.gpu_candidates(queries, k, allowed)
+        if rows is not None:
+            return rows
         if self._faiss and allowed is None and self._vectors.dtype == np.float32:
             return _faiss_top(self._vectors, queries, k)
         return _numpy_top(self._vectors, queries, k, allowed)

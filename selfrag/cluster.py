@@ -105,11 +105,11 @@ class RayEncoder:
         """Of the encoder in this process."""
         return self._local.card
 
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> Matrix:
+    def encode(self, texts: Sequence[str]) -> Matrix:
         """Vectors [n, d] of n texts, encoded in this process."""
-        return self._local.encode(texts, batch_size)
+        return self._local.encode(texts)
 
-    def encode_blocks(self, blocks: Iterable[Sequence[str]], batch_size: int) -> Iterator[Matrix]:
+    def encode_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[Matrix]:
         """The vectors of each block of texts, in the order of the blocks, encoded by the actors.
 
         Raises:
@@ -118,7 +118,7 @@ class RayEncoder:
         rows = ({"number": number, "texts": json.dumps(list(texts))} for number, texts in enumerate(blocks))
         finished: dict[int, Matrix] = {}
         following = 0
-        for row in on_actors(rows, _EncodingWorker, (self._open, self.card, batch_size), self._actors):
+        for row in on_actors(rows, _EncodingWorker, (self._open, self.card), self._actors):
             if not row[ERROR]:
                 finished[row["number"]] = np.frombuffer(row["vectors"], np.float32).reshape(-1, self.card.dim)
             while following in finished:
@@ -129,8 +129,8 @@ class RayEncoder:
 class _EncodingWorker:
     """Lives in an actor."""
 
-    def __init__(self, open_encoder: Callable[[], Encoder], card: EncoderCard, batch_size: int) -> None:
-        self._open, self._card, self._batch_size = open_encoder, card, batch_size
+    def __init__(self, open_encoder: Callable[[], Encoder], card: EncoderCard) -> None:
+        self._open, self._card = open_encoder, card
         self._encoder: Encoder | None = None
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class _EncodingWorker:
                 self._encoder = self._open()
                 if self._encoder.card.identity() != self._card.identity():
                     raise UserError(f"a worker has another encoder than {self._card.name!r}; give all of them the same")
-            vectors = checked_encode(self._encoder, json.loads(row["texts"]), self._batch_size)
+            vectors = checked_encode(self._encoder, json.loads(row["texts"]))
         except UserError as error:
             return done | {ERROR: str(error)}
         return done | {"vectors": vectors.tobytes()}

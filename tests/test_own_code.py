@@ -55,7 +55,7 @@ def engine(source, name, **options):
     load_engine(name, source, max_model_len=128, **options).close()
 
 def sentence_transformer(source):
-    from retrieval.encoders import SentenceTransformerEncoder
+    from retrieval.local_encoders import SentenceTransformerEncoder
     SentenceTransformerEncoder(source)
 
 def doctor(source):

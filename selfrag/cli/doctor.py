@@ -351,16 +351,17 @@ EXTENSIONS = "selfrag.extensions"
 
 
 def check_extensions() -> Iterator[Finding]:
-    """Yield the extensions that this installation registers, each with its groups of entry points."""
+    """Yield the extensions that this installation registers, with their groups of entry points and their pages."""
     groups: dict[str, set[str]] = {}
     for point in distribution("selfrag").entry_points:
         if point.module.startswith(f"{EXTENSIONS}."):
             folder = ".".join(point.module.split(".")[:3])
             groups.setdefault(folder, set()).add(point.group)
     for folder, registered in sorted(groups.items()):
-        subject = f"extension {folder.rpartition('.')[2]}"
+        name = folder.rpartition(".")[2]
+        subject = f"extension {name}"
         if _exists(folder):
-            yield Finding(subject, ", ".join(sorted(registered)))
+            yield Finding(subject, f"{', '.join(sorted(registered))}; docs/guides/extensions.md#{name}")
         else:
             yield Finding(subject, f"registered, but there is no {folder}", "note", "install selfrag again")
 

@@ -297,7 +297,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     from selfrag.evaluation.metrics.factscore import load_splitter
     from selfrag.evaluation.runner import index_fingerprint
     from selfrag.intrinsics.named import open_judge
-    from selfrag.loading import load_index
+    from selfrag.loading import load_index_or_address
 
     if by is None and set(wanted) - {"mauve"}:
         raise UserError("who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR")
@@ -314,7 +314,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
         None if by is None else open_judge(by),
         made,
         splitter,
-        None if knowledge is None else load_index(knowledge),
+        None if knowledge is None else load_index_or_address(knowledge),
         None if knowledge is None else {"index": index_fingerprint(knowledge)},
     )
 

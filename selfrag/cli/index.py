@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,8 +17,9 @@ from retrieval import Passage, build_index
 from retrieval.build import GivenVectors, compact_index, remove_passages, verify_index
 from retrieval.corpus import Corpus
 from retrieval.documents import ReadingOptions, check_options
-from retrieval.encoders import Encoder, EncoderCard, load_encoder
+from retrieval.encoders import Encoder, EncoderCard
 from retrieval.index import CORPUS, IndexManifest, load_manifest
+from retrieval.local_encoders import EncoderOptions, load_encoder
 from retrieval.readers import read_files
 from retrieval.remote import RemoteCard
 from retrieval.reports import ReadReport
@@ -33,7 +34,15 @@ from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_present
 from selfrag.common.untrusted import NAME, cut, printable, replace_surrogates
-from selfrag.loading import DEMO, index_directory, index_encoder, load_index, remote_indexes, resolve_encoder
+from selfrag.loading import (
+    DEMO,
+    encoder_source,
+    index_directory,
+    index_encoder,
+    load_index,
+    remote_indexes,
+    resolve_encoder,
+)
 
 app = Commands(
     name="index",
@@ -76,10 +85,17 @@ SkipOption = Annotated[
     typer.Option("--skip-unreadable", help="Go on past files that cannot be read. Their passages stay as they were."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-BatchOption = Annotated[int, typer.Option(help="Texts that go through the encoder at once.", min=1)]
-DeviceOption = Annotated[str, typer.Option(help="Device of the encoder: cpu, cuda, or auto for a GPU if there is one.")]
-PrecisionOption = Annotated[
-    str, typer.Option(help="Number format of the encoder: float32, bfloat16, or auto for the fast one of the device.")
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder-engine",
+        help="Address of a server of embeddings that speaks OpenAI's API. --encoder is then the name of its model.",
+    ),
+]
+ENCODER_FIELDS = ("device", "precision", "batch_tokens")
+Encoding = Annotated[FieldValues, Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS)]
+EncodingAsBefore = Annotated[
+    FieldValues, Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS, default="as the index has it")
 ]
 KindOption = Annotated[
     str | None,
@@ -128,6 +144,8 @@ def build(
     files: FilesArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the index.")],
     encoder: EncoderOption = None,
+    encoder_engine: EngineOption = None,
+    encoding: Encoding,
     cutting: Cutting,
     vectors: Annotated[
         list[str] | None,
@@ -136,9 +154,6 @@ def build(
             "A pattern in quotes names many; repeatable."
         ),
     ] = None,
-    batch_size: BatchOption = 64,
-    device: DeviceOption = "cpu",
-    precision: PrecisionOption = "float32",
     kind: KindOption = None,
     storage: StorageOption = None,
     language: LanguageOption = None,
@@ -156,12 +171,13 @@ def build(
     """
     report = ReadReport()
     splitting = _splitting(_DEFAULT, cutting)
-    name = encoder or DEMO
-    loaded = load_encoder(resolve_encoder(name), device=device if ray is None else "cpu", precision=precision)
+    name = encoder_source(encoder, encoder_engine) or DEMO
+    here = encoding if ray is None else {**encoding, "device": "cpu"}
+    loaded = load_encoder(resolve_encoder(name), **here)
     with ExitStack() as stack:
         if ray is not None:
             stack.enter_context(connect(ray))
-            opening = partial(_open_encoder, name, device, loaded.card.precision)
+            opening = partial(_open_encoder, name, {**encoding, "precision": loaded.card.precision})
             loaded = RayEncoder(loaded, opening, Actors(workers, num_gpus=gpus, wave=_WAVE))
         retriever = build_index(
             files,
@@ -172,7 +188,6 @@ def build(
             storage=storage,
             language=language,
             vectors=None if vectors is None else _given_vectors(_matching(vectors)),
-            batch_size=batch_size,
             report=report,
             skip_unreadable=skip_unreadable,
         )
@@ -210,9 +225,9 @@ def _exit_if_unreadable(report: ReadReport) -> None:
         raise typer.Exit(UNREADABLE)
 
 
-def _open_encoder(name: str, device: str, precision: str) -> Encoder:
-    """In an actor: the encoder as this machine finds it."""
-    return load_encoder(resolve_encoder(name), device=device, precision=precision)
+def _open_encoder(name: str, options: FieldValues) -> Encoder:
+    """Return the encoder as the machine of an actor finds it."""
+    return load_encoder(resolve_encoder(name), **options)
 
 
 def _matching(patterns: list[str]) -> list[str]:
@@ -226,11 +241,10 @@ def add(
     directory: IndexArgument,
     files: FilesArgument,
     encoder: EncoderOption = None,
+    encoder_engine: EngineOption = None,
+    encoding: EncodingAsBefore,
     cutting: CuttingAsBefore,
     skip_unreadable: SkipOption = False,
-    batch_size: BatchOption = 64,
-    device: DeviceOption = "cpu",
-    precision: PrecisionOption = "float32",
     as_json: JsonOption = False,
 ) -> None:
     """Add files to an index. A file that is in it and has changed is replaced.
@@ -238,14 +252,15 @@ def add(
     Interrupted, it continues where it stopped when the same command is run again. With --skip-unreadable the exit code
     is 3 if a file was left out.
     """
+    encoder = encoder_source(encoder, encoder_engine)
     remote = remote_indexes(directory)
     if remote is not None:
         cut_as = _splitting(_DEFAULT, cutting)
         source = index_encoder(directory, encoder)
-        loaded = None if source is None else load_encoder(source, device=device, precision=precision)
+        loaded = None if source is None else load_encoder(source, **encoding)
         read = ReadReport()
         rows = read_files(files, cut_as, report=read, skip_unreadable=skip_unreadable)
-        added = remote.add_passages(directory, rows, encoder=loaded, batch_size=batch_size)
+        added = remote.add_passages(directory, rows, encoder=loaded)
         if as_json:
             typer.echo(
                 replace_surrogates(json.dumps({"passages_added": added, "read": read.as_dict()}, ensure_ascii=False))
@@ -256,9 +271,8 @@ def add(
         _exit_if_unreadable(read)
         return
     splitting = _splitting(index_splitting(directory), cutting)
-    opened = LazyEncoder(directory, encoder, device=device, precision=precision)
-    options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
-    report = add_files(directory, files, encoder=opened, splitting=splitting, **options)
+    opened = LazyEncoder(directory, encoder, encoding)
+    report = add_files(directory, files, encoder=opened, splitting=splitting, skip_unreadable=skip_unreadable)
     if as_json:
         typer.echo(replace_surrogates(json.dumps(report.as_dict(), ensure_ascii=False)))
     else:
@@ -274,12 +288,11 @@ def sync(
     directory: DirectoryArgument,
     files: FilesArgument,
     encoder: EncoderOption = None,
+    encoder_engine: EngineOption = None,
+    encoding: EncodingAsBefore,
     cutting: CuttingAsBefore,
     skip_unreadable: SkipOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and do it again whenever a file changes.")] = False,
-    batch_size: BatchOption = 64,
-    device: DeviceOption = "cpu",
-    precision: PrecisionOption = "float32",
     as_json: JsonOption = False,
 ) -> None:
     """Make an index equal to files and folders: add what is new, replace what changed, remove what is gone.
@@ -290,9 +303,8 @@ def sync(
     if remote_indexes(directory) is not None:
         raise UserError("a remote index cannot be synced; sync the folder of an index and push it")
     splitting = _splitting(index_splitting(directory), cutting)
-    opened = LazyEncoder(directory, encoder, device=device, precision=precision)
-    options: dict[str, Any] = {"skip_unreadable": skip_unreadable, "batch_size": batch_size}
-    run = partial(sync_index, directory, files, encoder=opened, splitting=splitting, **options)
+    opened = LazyEncoder(directory, encoder_source(encoder, encoder_engine), encoding)
+    run = partial(sync_index, directory, files, encoder=opened, splitting=splitting, skip_unreadable=skip_unreadable)
     if not watch:
         report = run()
         _print_sync(report, as_json)
@@ -388,7 +400,7 @@ def info(
 
 
 def _encoder_line(encoder: EncoderCard) -> str:
-    return f"{encoder.name}, {encoder.dim} numbers a passage, {encoder.precision}"
+    return f"{encoder.name}, {encoder.dim} numbers a passage, {encoder.precision or 'of a server'}"
 
 
 def _words_line(language: str, analyzer: int) -> str:
@@ -434,6 +446,7 @@ def search(
     query: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", help="Number of passages.", min=1)] = 5,
     encoder: EncoderOption = None,
+    encoder_engine: EngineOption = None,
     mode: Annotated[
         str | None,
         typer.Option(help="dense, words, or hybrid for both.", show_default="hybrid where the index has words"),
@@ -447,7 +460,7 @@ def search(
     """Print the passages of an index that match a query best."""
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
-    retriever = load_index(str(directory), encoder, mode).where(*where or ())
+    retriever = load_index(str(directory), encoder_source(encoder, encoder_engine), mode).where(*where or ())
     passages = retriever([query], k)[0]
     notice = retriever.notice(query) or ("" if passages else "no passage matches the query")
     if notice:

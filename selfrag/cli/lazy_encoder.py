@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.encoders import Encoder, EncoderCard, load_encoder, resolve_device
-
-if TYPE_CHECKING:
-    pass
+from retrieval.encoders import Encoder, EncoderCard
+from retrieval.index import encoder_of, load_manifest
+from retrieval.local_encoders import EncoderOptions, load_encoder
 from selfrag.loading import DEMO, index_encoder, resolve_encoder
 
 
@@ -21,29 +20,29 @@ class LazyEncoder:
 
     Args:
         index: folder of the index.
-        name: directory, hub name or registered name; None takes that of the index, for a new one the packaged encoder.
-        device: see `retrieval.encoders.load_encoder`; checked at once.
-        precision: likewise.
+        name: directory, hub name, registered name or address; None takes that of the index, for a new one the packaged
+            encoder.
+        options: fields of `EncoderOptions`, checked at once. An index decides on the number format if they do not.
 
     Raises:
         UserError: there is no such device, or another encoder than that of the index is named and cannot be loaded.
     """
 
-    def __init__(
-        self, index: Path, name: str | None = None, *, device: str = "cpu", precision: str = "float32"
-    ) -> None:
-        self._index, self._name = index, name
-        self._options = {"device": device, "precision": precision}
+    def __init__(self, index: Path, name: str | None, options: dict[str, Any]) -> None:
+        self._index, self._name, self._options = index, name, options
         self._loaded: Encoder | None = None
-        if (device, precision) != ("cpu", "float32"):  # else there is nothing to check, and torch need not be loaded
-            resolve_device(device, precision)
+        if options:  # else there is nothing to check, and torch need not be loaded
+            EncoderOptions(**options).resolve()
         if name is not None and index.exists() and index_encoder(index, name) != index_encoder(index, None):
             self._open()
 
     def _open(self) -> Encoder:
-        if self._loaded is None:
-            source = index_encoder(self._index, self._name) if self._index.exists() else None
-            self._loaded = load_encoder(source or resolve_encoder(self._name or DEMO), **self._options)
+        if self._loaded is None and self._index.exists():
+            built_with = load_manifest(self._index).encoder
+            source = index_encoder(self._index, self._name)
+            self._loaded = encoder_of(f"index {self._index}", built_with, source, **self._options)
+        elif self._loaded is None:
+            self._loaded = load_encoder(resolve_encoder(self._name or DEMO), **self._options)
         return self._loaded
 
     @property
@@ -51,6 +50,6 @@ class LazyEncoder:
         """Identity and settings."""
         return self._open().card
 
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts."""
-        return self._open().encode(texts, batch_size)
+        return self._open().encode(texts)

@@ -134,7 +134,7 @@ def _watch(index: str | None, files: list[Path] | None, skip_unreadable: bool, r
         raise UserError("--watch does not work with --ray; run `selfrag index sync --watch` beside it, and restart it")
     target = Path(index).absolute()
     try:
-        sync_index(target, files, encoder=LazyEncoder(target), skip_unreadable=skip_unreadable)
+        sync_index(target, files, encoder=LazyEncoder(target, None, {}), skip_unreadable=skip_unreadable)
     except UserError as error:
         if not target.is_dir():
             raise

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from retrieval import as_retriever
+from retrieval.index import MODES
 from retrieval.passage import Passage, Retriever
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
 from selfrag.common.atomic import locked_directory
@@ -531,6 +532,9 @@ def index_fingerprint(index: str) -> str:
     if remote is not None:
         stated = json.dumps(remote.read_card(index).values, sort_keys=True)
         return hashlib.sha256(stated.encode()).hexdigest()
+    mode, colon, name = index.partition(":")
+    if colon and mode in MODES:
+        return hashlib.sha256(f"{mode}:{index_fingerprint(name)}".encode()).hexdigest()
     folder = index_directory(index)
     manifest = folder / MANIFEST
     if not manifest.is_file():

@@ -437,7 +437,7 @@ class Letters:
 
     card = EncoderCard(name="letters", fingerprint="letters", dim=26)
 
-    def encode(self, texts: Sequence[str], batch_size: int = 64) -> Any:
+    def encode(self, texts: Sequence[str]) -> Any:
         counts = [[text.lower().count(chr(97 + n)) for n in range(26)] for text in texts]
         vectors = np.asarray(counts, np.float32) + 0.01
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

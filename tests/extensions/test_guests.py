@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import distribution
@@ -78,7 +79,10 @@ def test_every_guest_is_tried_and_registered() -> None:
     findings = {finding.subject: finding for finding in check_extensions()}
     assert set(findings) == {f"extension {name}" for name in registered}
     assert {finding.status for finding in findings.values()} == {"ok"}
-    assert findings["extension milvus"].detail == "selfrag.index, selfrag.remote_indexes"
+    detail = "selfrag.index, selfrag.remote_indexes; docs/guides/extensions.md#milvus"
+    assert findings["extension milvus"].detail == detail
+    page = (ROOT / "docs" / "guides" / "extensions.md").read_text(encoding="utf-8")
+    assert re.findall("^## (.+)", page, re.MULTILINE) == sorted(folders)
 
 
 def test_the_core_and_its_commands_need_no_guest() -> None:

@@ -19,7 +19,7 @@ class WordEncoder:
         self.texts, self.calls, self._fail_after = [], 0, fail_after
         self._lock = threading.Lock()
 
-    def encode(self, texts, batch_size=64):
+    def encode(self, texts):
         with self._lock:
             self.calls += 1
             if self._fail_after is not None and self.calls > self._fail_after:

@@ -29,7 +29,7 @@ def test_an_interrupt_is_one_line(files, tiny_bert, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("retrieval.encoders.TransformerEncoder.encode", interrupted)
+    monkeypatch.setattr("retrieval.local_encoders.TransformerEncoder.encode_blocks", interrupted)
     assert main(["index", "build", *files, "-o", "index", "--encoder", str(tiny_bert)]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "selfrag: interrupted"
     assert not Path("index").exists()

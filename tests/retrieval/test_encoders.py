@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 
 from retrieval import Passage, UserError, index_passages, open_index
-from retrieval.encoders import (
-    EncoderCard,
-    EncoderSettings,
-    TransformerEncoder,
-    UnsupportedModulesError,
-    canonical_source,
-    checked_encode,
-    load_encoder,
-    stated_settings,
-)
+from retrieval.encoder_files import EncoderSettings, UnsupportedModulesError, canonical_source, stated_settings
+from retrieval.encoders import EncoderCard, checked_encode
+from retrieval.local_encoders import TransformerEncoder, load_encoder, token_batches
 from selfrag.loading import load_index
 
 TEXTS = ["a cat sat.", "", "x" * 5000, "the quick brown fox jumps over a lazy dog", "ü \ud800 京", "b"]
@@ -64,13 +57,52 @@ def changed(directory, target, change):
     return target
 
 
-def test_order_and_values_do_not_depend_on_the_batch(plain):
+def test_order_and_values_do_not_depend_on_the_batch(plain, tiny_bert):
     alone = np.stack([plain.encode([text])[0] for text in TEXTS])
-    for batch_size in (1, 2, 64):
-        together = plain.encode(TEXTS, batch_size)
+    for encoder in (
+        plain,
+        TransformerEncoder(tiny_bert, batch_tokens=1),
+        TransformerEncoder(tiny_bert, batch_tokens=80),
+    ):
+        together = encoder.encode(TEXTS)
         assert together.dtype == np.float32
         np.testing.assert_allclose(together, alone, atol=1e-5)
-    assert plain.encode([]).shape == (0, 16)
+        blocks = list(encoder.encode_blocks([TEXTS[:2], [], TEXTS[2:]]))
+        np.testing.assert_array_equal(
+            np.concatenate(blocks[::2]), np.concatenate([encoder.encode(TEXTS[:2]), encoder.encode(TEXTS[2:])])
+        )
+        assert blocks[1].shape == encoder.encode([]).shape == (0, 16)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most", "batches"),
+    [
+        ([], 10, []),
+        ([3, 5, 4], 100, [[1, 2, 0]]),
+        ([3, 5, 4], 10, [[1, 2], [0]]),  # two of 5 with padding are 10 tokens
+        ([3, 5, 4], 1, [[1], [2], [0]]),  # a text alone may have more
+        ([2, 2, 2, 2], 6, [[0, 1, 2], [3]]),
+    ],
+)
+def test_a_batch_holds_a_budget_of_tokens_with_padding(lengths, most, batches):
+    assert list(token_batches([[0] * length for length in lengths], most)) == batches
+
+
+def test_blocks_are_read_while_the_model_runs_and_their_faults_arrive(plain):
+    def blocks():
+        yield ["a"]
+        raise UserError("a bad block")
+
+    vectors = plain.encode_blocks(blocks())
+    assert next(vectors).shape == (1, 16)
+    with pytest.raises(UserError, match="a bad block"):
+        next(vectors)
+
+
+@pytest.mark.parametrize("options", [{"batch_tokens": 0}, {"precision": "int4"}, {"device": "nowhere"}])
+def test_options_that_cannot_be_are_refused(tiny_bert, options):
+    with pytest.raises(UserError, match=next(iter(options))):
+        load_encoder(tiny_bert, **options)
 
 
 def test_settings_are_obeyed_and_the_fingerprint_is_that_of_weights_and_settings(tiny_bert, plain, tmp_path):
@@ -95,7 +127,7 @@ def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
         index_passages([Passage("a", "one"), Passage("b", "two")], tmp_path / "index", encoder=bare)
     assert [path.name for path in tmp_path.iterdir()] == ["bare"]
     if find_spec("sentence_transformers"):
-        from retrieval.encoders import SentenceTransformerEncoder
+        from retrieval.local_encoders import SentenceTransformerEncoder
 
         with pytest.raises(UserError, match=r"tokens|cannot be loaded"):
             SentenceTransformerEncoder(bare)
@@ -198,18 +230,18 @@ def test_an_encoder_of_the_users_own_is_checked(encoder):
         def __init__(self, value):
             self.value = value
 
-        def encode(self, texts, batch_size=64):
+        def encode(self, texts):
             return self.value
 
     with pytest.raises(UserError, match=r"'bad' returned shape \(1, 2\) for 1 texts of dim 3"):
-        checked_encode(Bad([[1, 2]]), ["x"], 1)
+        checked_encode(Bad([[1, 2]]), ["x"])
     with pytest.raises(UserError, match="not finite"):
-        checked_encode(Bad([[1, 2, float("nan")]]), ["x"], 1)
+        checked_encode(Bad([[1, 2, float("nan")]]), ["x"])
 
 
 def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, plain):
     pytest.importorskip("sentence_transformers")
-    from retrieval.encoders import SentenceTransformerEncoder
+    from retrieval.local_encoders import SentenceTransformerEncoder
 
     for file in tiny_bert.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -232,4 +264,5 @@ def test_another_precision_gives_near_vectors_and_opens_the_same_index(tmp_path,
     cosine = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
     assert cosine.min() > 0.99
     built = index_passages(animals, tmp_path / "index", encoder=fast)
+    assert open_index(tmp_path / "index").encoder.card.precision == "bfloat16"  # queries as the passages
     assert [p.id for p in open_index(tmp_path / "index")(["honey"], 5)[0]] == [p.id for p in built(["honey"], 5)[0]]

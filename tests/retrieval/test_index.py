@@ -341,3 +341,11 @@ def test_issue_50_a_passage_of_a_file_knows_its_place(tmp_path, encoder):
     assert places()["fox"] == {}
     assert places()["one/index.md-2"] == expected["one/index.md-2"]
     assert {passage.id: dict(passage.metadata) for passage in opened(["honey"], 20)[0]} == expected  # its table is gone
+
+
+def test_the_mode_before_an_index_is_part_of_a_run(index):
+    """`selfrag eval run --index dense:DIR` ended with "is no index"."""
+    from selfrag.evaluation.runner import index_fingerprint
+
+    prints = {index_fingerprint(f"{mode}{index}") for mode in ("", "dense:", "words:")}
+    assert len(prints) == 3

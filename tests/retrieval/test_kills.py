@@ -37,7 +37,7 @@ retrieval.build.BLOCK_ROWS = 10
 class Lengths:
     card = EncoderCard("lengths", "1", 64)
 
-    def encode(self, texts, batch_size=64):
+    def encode(self, texts):
         return np.array([[len(text) * n % 13 for n in range(64)] for text in texts], np.float32)
 
 passages = [Passage(str(n), "text " * (n % 17 + 1) + str(n)) for n in range(150)]
@@ -88,7 +88,7 @@ vectors = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32
 class Slow:
     card = EncoderCard("slow", "1", 16)
 
-    def encode(self, texts, batch_size=64):
+    def encode(self, texts):
         time.sleep(0.005)
         with open(log, "a") as file:
             file.write(f"{len(texts)}\\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from retrieval.build import compact_index, remove_passages
 from retrieval.compressed import CompressedIndex, build_compressed
 from retrieval.encoders import EncoderCard
 from retrieval.index import load_manifest
-from retrieval.vector_writing import GrowingMatrix, as_stored
+from retrieval.vector_writing import EncodingJournal, GrowingMatrix, as_stored
 from retrieval.vectors import FlatIndex, SegmentedIndex, as_float32, factory_of
 
 pytest.importorskip("faiss")
@@ -53,21 +54,38 @@ def test_the_best_allowed_rows_are_found_in_order_whatever_their_segments(backen
 
 
 def test_a_matrix_keeps_the_rows_that_its_journal_vouches_for(tmp_path):
-    vectors, place = random(10, 3), (tmp_path / "v.npy", tmp_path / "journal.json")
-    GrowingMatrix(*place, 10, 3).append(vectors[:4])
-    with place[0].open("ab") as torn:  # a block that was being written when the process died
+    vectors, file, log = random(10, 3), tmp_path / "v.npy", tmp_path / "journal.jsonl"
+
+    @contextmanager
+    def opened(rows=10, identity=1):
+        with closing(EncodingJournal(log, {"of": identity})) as journal:
+            yield GrowingMatrix(file, rows, 3, journal=journal)
+
+    def done(**settings):
+        with opened(**settings) as matrix:
+            return matrix.done
+
+    def write_all():
+        with opened() as matrix:
+            matrix.append(vectors[matrix.done :])
+
+    with opened() as first:
+        first.append(vectors[:4])
+    with file.open("ab") as torn:  # a block that was being written when the process died
         torn.write(b"\xff" * 17)
-    second = GrowingMatrix(*place, 10, 3)
-    assert second.done == 4
-    second.append(vectors[4:])
-    np.testing.assert_array_equal(np.load(place[0]), vectors)
-    assert GrowingMatrix(*place, 11, 3).done == 0  # of another shape
-    place[1].write_text('{"rows": 99}')
-    assert GrowingMatrix(*place, 10, 3).done == 0
-    np.save(place[0], vectors)
-    os.truncate(place[0], place[0].stat().st_size - 1)
-    place[1].write_text('{"rows": 10}')
-    assert GrowingMatrix(*place, 10, 3).done == 0
+    assert done() == 4
+    write_all()
+    np.testing.assert_array_equal(np.load(file), vectors)
+    assert done(rows=11) == 0  # of another shape
+    assert done() == 0
+    for damage in (b"no JSON\n", b'{"identity": {"of": 1}}\n{"rows": 99}\n', b'{"identity": {"of": 1}}\n{"row": 9}\n'):
+        log.write_bytes(damage)
+        assert done() == 0
+    write_all()
+    os.truncate(file, file.stat().st_size - 1)
+    assert done() == 0
+    write_all()
+    assert done(identity=2) == 0  # of other vectors
 
 
 DIM = 32
@@ -133,7 +151,7 @@ class Numbered:
     def __init__(self, vectors):
         self.vectors, self.calls = vectors, 0
 
-    def encode(self, texts, batch_size=64):
+    def encode(self, texts):
         self.calls += 1
         return self.vectors[[int(text.split()[-1]) for text in texts]]
 

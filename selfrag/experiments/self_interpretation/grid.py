@@ -22,7 +22,8 @@ from typing import Any, Literal, TypeVar
 import jinja2
 
 from retrieval.build import index_passages
-from retrieval.encoders import Encoder, load_encoder
+from retrieval.encoders import Encoder
+from retrieval.local_encoders import load_encoder
 from retrieval.passage import Passage
 from selfrag.common.atomic import writing
 from selfrag.common.errors import UserError

@@ -23,7 +23,7 @@ from retrieval.passage import Passage
 from retrieval.remote import RemoteCard
 from retrieval.search import FUSED_ROWS, Fusion, IndexRetriever, Query, Ranking, different_texts
 from retrieval.vectors import Matrix
-from selfrag.common.checks import check_choice, check_int
+from selfrag.common.checks import check_choice
 from selfrag.common.errors import UserError
 from selfrag.common.reading import user_path
 from selfrag.extensions.milvus.collections import _NAME, KINDS, MOST_ROWS, Collection, in_blocks, literal
@@ -213,7 +213,6 @@ def add_passages(
     passages: Iterable[Passage | Row],
     *,
     encoder: Encoder | str | Path | None = None,
-    batch_size: int = 64,
     progress: bool | None = None,
 ) -> int:
     """Encode passages and add them to a collection of Milvus; a passage with the same id is replaced.
@@ -225,7 +224,6 @@ def add_passages(
         address: of a collection that `push_index` made.
         passages: with unique ids.
         encoder: the encoder of the collection, or where to load it; None loads it from where it was.
-        batch_size: see `index_passages`.
         progress: see `index_passages`.
 
     Returns:
@@ -234,14 +232,13 @@ def add_passages(
     Raises:
         UserError: a bad passage, another encoder, or no such collection.
     """
-    check_int("batch_size", batch_size)
     collection = Collection.open(address)
     card = collection.card
     loaded = encoder_of(f"{address}", card.encoder, encoder)
 
     def encoded(rows: Sequence[Row]) -> Matrix:
         texts = [card.template.of_passage(row.passage) for row in rows]
-        return checked_encode(loaded, texts, batch_size)
+        return checked_encode(loaded, texts)
 
     with TemporaryDirectory() as folder:  # a corpus checks every passage before the first is sent
         corpus = build_corpus(passages, Path(folder) / "corpus")

@@ -127,7 +127,7 @@ class Counting:
 
     card = EncoderCard("counting", "0", 2, "none", False, 8, "", "float32")
 
-    def encode(self, texts, batch_size=64):
+    def encode(self, texts):
         return np.array([[text.count("Aare"), text.count("Inn")] for text in texts], dtype=np.float32)
 
 

@@ -1,0 +1,315 @@
+"""Text encoders that run in this process: checkpoints of transformers and sentence-transformers, by `load_encoder`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.encoder_files import (
+    EncoderSettings,
+    UnsupportedModulesError,
+    canonical_source,
+    encoder_directory,
+    load_model,
+    loading,
+    parameters_fingerprint,
+    short_name,
+    stated_settings,
+)
+from retrieval.encoders import Encoder, EncoderCard, check_vectors, checked_encode
+from selfrag.common.checks import check_choice, check_int
+from selfrag.common.errors import UserError, require
+from selfrag.common.plugins import load_registered
+from selfrag.common.pretrained import best_device, fast_format
+
+SERVERS = "selfrag.encoder_servers"
+"""Entry points by the scheme of an address: each names a function of the address that gives an `Encoder`."""
+_CPU_BATCH, _GPU_BATCH = 1024, 65_536  # tokens of a batch; on a CPU its numbers are to stay in the cache of a core
+_CHARACTERS_PER_TOKEN = 64  # far above any prose; what lies behind is not even tokenised
+# Alike in the number of words and characters: to a tokenizer that knows no word of them they are one text.
+_PROBES = ("river 17 北京 дом", "stone 42 東雨 мир")
+_SAFE_VERSION = 6
+"""Older versions of sentence-transformers import whatever class a local model names, without being told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOptions:
+    """Where and how an encoder computes.
+
+    Attributes:
+        device: Device of the encoder: cpu, cuda, or auto for a GPU if there is one.
+        precision: Number format of the encoder: float32, bfloat16, or auto for the fast one of the device. An index
+            records it.
+        batch_tokens: Tokens that go through the encoder at once, padding included; by default 1024 on a CPU, 65536 on
+            a GPU.
+    """
+
+    device: str = "cpu"
+    precision: str = "float32"
+    batch_tokens: int | None = None
+
+    def resolve(self) -> EncoderOptions:
+        """Return the options with `auto` and None replaced by what this machine has.
+
+        Raises:
+            UserError: there is no such device or precision, or no torch.
+        """
+        torch = require("torch", extra="cpu")
+        check_choice("precision", self.precision, ["float32", "bfloat16", "auto"])
+        device = best_device() if self.device == "auto" else self.device
+        try:
+            torch.empty(0, device=device)
+        # No such device; torch built without CUDA; a kind of device that torch only names.
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"device={device!r:.40} cannot be used ({reason}); give cpu or auto") from error
+        precision = fast_format(device).name if self.precision == "auto" else self.precision
+        tokens = self.batch_tokens
+        if tokens is None:
+            tokens = _CPU_BATCH if device.startswith("cpu") else _GPU_BATCH
+        check_int("batch_tokens", tokens)
+        return EncoderOptions(device, precision, tokens)
+
+
+def load_encoder(source: Encoder | str | Path, **options: Any) -> Encoder:
+    """Return the encoder of a directory, a hub name or the address of a server; an encoder object as it is.
+
+    Args:
+        source: the encoder. For a server that speaks OpenAI's API: `http://HOST:PORT/v1#MODEL`.
+        options: fields of `EncoderOptions`, for an encoder that runs in this process.
+
+    Raises:
+        UserError: it cannot be loaded, or there is no such device.
+    """
+    if not isinstance(source, str | Path):
+        return source
+    scheme, colon, _ = str(source).partition(":")
+    open_server = load_registered(SERVERS, scheme) if colon else None
+    if open_server is not None:
+        if options:
+            raise UserError(f"encoder {source}: its server decides on {', '.join(options)}; leave that out")
+        encoder: Encoder = open_server(str(source))
+        return encoder
+    try:
+        return TransformerEncoder(source, **options)
+    except UnsupportedModulesError:
+        return SentenceTransformerEncoder(source, **options)
+
+
+def token_batches(ids: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
+    """Yield the rows of each batch, longest texts first: at most `most` tokens with padding, and at least one row."""
+    rows: list[int] = []
+    for row in sorted(range(len(ids)), key=lambda row: -len(ids[row])):
+        if rows and (len(rows) + 1) * len(ids[rows[0]]) > most:
+            yield rows
+            rows = []
+        rows.append(row)
+    if rows:
+        yield rows
+
+
+def _each_on_a_core(work: Callable[[list[int]], None], batches: Sequence[list[int]]) -> None:
+    """Do the work of each batch on one core, as many at once as torch has threads.
+
+    So no core waits for another one in the middle of a batch, which costs most where other work shares the machine.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        try:
+            for _ in pool.map(work, batches):
+                pass
+        finally:
+            torch.set_num_threads(threads)  # of threads that begin later; it belongs to the process
+
+
+class TransformerEncoder:
+    """Token vectors of a transformer, pooled into one vector a text.
+
+    Args:
+        source: a model directory, or a name on the hub.
+        settings: pooling, normalisation and length; None takes what the directory states (mean pooling without
+            normalisation where it states nothing, which is right for Contriever).
+        name: what messages call it; the last two parts of the source by default.
+        options: fields of `EncoderOptions`.
+
+    Raises:
+        UserError: the source cannot be loaded, lacks weights, or cannot tell two texts apart.
+
+    Attributes:
+        card: see `Encoder`.
+        long_texts: see `CountingEncoder`.
+    """
+
+    def __init__(
+        self, source: str | Path, *, settings: EncoderSettings | None = None, name: str | None = None, **options: Any
+    ) -> None:
+        chosen = EncoderOptions(**options).resolve()
+        self._batch_tokens = int(chosen.batch_tokens or 0)
+        directory = encoder_directory(source)
+        settings = settings or stated_settings(directory)
+        place = canonical_source(source)
+        self._lock = Lock()
+        self.long_texts = 0
+        with loading(source):
+            self._tokenizer, self._model = load_model(directory, source)
+            positions = getattr(self._model.config, "max_position_embeddings", None) or 512
+            limit = int(min(self._tokenizer.model_max_length, positions))
+            self._settings = replace(settings, max_tokens=min(settings.max_tokens or limit, limit))
+            self.card = EncoderCard(
+                name=name or short_name(place),
+                fingerprint=parameters_fingerprint(self._model, self._tokenizer, repr(self._settings)),
+                dim=self._model.config.hidden_size,
+                pooling=self._settings.pooling,
+                normalized=self._settings.normalize,
+                max_tokens=self._settings.max_tokens,
+                source=place,
+                precision=chosen.precision,
+            )
+            _place(self._model, chosen)
+            _check_encoder(self, self._token_ids)
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors [n, dim] of n texts, in their order; texts of like length share a batch."""
+        return self._encode_ids(self._token_ids(texts))
+
+    def encode_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[NDArray[np.float32]]:
+        """Yield the vectors of each block of texts; the next block is read and tokenised while the model runs."""
+        following = iter(blocks)
+
+        def next_ids() -> list[list[int]] | None:
+            texts = next(following, None)
+            return None if texts is None else self._token_ids(texts)
+
+        with ThreadPoolExecutor(1) as pool:
+            ids = pool.submit(next_ids).result()
+            while ids is not None:
+                waiting = pool.submit(next_ids)
+                yield check_vectors(self._encode_ids(ids), self.card, len(ids))
+                ids = waiting.result()
+
+    def _encode_ids(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        vectors = np.zeros((len(ids), self.card.dim), dtype=np.float32)
+
+        def encode_rows(rows: list[int]) -> None:
+            vectors[rows] = self._forward([ids[row] for row in rows])
+
+        batches = list(token_batches(ids, self._batch_tokens))
+        if len(batches) > 1 and self._model.device.type == "cpu":
+            _each_on_a_core(encode_rows, batches)
+        else:
+            for rows in batches:
+                encode_rows(rows)
+        return vectors
+
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        longest = int(self._settings.max_tokens or 512)
+        # Lone surrogates (possible after a lenient decode elsewhere) are refused by the tokenizer and mean nothing.
+        clean = [text[: longest * _CHARACTERS_PER_TOKEN].encode("utf-8", "replace").decode("utf-8") for text in texts]
+        with self._lock:  # setting the truncation of a fast tokenizer is not thread-safe
+            encoded = self._tokenizer(clean, truncation=True, max_length=longest)
+            ids: list[list[int]] = encoded["input_ids"]
+            full = [row for row, tokens in enumerate(ids) if len(tokens) >= longest]
+            if encoded.encodings is not None:  # a slow tokenizer does not tell what it cut off
+                full = [row for row in full if encoded.encodings[row].overflowing or len(clean[row]) < len(texts[row])]
+            self.long_texts += len(full)
+        return ids
+
+    def _forward(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the vectors [n, dim] of one batch of texts."""
+        import torch
+
+        lengths = np.array([len(tokens) for tokens in ids])
+        mask = np.arange(lengths.max()) < lengths[:, None]  # [n, width]
+        padded = np.full(mask.shape, self._tokenizer.pad_token_id or 0)
+        padded[mask] = np.concatenate(ids)
+        batch = torch.from_numpy(padded).to(self._model.device)
+        attention = torch.from_numpy(mask.astype(np.int64)).to(self._model.device)
+        with torch.inference_mode():
+            hidden = self._model(input_ids=batch, attention_mask=attention).last_hidden_state.float()
+            if self._settings.pooling == "cls":
+                pooled = hidden[:, 0]
+            else:
+                weights = attention.unsqueeze(-1).float()
+                pooled = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+            if self._settings.normalize:
+                pooled = torch.nn.functional.normalize(pooled, dim=-1)
+            vectors: NDArray[np.float32] = pooled.cpu().numpy()
+        return vectors
+
+
+class SentenceTransformerEncoder:
+    """Vectors as sentence-transformers makes them, for models with modules that `TransformerEncoder` does not know.
+
+    Its arguments and errors are those of `TransformerEncoder`.
+    """
+
+    def __init__(self, source: str | Path, *, name: str | None = None, **options: Any) -> None:
+        chosen = EncoderOptions(**options).resolve()
+        library = require("sentence_transformers", extra="encoders")
+        version = library.__version__
+        if int(version.split(".")[0]) < _SAFE_VERSION:
+            raise UserError(
+                f"sentence-transformers {version} runs code of a model; run: pip install -U 'selfrag[encoders]'"
+            )
+        directory, place = encoder_directory(source), canonical_source(source)
+        self._lock = Lock()
+        with loading(source):
+            model = library.SentenceTransformer(str(directory), device=chosen.device, trust_remote_code=False)
+            self._model = model
+            modules = " ".join(type(module).__name__ for module in model)
+            length = model.max_seq_length
+            self.card = EncoderCard(
+                name=name or short_name(place),
+                fingerprint=parameters_fingerprint(model, model.tokenizer, f"{modules} {length}"),
+                dim=int(model.encode(["dimension"], show_progress_bar=False).shape[1]),
+                pooling="sentence-transformers",
+                normalized="Normalize" in modules,
+                max_tokens=length,
+                source=place,
+                precision=chosen.precision,
+            )
+            self._batch_size = max(1, int(chosen.batch_tokens or 0) // (length or 512))
+            _place(model, chosen)
+            _check_encoder(self, lambda texts: model.tokenizer(list(texts))["input_ids"])
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors [n, dim] of n texts, in their order."""
+        with self._lock:
+            vectors = self._model.encode(list(texts), batch_size=self._batch_size, show_progress_bar=False)
+        return np.asarray(vectors, dtype=np.float32).reshape(len(texts), self.card.dim)
+
+
+def _place(model: Any, options: EncoderOptions) -> None:
+    import torch
+
+    model.to(device=options.device, dtype=getattr(torch, options.precision))
+
+
+def _check_encoder(encoder: Encoder, token_ids: Callable[[Sequence[str]], Sequence[Sequence[int]]]) -> None:
+    """Encode two texts that differ; refuse an encoder to which they are the same, or whose vectors are of no use.
+
+    `token_ids` gives what it reads of each of some texts.
+    """
+    name = encoder.card.name
+    first, second = map(list, token_ids(_PROBES))
+    if first == second:
+        raise UserError(
+            f"encoder {name!r} reads different texts as the same tokens: its tokenizer files are missing or of another "
+            "model, or it cuts texts too short; fetch it again"
+        )
+    vectors = checked_encode(encoder, (*_PROBES, "a"))[:2]  # the third is short, so padding is tried as well
+    largest = np.abs(vectors).max(axis=1)
+    if not largest.all() or np.abs(vectors[0] - vectors[1]).max() <= 1e-5 * largest.max():
+        fault = "the same vector" if largest.all() else "zeros"
+        raise UserError(f"encoder {name!r} gives {fault} for different texts: its weights are damaged; fetch it again")

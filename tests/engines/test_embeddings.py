@@ -1,0 +1,112 @@
+"""Vectors of a server of embeddings: an index that it encodes, and replies that are none."""
+
+import json
+
+import numpy as np
+import pytest
+from loopback import Answering, loopback
+
+from retrieval import Passage, UserError, add_passages, index_passages, open_index
+from retrieval.local_encoders import load_encoder
+from selfrag.engines.embeddings import ADDRESS, ServerEncoder
+
+
+def vector_of(text):
+    return [float(len(text)), float(text.count("a")), 1.0]
+
+
+class Embedding(Answering):
+    models = ("tiny",)
+    texts, keys = [], set()
+
+    def do_GET(self):
+        self.answer(200, {"data": [{"id": name, "object": "model"} for name in self.models]})
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.keys.add(self.headers["Authorization"])
+        self.texts.extend(request["input"])
+        if any(len(text) > 1000 for text in request["input"]):
+            self.answer(400, {"error": {"message": "this model's maximum context length is 512 tokens"}})
+            return
+        rows = [{"index": n, "embedding": vector_of(text)} for n, text in enumerate(request["input"])]
+        self.answer(200, {"data": rows[::-1], "model": request["model"], "usage": {}})
+
+
+@pytest.fixture
+def server():
+    served = loopback(type("Fresh", (Embedding,), {"texts": [], "keys": set()}))
+    yield served
+    served.stop()
+
+
+def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    passages = [Passage(f"p{n}", "a" * n + "b") for n in range(1, 201)]
+    encoder = load_encoder(f"{server.url}/v1#tiny")
+    assert (encoder.card.dim, encoder.card.source) == (3, "server:tiny")
+    np.testing.assert_array_equal(encoder.encode(["aab", "b", ""]), [vector_of("aab"), vector_of("b"), vector_of(" ")])
+    assert encoder.encode([]).shape == (0, 3)
+    built = index_passages(passages, tmp_path / "index", encoder=encoder, language="none")
+    assert built(["aaaaa"], 1)[0][0].id == "p200"
+    assert server.url not in (tmp_path / "index" / "manifest.json").read_text()  # a file names no address
+    with pytest.raises(UserError, match=f"--encoder-engine URL, or in the environment variable {ADDRESS}"):
+        open_index(tmp_path / "index")
+    monkeypatch.setenv(ADDRESS, server.url)
+    assert open_index(tmp_path / "index")(["aaaaa"], 1)[0][0].id == "p200"
+    assert add_passages(tmp_path / "index", [Passage("new", "a" * 300)]) == 1
+    assert server.handler.keys == {"Bearer secret"}
+    with pytest.raises(UserError, match="was built with another encoder"):
+        open_index(tmp_path / "index", f"{server.url}#other")
+
+
+def test_the_only_model_of_a_server_need_not_be_named(server):
+    assert ServerEncoder(server.url).card.name == "tiny"
+    server.handler.models = ("one", "two")
+    with pytest.raises(UserError, match=r"has 2 models \(one, two\); name one"):
+        ServerEncoder(server.url)
+
+
+def test_a_text_that_the_server_refuses_is_one_line(server):
+    with pytest.raises(UserError, match="status 400: this model's maximum context length"):
+        ServerEncoder(server.url).encode(["short"] * 100 + ["x" * 2000])
+
+
+def test_what_the_server_decides_cannot_be_given(server):
+    with pytest.raises(UserError, match="its server decides on precision"):
+        load_encoder(f"{server.url}#tiny", precision="bfloat16")
+
+
+BAD = [
+    b"no JSON",
+    {},
+    {"data": 5},
+    {"data": []},
+    {"data": [{"index": 1, "embedding": [1.0]}]},
+    {"data": [{"index": 0, "embedding": ["x"]}]},
+    {"data": [{"index": 0, "embedding": []}]},
+    b'{"data": [{"index": 0, "embedding": [NaN]}]}',
+    {"data": [{"index": 0, "embedding": "AAAA"}]},
+]
+
+
+@pytest.mark.parametrize("reply", BAD, ids=str)
+def test_a_reply_without_embeddings_is_one_line(reply):
+    class Bad(Answering):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer(200, reply)
+
+    served = loopback(Bad)
+    try:
+        with pytest.raises(UserError) as caught:
+            ServerEncoder(served.url, "m")
+        assert len(str(caught.value)) < 400
+    finally:
+        served.stop()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://user:pw@host", "http://", "https://h?x=1"])
+def test_an_address_without_a_server_is_one_line(url):
+    with pytest.raises(UserError, match=r"url|address|no server"):
+        load_encoder(f"{url}#m")
