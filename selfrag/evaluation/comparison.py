@@ -36,18 +36,30 @@ class Draws:
         """Return the figure with its 95% interval."""
         return interval(self.value, self.samples, self.n, effective=self.effective, bounds=self.bounds)
 
-    def __sub__(self, other: Draws) -> Draws:
+    def __sub__(self, reference: Draws) -> Draws:
         """Return the paired difference; both figures must be of the same items and seed."""
         bounds = None
-        if self.bounds is not None and other.bounds is not None:
-            bounds = (self.bounds[0] - other.bounds[1], self.bounds[1] - other.bounds[0])
+        if self.bounds is not None and reference.bounds is not None:
+            bounds = (self.bounds[0] - reference.bounds[1], self.bounds[1] - reference.bounds[0])
         return Draws(
-            self.value - other.value,
-            self.samples - other.samples,
-            min(self.n, other.n),
-            min(self.effective, other.effective),
+            self.value - reference.value,
+            self.samples - reference.samples,
+            min(self.n, reference.n),
+            min(self.effective, reference.effective),
             bounds,
         )
+
+
+def estimate_of(draws: Draws | None) -> Estimate | None:
+    """Return a figure with its interval; None where it is undefined."""
+    return None if draws is None else draws.estimate
+
+
+def paired_difference(draws: Draws | None, reference: Draws | None) -> Estimate | None:
+    """Return the paired difference of two figures; None where one of them is undefined."""
+    if draws is None or reference is None:
+        return None
+    return (draws - reference).estimate
 
 
 def bootstrap(
@@ -73,23 +85,30 @@ def bootstrap(
         raise ValueError("figures of different numbers of items")
     if not items:
         return [None] * len(figures)
-    top = np.array([[0.0 if p is None else p[0] for p in parts] for parts in figures]).T
-    bottom = np.array([[0.0 if p is None else p[1] for p in parts] for parts in figures]).T
+    numbers = np.array([[part or (0.0, 0.0) for part in parts] for parts in figures])  # [figures, items, 2]
+    top, bottom = (np.ascontiguousarray(numbers[:, :, side]).T for side in (0, 1))
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    samples = np.concatenate(
-        [_block(top, bottom, rng, min(BLOCK, ROUNDS - done)) for done in range(0, ROUNDS, BLOCK)], axis=0
-    )
-    total = bottom.sum(axis=0)
-    counting = (bottom > 0).sum(axis=0)
+    blocks = [_resample(top, bottom, rng, min(BLOCK, ROUNDS - done)) for done in range(0, ROUNDS, BLOCK)]
+    samples = np.concatenate(blocks)  # [R, figures]
     draws: list[Draws | None] = []
-    for i in range(len(figures)):
-        if total[i] > 0:
-            value = float(top[:, i].sum() / total[i])
-            limits = SHARE if bounds is None else bounds[i]
-            draws.append(Draws(value, samples[:, i], int(counting[i]), effective_items(bottom[:, i]), limits))
-        else:
+    for number, limits in enumerate(bounds or [SHARE] * len(figures)):
+        weights = bottom[:, number]
+        total = weights.sum()
+        if total <= 0:
             draws.append(None)
+            continue
+        value = float(top[:, number].sum() / total)
+        counting = int((weights > 0).sum())
+        draws.append(Draws(value, samples[:, number], counting, effective_items(weights), limits))
     return draws
+
+
+def _resample(top: FloatArray, bottom: FloatArray, rng: np.random.Generator, rounds: int) -> FloatArray:
+    """Return the figures [rounds, figures] of samples of the items, from numerators and denominators."""
+    items = len(top)
+    counts = rng.multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
+    below = counts @ bottom
+    return np.asarray(np.divide(counts @ top, below, out=np.full_like(below, np.nan), where=below > 0))
 
 
 def bounds_of(name: str) -> Bounds | None:
@@ -98,7 +117,7 @@ def bounds_of(name: str) -> Bounds | None:
 
 
 def average(draws: Sequence[Draws | None]) -> Draws | None:
-    """The plain mean of figures of different files, resampled independently; None if one of them is undefined."""
+    """Return the plain mean of figures of files that are resampled independently; None if one is undefined."""
     known = [figure for figure in draws if figure is not None]
     if not known or len(known) < len(draws):
         return None
@@ -106,22 +125,12 @@ def average(draws: Sequence[Draws | None]) -> Draws | None:
     samples = np.mean([figure.samples for figure in known], axis=0)
     # Each file weighs alike, so the smallest one limits what is known.
     effective = len(known) * min(figure.effective for figure in known)
-    return Draws(value, samples, sum(figure.n for figure in known), effective, _mean_bounds(known))
-
-
-def _mean_bounds(draws: Sequence[Draws]) -> Bounds | None:
-    """Return the bounds of a mean of figures; None where a figure has none."""
-    bounds = [figure.bounds for figure in draws if figure.bounds is not None]
-    if len(bounds) < len(draws):
-        return None
-    return float(np.mean([low for low, _ in bounds])), float(np.mean([high for _, high in bounds]))
-
-
-def _block(top: FloatArray, bottom: FloatArray, rng: np.random.Generator, rounds: int) -> FloatArray:
-    items = len(top)
-    counts = rng.multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
-    below = counts @ bottom
-    return np.asarray(np.divide(counts @ top, below, out=np.full_like(below, np.nan), where=below > 0))
+    limits = [figure.bounds for figure in known if figure.bounds is not None]
+    bounds = None
+    if len(limits) == len(known):
+        low, high = np.mean(limits, axis=0)
+        bounds = (float(low), float(high))
+    return Draws(value, samples, sum(figure.n for figure in known), effective, bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +155,14 @@ class FileResult:
 
     @property
     def figures(self) -> set[str]:
-        """Names of all figures."""
+        """Return the names of all figures."""
         return {*self.metrics, *self.whole}
 
     def only(self, kept: set[str]) -> FileResult:
-        """The same without the figures that are not in `kept`."""
-        return replace(
-            self,
-            metrics=tuple(name for name in self.metrics if name in kept),
-            judged=tuple(name for name in self.judged if name in kept),
-            whole={name: value for name, value in self.whole.items() if name in kept},
-        )
+        """Return the result without the figures that are not in `kept`."""
+        metrics, judged = (tuple(filter(kept.__contains__, names)) for names in (self.metrics, self.judged))
+        whole = {name: value for name, value in self.whole.items() if name in kept}
+        return replace(self, metrics=metrics, judged=judged, whole=whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +183,14 @@ def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
         UserError: no run, an unfinished file, a file of `only` that is not there, or damaged records.
     """
     manifest = read_manifest(folder)
-    names = list(manifest["files"]) if only is None else list(only)
     files = {}
-    for name in names:
-        files[name] = _file(folder / f"{name}.jsonl", file_entry(manifest, folder, name, finished=True))
+    for name in manifest["files"] if only is None else only:
+        files[name] = _read_file(folder / f"{name}.jsonl", file_entry(manifest, folder, name, finished=True))
     return SystemRun(str(manifest["identity"].get("name", folder.name)), folder, files)
 
 
 def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> list[SystemRun]:
-    """`comparable` runs of some folders.
+    """Return the `comparable` runs of some folders.
 
     Raises:
         UserError: as `read_run`, or runs that cannot be compared; names both.
@@ -194,7 +199,7 @@ def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> lis
 
 
 def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
-    """The same runs, if they can be compared: the same files and items, different names.
+    """Return the same runs, if they can be compared: the same files and items, different names.
 
     Figures that not all of them have are left out: of judges that were not asked about every run, and those that a
     study adds.
@@ -205,70 +210,86 @@ def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
     if not runs:
         raise UserError("no run to compare; give at least one run directory")
     first = runs[0]
-    seen: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for run in runs:
-        if run.name in seen:
-            raise UserError(f"{seen[run.name]} and {run.folder} are both of a system called {run.name}; rename one")
-        seen[run.name] = run.folder
+        if run.name in folders:
+            raise UserError(f"{folders[run.name]} and {run.folder} are both of a system called {run.name}; rename one")
+        folders[run.name] = run.folder
         if missing := sorted(set(first.files) ^ set(run.files)):
             raise UserError(f"{missing[0]} is not in both {first.folder} and {run.folder}; run it, or use --only")
-        for name, found in run.files.items():
-            if found.data != first.files[name].data or found.ids != first.files[name].ids:
-                raise UserError(f"{name}: {run.folder} was not run on the same items as {first.folder}")
-            head, other = first.files[name].metrics[0], found.metrics[0]
-            if head != other:
-                raise UserError(f"{name}: {run.folder} was scored by {other} and {first.folder} by {head}")
-            shared = first.files[name].judges.keys() & found.judges.keys()
-            if apart := sorted(one for one in shared if first.files[name].judges[one] != found.judges[one]):
-                raise UserError(
-                    f"{name}: {apart[0]} in {run.folder} is of another judge than in {first.folder}; judge again"
-                )
-    kept = {name: set.intersection(*(run.files[name].figures for run in runs)) for name in first.files}
-    return [replace(run, files={name: found.only(kept[name]) for name, found in run.files.items()}) for run in runs]
+        for name in run.files:
+            _check_comparable(name, first, run)
+    shared = {name: set.intersection(*(run.files[name].figures for run in runs)) for name in first.files}
+    kept = []
+    for run in runs:
+        files = {name: result.only(shared[name]) for name, result in run.files.items()}
+        kept.append(replace(run, files=files))
+    return kept
+
+
+def _check_comparable(name: str, first: SystemRun, run: SystemRun) -> None:
+    """Raise UserError if a file of two runs has other items, another headline or another judge of the same name."""
+    result, reference = run.files[name], first.files[name]
+    if result.data != reference.data or result.ids != reference.ids:
+        raise UserError(f"{name}: {run.folder} was not run on the same items as {first.folder}")
+    head, expected = result.metrics[0], reference.metrics[0]
+    if head != expected:
+        raise UserError(f"{name}: {run.folder} was scored by {head} and {first.folder} by {expected}")
+    for figure in sorted(reference.judges.keys() & result.judges.keys()):
+        if reference.judges[figure] != result.judges[figure]:
+            raise UserError(f"{name}: {figure} in {run.folder} is of another judge than in {first.folder}; judge again")
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
-    """Run directories: those given, and in the place of a directory of runs its runs, by name.
+    """Return the run directories among paths, and in the place of a directory of runs its runs, by name.
 
     Files among the paths are left out, so that `RUNS/*` may be given although tables lie beside the runs.
     """
-    found: list[Path] = []
-    for path in [path for path in paths if path.is_dir()] or paths:
+    folders: list[Path] = []
+    for path in list(filter(Path.is_dir, paths)) or paths:
         inside = sorted(manifest.parent for manifest in path.glob(f"*/{MANIFEST}"))
-        found += [path] if (path / MANIFEST).exists() or not inside else inside
-    return found
+        if (path / MANIFEST).exists() or not inside:
+            inside = [path]
+        folders += inside
+    return folders
 
 
-def _file(path: Path, entry: dict[str, Any]) -> FileResult:
+def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
     records = read_records(path, ("id", "scores"))
     settings, result = entry["settings"], entry["result"]
-    metrics = tuple(settings["task"]["metrics"])
+    task = settings["task"]
+    metrics = tuple(task["metrics"])
     if not metrics:
         raise UserError(f"{path} holds records that nothing is scored by; there is nothing to compare")
-    scores = {name: tuple(_part(path, record, name) for record in records) for name in metrics}
     ids = tuple(record["id"] for record in records)
+    scores = {name: tuple(_part(path, record, name) for record in records) for name in metrics}
     whole: dict[str, tuple[float, int] | None] = {}
     undecided: dict[str, int] = {}
     judges: dict[str, str] = {}
     for judged in read_judged(path.parent, path.name.removesuffix(".jsonl")):
         for metric, parts in judged.parts.items():
-            scores[judged.column(metric)] = tuple(parts.get(one) for one in ids)
+            column = judged.column(metric)
+            scores[column] = tuple(map(parts.get, ids))
+            judges[column] = judged.mark
             if judged.undecided.get(metric):
-                undecided[judged.column(metric)] = judged.undecided[metric]
-        for metric, found in judged.whole.items():
-            whole[judged.column(metric)] = None if found is None else (float(found["value"]), int(found["texts"]))
-        judges |= dict.fromkeys(map(judged.column, (*judged.parts, *judged.whole)), judged.mark)
+                undecided[column] = judged.undecided[metric]
+        for metric, figure in judged.whole.items():
+            column = judged.column(metric)
+            whole[column] = None
+            if figure is not None:
+                whole[column] = (float(figure["value"]), int(figure["texts"]))
+            judges[column] = judged.mark
     # How questions are put, a published task's protocol and policy, is no part of what must agree.
-    apart = ("task", "system")
+    data = {key: value for key, value in settings.items() if key not in ("task", "system")}
     return FileResult(
-        kind=settings["task"]["kind"],
+        kind=task["kind"],
         metrics=tuple(scores),
         ids=ids,
         scores=scores,
         seconds=float(result["seconds"]),
         failed=int(result["failed"]),
         with_passages=int(settings["with_passages"]),
-        data={key: value for key, value in settings.items() if key not in apart} | {"kind": settings["task"]["kind"]},
+        data=data | {"kind": task["kind"]},
         judged=tuple(scores)[len(metrics) :],
         whole=whole,
         undecided=undecided,
@@ -284,8 +305,8 @@ def _part(path: Path, record: dict[str, Any], metric: str) -> Part | None:
             return None
         case [int() | float() as top, int() | float() as bottom] if isfinite(top) and isfinite(bottom):
             return float(top), float(bottom)
-        case found:
-            raise UserError(f"{path}: {metric} of item {record['id']!r} is no figure: {found!r:.40}; run it again")
+        case value:
+            raise UserError(f"{path}: {metric} of item {record['id']!r} is no figure: {value!r:.40}; run it again")
 
 
 AVERAGE = "average"
@@ -327,7 +348,7 @@ class Comparison:
     reference: str | None  # the system that differences are against; None without differences
     tables: tuple[ComparisonTable, ...]  # in the order of the files
     average: ComparisonTable | None  # over all files
-    seed: int = field(default=0)  # of the bootstrap
+    seed: int = 0  # of the bootstrap
 
 
 FileDraws = dict[str, dict[str, Draws | None]]
@@ -346,7 +367,7 @@ def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int 
     if against is not None and against not in names:
         raise UserError(f"no run of a system called {against!r}; there are {', '.join(names)}")
     drawn = {file: _draw(runs, file, seed) for file in runs[0].files}
-    tables = tuple(_table(runs, file, drawn[file], against) for file in runs[0].files)
+    tables = tuple(_table(runs, file, draws, against) for file, draws in drawn.items())
     averaged = _average(runs, drawn, against) if len(tables) > 1 else None
     return Comparison(against, tables, averaged, seed)
 
@@ -354,13 +375,16 @@ def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int 
 def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
     columns = [(run.name, metric) for run in runs for metric in run.files[file].metrics]
     parts = [run.files[file].scores[metric] for run in runs for metric in run.files[file].metrics]
+    draws = bootstrap(parts, name=file, seed=seed, bounds=[bounds_of(metric) for _, metric in columns])
     figures: FileDraws = {run.name: {} for run in runs}
-    bounds = [bounds_of(metric) for _, metric in columns]
-    for (system, metric), draws in zip(columns, bootstrap(parts, name=file, seed=seed, bounds=bounds), strict=True):
-        figures[system][metric] = draws
+    for (system, metric), figure in zip(columns, draws, strict=True):
+        figures[system][metric] = figure
     for run in runs:
-        for name, found in run.files[file].whole.items():  # one value for all items cannot be resampled
-            figures[run.name][name] = None if found is None else Draws(found[0], np.empty(0), found[1], found[1])
+        for name, whole in run.files[file].whole.items():
+            figures[run.name][name] = None
+            if whole is not None:  # one value for all items cannot be resampled
+                value, texts = whole
+                figures[run.name][name] = Draws(value, np.empty(0), texts, texts)
     return figures
 
 
@@ -368,53 +392,52 @@ def _table(runs: Sequence[SystemRun], file: str, figures: FileDraws, against: st
     results = {run.name: run.files[file] for run in runs}
     first = results[runs[0].name]
     metrics = (*first.metrics, *first.whole)
-    rows = [
-        _row(name, figures, metrics, against, found.seconds / len(found.ids), found.failed)
-        for name, found in results.items()
-    ]
-    return ComparisonTable(file, first.kind, metrics, len(first.ids), tuple(rows), tuple(_notes(first, results)))
+    items = len(first.ids)
+    rows = tuple(_row(name, figures, metrics, against, r.seconds / items, r.failed) for name, r in results.items())
+    return ComparisonTable(file, first.kind, metrics, items, rows, tuple(_notes(first, results)))
 
 
 def _average(runs: Sequence[SystemRun], drawn: Mapping[str, FileDraws], against: str | None) -> ComparisonTable:
+    heads = {file: result.metrics[0] for file, result in runs[0].files.items() if not is_count(result.metrics[0])}
+    having: dict[str, list[FileDraws]] = {}  # metric to the files that have it
+    for metric in AVERAGED:
+        having[metric] = [draws for draws in drawn.values() if any(draws[run.name].get(metric) for run in runs)]
     averaged: FileDraws = {}
-    heading = {file: result.metrics[0] for file, result in runs[0].files.items() if not is_count(result.metrics[0])}
     for run in runs:
-        heads = [drawn[file][run.name][metric] for file, metric in heading.items()]
-        averaged[run.name] = {HEADLINE: average(heads)}
-        for metric in AVERAGED:
-            having = [of for of in drawn.values() if any(of[one.name].get(metric) for one in runs)]
-            averaged[run.name][metric] = average([of[run.name][metric] for of in having])
+        averaged[run.name] = {HEADLINE: average([drawn[file][run.name][head] for file, head in heads.items()])}
+        for metric, files in having.items():
+            averaged[run.name][metric] = average([draws[run.name][metric] for draws in files])
     metrics = (HEADLINE, *AVERAGED)
-    rows = [
-        _row(run.name, averaged, metrics, against, None, sum(result.failed for result in run.files.values()))
-        for run in runs
-    ]
-    named = ", ".join(f"{metric} of {file}" for file, metric in heading.items()) or "nothing: all headlines are counts"
-    return ComparisonTable(AVERAGE, AVERAGE, metrics, len(drawn), tuple(rows), (f"{HEADLINE} is the mean of {named}",))
+    rows = []
+    for run in runs:
+        failed = sum(result.failed for result in run.files.values())
+        rows.append(_row(run.name, averaged, metrics, against, None, failed))
+    parts = ", ".join(f"{head} of {file}" for file, head in heads.items()) or "nothing: all headlines are counts"
+    note = f"{HEADLINE} is the mean of {parts}"
+    return ComparisonTable(AVERAGE, AVERAGE, metrics, len(drawn), tuple(rows), (note,))
 
 
 def _row(
     name: str, figures: FileDraws, metrics: Sequence[str], against: str | None, seconds: float | None, failed: int
 ) -> ComparisonRow:
-    own = figures[name]
+    draws = figures[name]
     differences: dict[str, Estimate | None] = {}
     if against is not None and against != name:
         for metric in metrics:
-            mine, other = own[metric], figures[against][metric]
-            differences[metric] = None if mine is None or other is None else (mine - other).estimate
-    estimates = {metric: None if (draws := own[metric]) is None else draws.estimate for metric in metrics}
+            differences[metric] = paired_difference(draws[metric], figures[against][metric])
+    estimates = {metric: estimate_of(draws[metric]) for metric in metrics}
     return ComparisonRow(name, estimates, differences, seconds, failed)
 
 
 def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:
-    notes = []
-    if first.with_passages < len(first.ids):
-        bare = len(first.ids) - first.with_passages
-        notes.append(f"{bare} of {len(first.ids)} items came without passages, so that no system could read any")
-    failures = ((name, found.failed) for name, found in results.items() if found.failed)
-    notes += [f"{name}: {failed} items failed and count as wrong" for name, failed in failures]
-    for name, found in results.items():
-        for metric in found.judged:
-            if left := found.undecided.get(metric):
-                notes.append(f"{name}: {left} items have no {metric}, as a verdict is missing")
+    items, notes = len(first.ids), []
+    bare = items - first.with_passages
+    if bare > 0:
+        notes.append(f"{bare} of {items} items came without passages, so that no system could read any")
+    for name, result in results.items():
+        if result.failed:
+            notes.append(f"{name}: {result.failed} items failed and count as wrong")
+    for name, result in results.items():
+        missing = [(metric, result.undecided[metric]) for metric in result.judged if metric in result.undecided]
+        notes += [f"{name}: {count} items have no {metric}, as a verdict is missing" for metric, count in missing]
     return notes

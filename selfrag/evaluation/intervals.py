@@ -10,8 +10,8 @@ interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,13 @@ class Estimate:
     n: int  # items behind it
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; NaN becomes None."""
-        return {key: None if value != value else value for key, value in asdict(self).items()}
+        """Return plain values; NaN becomes None."""
+        values: dict[str, Any] = plain(self)
+        return values
 
     @property
     def defined(self) -> bool:
-        """Whether there is a figure at all."""
+        """Return whether there is a figure at all."""
         return self.value == self.value
 
     def __str__(self) -> str:
@@ -53,26 +54,31 @@ class Estimate:
         return f"{self.value:.3f}{ends} n={self.n}"
 
 
-def plain(figures: Any) -> dict[str, Any]:
-    """A dataclass of figures as plain values, ready for JSON."""
-    values = {one.name: getattr(figures, one.name) for one in fields(figures)}
-    return {name: value.as_dict() if hasattr(value, "as_dict") else value for name, value in values.items()}
+def plain(figures: Any) -> Any:
+    """Return figures, and dataclasses and mappings of them, as values for JSON; NaN becomes None."""
+    if is_dataclass(figures):
+        figures = {field.name: getattr(figures, field.name) for field in fields(figures)}
+    if isinstance(figures, Mapping):
+        return {name: value.as_dict() if hasattr(value, "as_dict") else plain(value) for name, value in figures.items()}
+    return None if figures != figures else figures
 
 
-def bracketed(found: Estimate, *, scale: float = 100) -> str:
-    """`54.9 [51.0, 58.8]`, in percent unless told otherwise; the value alone where there is no interval."""
-    value, low, high = (f"{scale * end:.1f}" for end in (found.value, found.low, found.high))
-    return f"{value} [{low}, {high}]" if found.low == found.low else value
+def bracketed(estimate: Estimate, *, scale: float = 100) -> str:
+    """Return `54.9 [51.0, 58.8]`, in percent unless told otherwise; the value alone where there is no interval."""
+    text = f"{scale * estimate.value:.1f}"
+    if estimate.low == estimate.low:
+        text += f" [{scale * estimate.low:.1f}, {scale * estimate.high:.1f}]"
+    return text
 
 
-def counted(found: Estimate, *, scale: float = 100) -> str:
-    """`54.9 [51.0, 58.8] n=200`."""
-    return f"{bracketed(found, scale=scale)} n={found.n}"
+def counted(estimate: Estimate, *, scale: float = 100) -> str:
+    """Return `54.9 [51.0, 58.8] n=200`."""
+    return f"{bracketed(estimate, scale=scale)} n={estimate.n}"
 
 
-def share(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """`part / whole`, and 0 where the whole is 0."""
-    return np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
+def share(part: FloatArray, total: FloatArray) -> FloatArray:
+    """Return `part / total`, and 0 where the total is 0."""
+    return np.divide(part, total, out=np.zeros_like(part, dtype=np.float64), where=total > 0)
 
 
 Bounds = tuple[float, float]
@@ -148,16 +154,16 @@ def agreeing_interval(value: float, effective: float, bounds: Bounds | None) -> 
     return alike * value + (1 - alike) * bounds[0], alike * value + (1 - alike) * bounds[1]
 
 
-def mean(values: Sequence[float] | FloatArray, *, seed: int = 0, bounds: Bounds | None = SHARE) -> Estimate:
-    """Return the mean of one value an item; `bounds` are those of a value."""
-    data = np.asarray(values, dtype=np.float64)
+def mean(values: Iterable[float | None] | FloatArray, *, seed: int = 0, bounds: Bounds | None = SHARE) -> Estimate:
+    """Return the mean of one value an item, without items whose value is None; `bounds` are those of a value."""
+    data = np.array([value for value in values if value is not None], dtype=np.float64)
     return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, bounds=bounds)
 
 
 def pooled_auc(
     positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0
 ) -> Estimate:
-    """AUC over the scores of each item's positives and negatives, all items together.
+    """Return the AUC over the scores of each item's positives and negatives, all items together.
 
     Whole items are resampled, because their passages belong together.
     """
@@ -175,7 +181,7 @@ def pooled_auc(
 
 
 def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]) -> FloatArray:
-    """[n, n] pairs in which a positive of item i scores above a negative of item j, ties half (Mann-Whitney).
+    """Return [n, n] pairs in which a positive of item i scores above a negative of item j, ties half (Mann-Whitney).
 
     With counts c of how often a bootstrap sample draws each item, the pooled AUC of the sample is
     `c W c / ((c . n_positives) (c . n_negatives))`.
@@ -186,19 +192,23 @@ def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequenc
     matrix = np.zeros((len(positives), len(negatives)))
     for j, scores in enumerate(negatives):
         ordered = np.sort(np.asarray(scores, dtype=np.float64))
-        below, not_above = (np.searchsorted(ordered, flat, side=side) for side in ("left", "right"))
+        below = np.searchsorted(ordered, flat, side="left")
+        not_above = np.searchsorted(ordered, flat, side="right")
         matrix[:, j] = np.bincount(owner, weights=(below + not_above) / 2, minlength=len(sizes))
     return matrix
 
 
 def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Estimate:
-    """Cohen's kappa over the pairs of verdicts of all items together; whole items are resampled.
+    """Return Cohen's kappa over the pairs of verdicts of all items together; whole items are resampled.
 
     It is NaN where both sides always say the same one thing. `sklearn.metrics.cohen_kappa_score` is the oracle of the
     tests; called once for each of 2,000 resamplings it would take seconds a figure.
     """
-    kept = [np.array(pairs, dtype=np.int64) for pairs in items if pairs]
-    counts = np.array([np.bincount(pairs @ (2, 1), minlength=4) for pairs in kept], dtype=np.float64).reshape(-1, 4)
+    tables = []
+    for pairs in filter(None, items):
+        codes = np.array(pairs, dtype=np.int64) @ (2, 1)  # 0 neither, 1 the second, 2 the first, 3 both
+        tables.append(np.bincount(codes, minlength=4))
+    counts = np.array(tables, dtype=np.float64).reshape(-1, 4)
 
     def statistic(drawn: FloatArray) -> FloatArray:
         neither, second, first, both = (drawn @ counts).T

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -232,7 +232,7 @@ def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
         if one.item.references and one.output is not None and (said := evaluated(one.output.text))
     ]
     found = mauve([human for human, _ in pairs], [said for _, said in pairs], features)
-    return Judged(features.name, features.identity(), whole={"mauve": None if found is None else found.as_dict()})
+    return Judged(features.name, features.identity(), whole={"mauve": None if found is None else asdict(found)})
 
 
 # Run directories

@@ -30,12 +30,10 @@ def normalise_pair(text: str, answer: str) -> tuple[str, str]:
         >>> normalise_pair("Vitamin A", "A")
         ('vitamin a', 'a')
     """
-    wanted = normalise(answer)
-    if wanted:
-        return normalise(text), wanted
-    wanted = _without_punctuation(answer)
-    if wanted:
-        return _without_punctuation(text), wanted
+    for reduce in (normalise, _without_punctuation):
+        words = reduce(answer)
+        if words:
+            return reduce(text), words
     return text.strip(), answer.strip()
 
 
@@ -50,9 +48,9 @@ def contains_any(text: str, answers: Iterable[str]) -> bool:
     """
     normalised = f" {normalise(text)} "
     for answer in answers:
-        wanted = normalise(answer)
-        if wanted:
-            if f" {wanted} " in normalised:
+        words = normalise(answer)
+        if words:
+            if f" {words} " in normalised:
                 return True
             continue
         spelled = " ".join(without_punctuation(answer).split())
@@ -68,17 +66,17 @@ _STOPS = frozenset(".!?\u3002\uff01\uff1f\uff61\u0964\u061f")
 
 
 def first_line(text: str) -> str:
-    """The first line that is not blank; ALCE reads no further, as few-shot models continue with another question."""
+    """Return the first line that is not blank; ALCE reads no further, as few-shot models go on with a question."""
     return text.strip().partition("\n")[0].rstrip()
 
 
 def evaluated(text: str) -> str:
-    """What all of ALCE's figures but those of citations read: the first line, without citations."""
+    """Return what all of ALCE's figures but those of citations read: the first line, without citations."""
     return without_marks(first_line(text)).strip()
 
 
 def marks(text: str) -> tuple[int, ...]:
-    """Numbers cited in square brackets, in order, repetitions included."""
+    """Return the numbers cited in square brackets, in order, repetitions included."""
     return tuple(int(number) for group in _MARK.findall(text) for number in re.split(r"[,;]", group))
 
 
@@ -104,5 +102,5 @@ def lifted(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 def without_marks(text: str) -> str:
-    """The text without citations and the white space before them."""
+    """Return the text without citations and the white space before them."""
     return _MARK.sub("", text)

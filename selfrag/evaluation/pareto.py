@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import filterfalse
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,12 +14,15 @@ class Point:
     price: float  # to be low, such as the retrieval rate
     gain: float  # to be high, such as accuracy
 
-    def beats(self, other: Point) -> bool:
-        """At least as good in both, and better in one."""
-        return self.price <= other.price and self.gain >= other.gain and self != other
+    def beats(self, rival: Point) -> bool:
+        """Return whether it is at least as good in both, and better in one."""
+        return self.price <= rival.price and self.gain >= rival.gain and self != rival
 
 
 def front(points: Mapping[str, Point]) -> list[str]:
-    """Names of the points that none beats, cheapest first; of equal ones each is in."""
-    kept = [name for name, one in points.items() if not any(other.beats(one) for other in points.values())]
-    return sorted(kept, key=lambda name: points[name].price)
+    """Return the names of the points that none beats, cheapest first; of equal ones each is in."""
+
+    def is_beaten(name: str) -> bool:
+        return any(rival.beats(points[name]) for rival in points.values())
+
+    return sorted(filterfalse(is_beaten, points), key=lambda name: points[name].price)

@@ -127,9 +127,8 @@ class ChosenSetting:
     base: Estimate | None = None  # figure of the base on the other half
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        limits = {name: None if found is None else found.as_dict() for name, found in (self.limits or {}).items()}
-        return plain(self) | {"goal": str(self.goal), "limits": limits}
+        """Return plain values, ready for JSON."""
+        return {**plain(self), "goal": str(self.goal), "limits": plain(self.limits or {})}
 
     def __str__(self) -> str:
         if self.name is None:

@@ -32,7 +32,7 @@ from selfrag.evaluation.normalisation import (
 from selfrag.judges.sentences import rules
 
 SELF_RAG, SQUAD, ALCE = "Self-RAG's code", "SQuAD 1.1 (arXiv 1606.05250)", "ALCE (arXiv 2305.14627)"
-ROUGE = "rouge-score (Lin 2004)"
+SQUAD_2, ROUGE = "SQuAD 2.0 (arXiv 1806.03822)", "rouge-score (Lin 2004)"
 _ROUGE_NEEDS = ("rouge_score.rouge_scorer", "eval")
 
 AnswerSets: TypeAlias = Sequence[Sequence[str]]
@@ -49,42 +49,43 @@ def _texts(texts: Sequence[str]) -> Sequence[str]:
 
 @metric("contains", reads=attrgetter("answers"), source="ours")
 def contains(text: str, answers: Sequence[str]) -> float:
-    """1 if an answer occurs in `text` as whole words, both normalised, else 0."""
+    """Return 1 if an answer occurs in `text` as whole words, both normalised, else 0."""
     return float(contains_any(text, _texts(answers)))
 
 
 def _official_gold(item: Item) -> Sequence[str] | None:
-    """The published code also scores multiple choice in this way, by their label."""
+    """Return the answers, or the label of multiple choice, which the published code scores in this way, too."""
     return (choices(item).right,) if item.options else item.answers
 
 
 @metric("official_match", reads=_official_gold, source=SELF_RAG)
 def official_match(text: str, answers: Sequence[str]) -> float:
-    """1 if an answer is a substring of `text` as it stands, else 0.
+    """Return 1 if an answer is a substring of `text` as it stands, else 0.
 
     Before that, as in the published code, a first `#` or `:` is dropped, and a text with SUPPORTS (REFUTES) in it
     becomes `true` (`false`). The match is case-sensitive (case 28 of its faults: `Atoms` holds the answer `A`).
     """
-    text = text[1:] if text[:1] in ("#", ":") else text
-    text = next((said for verdict, said in (("SUPPORTS", "true"), ("REFUTES", "false")) if verdict in text), text)
+    if text[:1] in ("#", ":"):
+        text = text[1:]
+    if "SUPPORTS" in text:
+        text = "true"
+    elif "REFUTES" in text:
+        text = "false"
     return float(any(answer in text for answer in _texts(answers)))
 
 
 @metric("exact_match", reads=attrgetter("answers"), source=SQUAD)
 def exact_match(text: str, answers: Sequence[str]) -> float:
-    """1 if the normalised text is a normalised answer, else 0."""
-    for answer in _texts(answers):
-        said, wanted = normalise_pair(text, answer)
-        if said == wanted:
-            return 1.0
-    return 0.0
+    """Return 1 if the normalised text is a normalised answer, else 0."""
+    pairs = [normalise_pair(text, answer) for answer in _texts(answers)]
+    return float(any(said == gold for said, gold in pairs))
 
 
 @metric("f1", reads=attrgetter("answers"), source=SQUAD)
 def token_f1(text: str, answers: Sequence[str]) -> float:
-    """Best F1 of the normalised words over the answers; two empty texts agree."""
+    """Return the best F1 of the normalised words over the answers; two empty texts agree."""
     pairs = [normalise_pair(text, answer) for answer in _texts(answers)]
-    return max(_word_f1(said.split(), wanted.split()) for said, wanted in pairs)
+    return max(_word_f1(said.split(), gold.split()) for said, gold in pairs)
 
 
 def _word_f1(words: list[str], gold: list[str]) -> float:
@@ -95,23 +96,25 @@ def _word_f1(words: list[str], gold: list[str]) -> float:
 
 # Closed sets
 
-
-@metric("accuracy", source="ours")
-def option_accuracy(item: Item, output: Output) -> float | None:
-    """1 if the chosen option is the right one, letter for letter; None if the item has no options."""
-    return float(output.text == choices(item).right) if item.options else None
+_has_options = attrgetter("options")
 
 
-@metric("option_match", source="ours")
-def option_match(item: Item, output: Output) -> float | None:
-    """1 if a free text names the right option; one that names none, or several, is wrong."""
-    return float(read_option(output.text, item) == choices(item).right) if item.options else None
+@metric("accuracy", about_items=_has_options, source="ours")
+def option_accuracy(item: Item, output: Output) -> float:
+    """Return 1 if the chosen option is the right one, letter for letter."""
+    return float(output.text == choices(item).right)
 
 
-@metric("option_unread", of_failure=None, source="ours")
-def option_unread(item: Item, output: Output) -> float | None:
-    """1 if a free text names no option, or several."""
-    return float(read_option(output.text, item) is None) if item.options else None
+@metric("option_match", about_items=_has_options, source="ours")
+def option_match(item: Item, output: Output) -> float:
+    """Return 1 if a free text names the right option; one that names none, or several, is wrong."""
+    return float(read_option(output.text, item) == choices(item).right)
+
+
+@metric("option_unread", about_items=_has_options, of_failure=None, source="ours")
+def option_unread(item: Item, output: Output) -> float:
+    """Return 1 if a free text names no option, or several."""
+    return float(read_option(output.text, item) is None)
 
 
 _LEADING = re.compile(
@@ -122,59 +125,62 @@ _LEADING = re.compile(
 
 
 def read_option(text: str, item: Item) -> str | None:
-    """The option, as it is scored, that a text such as `B`, `(B) Mars`, `true.` or `It is Mars.` names.
+    """Return the option, as it is scored, that a text such as `B`, `(B) Mars`, `true.` or `It is Mars.` names.
 
     The one that is written at its beginning, else the only one whose words occur in it; None for none, or several.
     """
     surfaces = choices(item).surfaces
-    if (leading := _LEADING.match(text)) and (found := _named(leading[1], surfaces)):
-        return found
-    if (found := _named(text, surfaces)) is not None:
-        return found
-    inside = [surface for surface, option in zip(surfaces, item.options, strict=True) if contains_any(text, [option])]
-    return inside[0] if len(inside) == 1 else None
+    leading = _LEADING.match(text)
+    option = (leading and _match_surface(leading[1], surfaces)) or _match_surface(text, surfaces)
+    if option is not None:
+        return option
+    return _only([s for s, words in zip(surfaces, item.options, strict=True) if contains_any(text, [words])])
 
 
-def _named(text: str, surfaces: tuple[str, ...]) -> str | None:
+def _match_surface(text: str, surfaces: tuple[str, ...]) -> str | None:
     # Letters keep their case: `a` in a sentence is an article.
     if text.strip() in surfaces:
         return text.strip()
-    wanted = normalise(text)
-    found = [surface for surface in surfaces if len(surface) > 1 and normalise(surface) == wanted]
-    return found[0] if len(found) == 1 else None
+    said = normalise(text)
+    return _only([surface for surface in surfaces if len(surface) > 1 and normalise(surface) == said])
+
+
+def _only(surfaces: list[str]) -> str | None:
+    """Return the one surface; None of none or several."""
+    return surfaces[0] if len(surfaces) == 1 else None
 
 
 # Several right answers
 
 
 def sets_of(item: Item) -> AnswerSets | None:
-    """The right answers of an item, each with its ways of being written; None if the item has none."""
+    """Return the right answers of an item, each with its ways of being written; None if the item has none."""
     if item.answer_sets:
         return item.answer_sets
     return (item.answers,) if item.answers else None
 
 
-def _share(sets: AnswerSets, found: Callable[[Sequence[str]], bool]) -> float:
+def _share(sets: AnswerSets, holds: Callable[[Sequence[str]], bool]) -> float:
     if isinstance(sets, str) or not sets or any(isinstance(forms, str) or not forms for forms in sets):
         raise UserError(f"answers must be a list of lists, each of at least one text, not {sets!r:.60}")
-    return sum(map(found, sets)) / len(sets)
+    return sum(map(holds, sets)) / len(sets)
 
 
 @metric("answer_recall", reads=sets_of, source="self-interpretation paper, section 2.2")
 def answer_recall(text: str, sets: AnswerSets) -> float:
-    """Share of the answers of which some form is an exact substring of the text."""
+    """Return the share of the answers of which some form is an exact substring of the text."""
     return _share(sets, lambda forms: any(form in text for form in forms if form))
 
 
 @metric("answer_recall_words", reads=sets_of, source="ours")
 def answer_recall_words(text: str, sets: AnswerSets) -> float:
-    """Share of the answers of which some form occurs as whole words, text and form normalised."""
+    """Return the share of the answers of which some form occurs as whole words, text and form normalised."""
     return _share(sets, lambda forms: contains_any(text, forms))
 
 
 @metric("str_em", reads=sets_of, source=f"{ALCE}, ASQA")
 def str_em(text: str, sets: AnswerSets) -> float:
-    """Share of the answers of which some form is a substring of the first line, both normalised.
+    """Return the share of the answers of which some form is a substring of the first line, both normalised.
 
     A form of articles only counts as in `contains`; in ALCE's code it always does.
     """
@@ -182,17 +188,17 @@ def str_em(text: str, sets: AnswerSets) -> float:
     said = normalise(line)
 
     def holds(forms: Sequence[str]) -> bool:
-        wanted = [normalise(form) for form in forms]
-        if any(form in said for form in wanted if form):
+        words = {form: normalise(form) for form in forms}
+        if any(form in said for form in words.values() if form):
             return True
-        return contains_any(line, [form for form, normalised in zip(forms, wanted, strict=True) if not normalised])
+        return contains_any(line, [form for form in forms if not words[form]])
 
     return _share(sets, holds)
 
 
 @metric("str_hit", reads=sets_of, source=f"{ALCE}, ASQA")
 def str_hit(text: str, sets: AnswerSets) -> float:
-    """1 if STR-EM finds every answer, else 0."""
+    """Return 1 if STR-EM finds every answer, else 0."""
     return float(str_em(text, sets) == 1.0)
 
 
@@ -202,7 +208,7 @@ LISTS = ("list_f1_5", "list_precision", "list_recall", "list_recall_5", "list_f1
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The pieces of the first line as a list with commas, normalised; pieces that normalise to nothing are left out."""
+    """Return the pieces of the first line as a list with commas, normalised, without those of no word."""
     line = evaluated(text).rstrip(".").rstrip(",")
     return tuple(filter(None, map(_list_key, line.split(","))))
 
@@ -213,18 +219,25 @@ def _list_key(text: str) -> str:
 
 
 def list_figures(text: str, sets: AnswerSets) -> dict[str, float]:
-    """ALCE's figures for QAMPARI of an answer that is a list, by the names in `LISTS`.
+    """Return ALCE's figures for QAMPARI of an answer that is a list, by the names in `LISTS`.
 
     Each piece must be one of the gold names; repeated pieces count each time, as in ALCE's code. For recall-5, five
     right answers are as good as all.
     """
     said = listed(text)
-    gold = [{_list_key(form) for form in forms} for forms in sets]
-    named = sum(not forms.isdisjoint(said) for forms in gold)
-    precision = sum(any(piece in forms for forms in gold) for piece in said) / len(said) if said else 0.0
-    recall, recall_5 = named / len(gold), min(5, named) / min(5, len(gold))
-    f1s = harmonic(precision, recall_5), harmonic(precision, recall)
-    return dict(zip(LISTS, (f1s[0], precision, recall, recall_5, f1s[1], float(len(said))), strict=True))
+    gold = [set(map(_list_key, forms)) for forms in sets]
+    right = [piece for piece in said if any(piece in forms for forms in gold)]
+    hits = sum(not forms.isdisjoint(said) for forms in gold)
+    precision = len(right) / max(1, len(said))
+    recall, recall_5 = hits / len(gold), min(5, hits) / min(5, len(gold))
+    return {
+        "list_f1_5": harmonic(precision, recall_5),
+        "list_precision": precision,
+        "list_recall": recall,
+        "list_recall_5": recall_5,
+        "list_f1": harmonic(precision, recall),
+        "list_length": float(len(said)),
+    }
 
 
 def _list_figure(name: str, text: str, sets: AnswerSets) -> float:
@@ -248,18 +261,19 @@ def _scorer() -> Any:
 
 @metric("rouge_l", reads=attrgetter("references"), needs=_ROUGE_NEEDS, source=ROUGE)
 def rouge_l(text: str, references: Sequence[str]) -> float:
-    """Best ROUGE-L F over the references, words stemmed."""
-    return max(float(_scorer().score(one, text)["rougeL"].fmeasure) for one in _texts(references))
+    """Return the best ROUGE-L F over the references, words stemmed."""
+    return max(float(_scorer().score(reference, text)["rougeL"].fmeasure) for reference in _texts(references))
 
 
 @metric("rouge_lsum", reads=attrgetter("references"), needs=_ROUGE_NEEDS, source=f"{ROUGE}, as in ALCE")
 def rouge_lsum(text: str, references: Sequence[str]) -> float:
-    """Best summary-level ROUGE-L F of the first line: common subsequences are taken sentence by sentence.
+    """Return the best summary-level ROUGE-L F of the first line: common subsequences are taken sentence by sentence.
 
     This is the figure that ALCE and the Self-RAG paper call ROUGE-L. Sentences are spaCy's rules, not NLTK's.
     """
     said = _lines(evaluated(text))
-    return max(float(_scorer().score(_lines(one), said)["rougeLsum"].fmeasure) for one in _texts(references))
+    golds = map(_lines, _texts(references))
+    return max(float(_scorer().score(gold, said)["rougeLsum"].fmeasure) for gold in golds)
 
 
 def _lines(text: str) -> str:
@@ -267,30 +281,30 @@ def _lines(text: str) -> str:
     return "\n".join(text[start:end] for start, end in sentences(text, rules))
 
 
-@metric("long_form", needs=_ROUGE_NEEDS, source="rouge-score; SQuAD 2.0 (arXiv 1806.03822)")
+@metric("long_form", needs=_ROUGE_NEEDS, source=f"rouge-score; {SQUAD_2}")
 def long_form(item: Item, output: Output) -> float | None:
-    """ROUGE-L; where the passages give no answer, 1 for declining and 0 for answering. None if the item has neither."""
+    """Return ROUGE-L; where the passages give no answer, 1 for declining and 0 for answering."""
     if item.answerable is False:
         return float(abstains(output.text))
     return rouge_l(output.text, item.references) if item.references else None
 
 
-@metric("answerability", source="SQuAD 2.0 (arXiv 1806.03822)")
-def answered_rightly(item: Item, output: Output) -> float | None:
-    """1 if a question is answered exactly when its passages allow it; None if the file does not say."""
-    return None if item.answerable is None else float(abstains(output.text) != item.answerable)
+@metric("answerability", about_items=lambda item: item.answerable is not None, source=SQUAD_2)
+def answered_rightly(item: Item, output: Output) -> float:
+    """Return 1 if a question is answered exactly when its passages allow it."""
+    return float(abstains(output.text) != item.answerable)
 
 
-@metric("declines_unanswerable", source="SQuAD 2.0 (arXiv 1806.03822)")
-def declines_unanswerable(item: Item, output: Output) -> float | None:
-    """1 if a question without an answer in its passages is declined."""
-    return float(abstains(output.text)) if item.answerable is False else None
+@metric("declines_unanswerable", about_items=lambda item: item.answerable is False, source=SQUAD_2)
+def declines_unanswerable(item: Item, output: Output) -> float:
+    """Return 1 if a question without an answer in its passages is declined."""
+    return float(abstains(output.text))
 
 
-@metric("answers_answerable", source="SQuAD 2.0 (arXiv 1806.03822)")
-def answers_answerable(item: Item, output: Output) -> float | None:
-    """1 if a question with an answer in its passages is answered."""
-    return float(not abstains(output.text)) if item.answerable is True else None
+@metric("answers_answerable", about_items=attrgetter("answerable"), source=SQUAD_2)
+def answers_answerable(item: Item, output: Output) -> float:
+    """Return 1 if a question with an answer in its passages is answered."""
+    return float(not abstains(output.text))
 
 
 # Effort and length
@@ -300,7 +314,7 @@ EFFORT = ("retrieval_rate", "prompt_tokens", "generated_tokens", "requests", "se
 
 @metric("retrieval_rate", of_failure=None, source="ours")
 def retrieval_rate(item: Item, output: Output) -> float:
-    """1 where evidence was used: asking in vain retrieves nothing."""
+    """Return 1 where evidence was used: asking in vain retrieves nothing."""
     return float(output.retrieved and bool(output.read))
 
 
@@ -315,17 +329,16 @@ for _name in EFFORT[1:]:
 
 @metric("words", of_failure=None, unit="count", source="ours")
 def words(item: Item, output: Output) -> float:
-    """Length of an answer without citations in brackets; ALCE's `length` is that of the first line."""
+    """Return the length of an answer without citations in brackets; ALCE's `length` is that of the first line."""
     return float(len(without_marks(output.text).split()))
 
 
 def repeated_bigrams(text: str) -> tuple[int, int]:
-    """Of the pairs of neighbouring words those that occurred before in the text, and all pairs; case does not matter.
+    """Count the pairs of neighbouring words that occurred before in the text, and all pairs; case does not matter.
 
     "to be or not to be" has 1 of 5.
     """
-    found = text.lower().split()
-    pairs = list(pairwise(found))
+    pairs = list(pairwise(text.lower().split()))
     return len(pairs) - len(set(pairs)), len(pairs)
 
 
@@ -350,24 +363,24 @@ PUBLISHED_MEMORY: Mapping[str, float] = MappingProxyType(
 
 
 def from_memory(item: Item, output: Output) -> Part | None:
-    """Of the right answers, those that stand in no passage of the item; None without short answers or passages."""
+    """Count right answers, and those that stand in no passage of the item; None without short answers or passages."""
     return _outside(item, output, item.passages)
 
 
 def from_memory_substring(item: Item, output: Output) -> Part | None:
-    """As `from_memory`, by exact substrings: what appendix C.1 says."""
+    """Count as `from_memory`, by exact substrings: what appendix C.1 says."""
     return _outside(item, output, item.passages, lambda text, answers: any(answer in text for answer in answers))
 
 
 def unseen(item: Item, output: Output) -> Part | None:
-    """Of the right answers, those that stand in no passage the model read; without evidence that is every one."""
+    """Count right answers, and those that no passage holds that the model read; without evidence each of them."""
     return _outside(item, output, tuple(passage for passage in item.passages if passage.id in output.read))
 
 
 def uncited(item: Item, output: Output) -> Part | None:
-    """Of the answers from memory, those that cite nothing: the model said that its passages are irrelevant."""
+    """Count answers from memory, and those that cite nothing: the model said that its passages are irrelevant."""
     part = from_memory(item, output)
-    return None if part is None else (part[0] * (not output.cited), part[0])
+    return part and (part[0] * (not output.cited), part[0])
 
 
 def _outside(
@@ -378,9 +391,9 @@ def _outside(
 ) -> Part | None:
     if not item.answers or not item.passages:
         return None
-    given = [answer for answer in item.answers if holds(output.text, [answer])]
-    held = any(holds(f"{passage.title} {passage.text}", given) for passage in passages)
-    return float(bool(given) and not held), float(bool(given))
+    said = [answer for answer in item.answers if holds(output.text, [answer])]
+    in_passages = any(holds(f"{passage.title} {passage.text}", said) for passage in passages)
+    return float(bool(said) and not in_passages), float(bool(said))
 
 
 FROM_MEMORY = Metric("from_memory", from_memory, of_failure=None)

@@ -7,9 +7,10 @@ citations do not count. What a judge of entailment leaves open is never guessed.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from retrieval.passage import Passage
 from retrieval.sentences import sentences
 from selfrag.common.errors import UserError
 from selfrag.decoding.refusals import abstains
-from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, effective_items, plain, share
+from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, effective_items, share
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, harmonic, metric
 from selfrag.evaluation.normalisation import contains_any, evaluated, first_line, lifted
@@ -31,7 +32,7 @@ CITATIONS = ("citation_precision", "citation_precision_alce", "citation_recall")
 
 @metric("citation_precision", of_failure=None, source="ours")
 def citation_precision(item: Item, output: Output) -> Part | None:
-    """Of all citations over all items, the share that is gold; None if the file names no gold passages."""
+    """Count gold citations of all citations over all items; None if the file names no gold passages."""
     if item.gold is None:
         return None
     cited = _cited(output, item)
@@ -40,39 +41,47 @@ def citation_precision(item: Item, output: Output) -> Part | None:
 
 @metric("citation_precision_alce", source="ALCE (arXiv 2305.14627)")
 def citation_precision_alce(item: Item, output: Output) -> float | None:
-    """Precision of one item, 0 where nothing is cited (as ALCE counts); None without gold passages."""
+    """Return the precision of one item, 0 where nothing is cited (as ALCE counts); None without gold passages."""
     if not item.gold:
         return None
     cited = _cited(output, item)
-    return len(cited & item.gold) / len(cited) if cited else 0.0
+    return len(cited & item.gold) / max(1, len(cited))
 
 
 @metric("citation_recall", source="ours")
 def citation_recall(item: Item, output: Output) -> float | None:
-    """Share of an item's gold passages that is cited; None if there are none."""
-    return len(_cited(output, item) & item.gold) / len(item.gold) if item.gold else None
+    """Return the share of an item's gold passages that is cited; None if there are none."""
+    if not item.gold:
+        return None
+    return len(_cited(output, item) & item.gold) / len(item.gold)
 
 
 @metric("citation_f1", source="ours")
 def citation_f1(item: Item, output: Output) -> float | None:
-    """Harmonic mean of precision and recall of one item, so that its figure is the mean over questions."""
+    """Return the harmonic mean of precision and recall of one item, so that its figure is the mean over questions."""
     precision, recall = citation_precision_alce(item, output), citation_recall(item, output)
-    return None if precision is None or recall is None else harmonic(precision, recall)
+    if precision is None or recall is None:
+        return None
+    return harmonic(precision, recall)
 
 
 @metric("citation_bears_answer", of_failure=None, source="ours")
 def citation_bears_answer(item: Item, output: Output) -> Part | None:
-    """Of all citations, the share whose passage contains a gold answer; None without short answers or passages."""
+    """Count citations whose passage contains a gold answer; None without short answers or passages."""
     if item.answers is None or not item.passages:
         return None
     cited = _cited(output, item)
-    bearing = [p for p in item.passages if p.id in cited and contains_any(f"{p.title} {p.text}", item.answers)]
-    return float(len(bearing)), float(len(cited))
+    bearing = 0
+    for passage in item.passages:
+        bearing += passage.id in cited and contains_any(f"{passage.title} {passage.text}", item.answers)
+    return float(bearing), float(len(cited))
 
 
 def _cited(output: Output, item: Item) -> frozenset[str]:
     # For multiple choice the text is an option, whatever it says.
-    return frozenset() if not item.options and abstains(output.text) else frozenset(output.cited)
+    if not item.options and abstains(output.text):
+        return frozenset()
+    return frozenset(output.cited)
 
 
 class Cited(NamedTuple):
@@ -95,38 +104,40 @@ class PairFigures:
     f1: Estimate
     exact: Estimate
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return plain(self)
-
 
 def by_sentence(citations: Collection[Cited]) -> frozenset[Hashable]:
-    """Pairs of response sentence and passage sentence."""
+    """Return pairs of response sentence and passage sentence."""
     return frozenset(citations)
 
 
 def by_passage(citations: Collection[Cited]) -> frozenset[Hashable]:
-    """Pairs of response sentence and passage."""
-    return frozenset((one.sentence, one.passage) for one in citations)
+    """Return pairs of response sentence and passage."""
+    return frozenset((citation.sentence, citation.passage) for citation in citations)
 
 
 def pair_figures(
-    gold: Sequence[Collection[Hashable]], given: Sequence[Collection[Hashable]], *, seed: int = 0
+    gold: Sequence[Collection[Hashable]], predicted: Sequence[Collection[Hashable]], *, seed: int = 0
 ) -> PairFigures:
-    """Micro-averaged figures of one set of pairs a response; duplicates count once.
+    """Return micro-averaged figures of one set of pairs a response; duplicates count once.
 
     Raises:
         ValueError: not as many responses on both sides.
     """
-    sets = [(frozenset(right), frozenset(said)) for right, said in zip(gold, given, strict=True)]
-    counts = [(len(right & said), len(right), len(said), right == said, 1) for right, said in sets]
-    hit, are, said, same, one = np.array(counts, dtype=np.float64).reshape(-1, 5).T
+    rows = []
+    for right, said in zip(map(frozenset, gold), map(frozenset, predicted), strict=True):
+        rows.append((len(right & said), len(right), len(said), right == said, 1))
+    hit, are, flagged, same, each = np.array(rows, dtype=np.float64).reshape(-1, 5).T
 
-    def estimate(part: FloatArray, whole: FloatArray) -> Estimate:
-        effective = effective_items(whole)
-        return bootstrap(len(sets), lambda drawn: share(drawn @ part, drawn @ whole), seed, effective=effective)
+    def estimate(part: FloatArray, total: FloatArray) -> Estimate:
+        effective = effective_items(total)
+        return bootstrap(len(rows), lambda drawn: share(drawn @ part, drawn @ total), seed, effective=effective)
 
-    return PairFigures(estimate(hit, said), estimate(hit, are), estimate(2 * hit, are + said), estimate(same, one))
+    return PairFigures(
+        precision=estimate(hit, flagged),
+        recall=estimate(hit, are),
+        f1=estimate(2 * hit, are + flagged),
+        exact=estimate(same, each),
+    )
 
 
 # Retrieval against relevance judgments, as trec_eval computes it: gains are linear, the discount is log2(rank + 1), and
@@ -134,13 +145,13 @@ def pair_figures(
 
 
 def recall_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float | None:
-    """Share of the relevant passages among the first `k` ids of a ranking; None without relevant passages."""
-    wanted = set(relevant)
-    return len(wanted & set(_top(ranking, k))) / len(wanted) if wanted else None
+    """Return the share of the relevant passages among the first `k` ids; None without relevant passages."""
+    top, ids = set(_top(ranking, k)), set(relevant)
+    return len(ids & top) / len(ids) if ids else None
 
 
 def ndcg_at(ranking: Sequence[str], gains: Mapping[str, float], k: int) -> float | None:
-    """Normalised discounted cumulative gain of the first `k`; None where no passage has a gain above 0.
+    """Return the normalised discounted cumulative gain of the first `k`; None where no passage has a gain above 0.
 
     Args:
         ranking: ids, best first.
@@ -148,19 +159,21 @@ def ndcg_at(ranking: Sequence[str], gains: Mapping[str, float], k: int) -> float
         k: depth, at least 1.
     """
     ideal = _discounted(sorted((gain for gain in gains.values() if gain > 0), reverse=True)[:k])
-    found = _discounted([max(0.0, gains.get(one, 0.0)) for one in _top(ranking, k)])
-    return found / ideal if ideal else None
+    if not ideal:
+        _top(ranking, k)
+        return None
+    return _discounted([max(0.0, gains.get(name, 0.0)) for name in _top(ranking, k)]) / ideal
 
 
 @metric("retrieval_recall@K", source="trec_eval")
 def retrieval_recall(item: Item, output: Output, k: int) -> float | None:
-    """Recall@K of the gold passages among those the model was shown, in order."""
+    """Return recall@K of the gold passages among those the model was shown, in order."""
     return recall_at(output.read, item.gold, k) if item.gold else None
 
 
 @metric("retrieval_ndcg@K", source="trec_eval")
 def retrieval_ndcg(item: Item, output: Output, k: int) -> float | None:
-    """nDCG@K of the gold passages among those the model was shown, in order."""
+    """Return nDCG@K of the gold passages among those the model was shown, in order."""
     return ndcg_at(output.read, dict.fromkeys(item.gold, 1.0), k) if item.gold else None
 
 
@@ -195,21 +208,21 @@ class CitedClaim:
 
 
 def as_sentences(text: str) -> list[str]:
-    """A long answer claims what each of its sentences says."""
+    """Return the claims of a long answer: what each of its sentences says."""
     return [text[start:end] for start, end in sentences(text, rules)]
 
 
 def as_answer_to(question: str) -> Claims:
-    """A short answer claims something together with its question only."""
-    return lambda text: [f"{question} {text.strip()}"] if text.strip() else []
+    """Return what cuts a short answer, which claims something together with its question only."""
+    return lambda text: [f"{question} {said}" for said in [text.strip()] if said]
 
 
 def as_list_for(question: str) -> Claims:
-    """Each piece of a list written with commas, together with the question, as ALCE has it for QAMPARI."""
+    """Return what cuts a list with commas into pieces, each with the question, as ALCE has it for QAMPARI."""
 
     def pieces(text: str) -> list[str]:
         line = text.strip().rstrip(".").rstrip(",")
-        return [f"{question} {piece.strip()}" for piece in line.split(",") if piece.strip()]
+        return [f"{question} {piece}" for piece in map(str.strip, line.split(",")) if piece]
 
     return pieces
 
@@ -217,7 +230,7 @@ def as_list_for(question: str) -> Claims:
 def cited_sentences(
     output: Output, passages: Mapping[str, Passage], *, claims: Claims = as_sentences, marked: bool = False
 ) -> tuple[CitedClaim, ...]:
-    """Claims of an answer with what they cite; an answer that abstains cites nothing.
+    """Return the claims of an answer with what they cite; an answer that abstains cites nothing.
 
     A segment is the unit of citation, so each of its claims cites the segment's passage. Where no segment cites, every
     claim cites all passages of `output.cited`; or, if `marked`, the first line cites by numbers in brackets, `[1]`
@@ -226,46 +239,48 @@ def cited_sentences(
     by_segment = any(cited for _, cited in output.segments)
     if marked and not by_segment:
         return marked_sentences(first_line(output.text), _known(output.read, passages))
+    pieces: list[tuple[str, Sequence[str]]]  # texts with the ids that they cite
     if abstains(output.text):
-        return tuple(CitedClaim(text) for text in claims(output.text))
-    if not by_segment:
-        shared = tuple(map(premise, _known(output.cited, passages)))
-        return tuple(CitedClaim(text, shared) for text in claims(output.text))
-    found = []
-    for text, cited in output.segments:
-        own = tuple(map(premise, _known([cited] if cited else [], passages)))
-        found += [CitedClaim(claim, own) for claim in claims(text)]
-    return tuple(found)
+        pieces = [(output.text, ())]
+    elif by_segment:
+        pieces = [(text, [cited] if cited else ()) for text, cited in output.segments]
+    else:
+        pieces = [(output.text, output.cited)]
+    cited_claims = []
+    for text, ids in pieces:
+        premises = tuple(map(premise, _known(ids, passages)))
+        cited_claims += [CitedClaim(claim, premises) for claim in claims(text)]
+    return tuple(cited_claims)
 
 
 def marked_sentences(text: str, passages: Sequence[Passage]) -> tuple[CitedClaim, ...]:
-    """Sentences of a text whose citations are numbers in brackets, `[1]` being the first passage.
+    """Return the sentences of a text whose citations are numbers in brackets, `[1]` being the first passage.
 
     A citation behind a full stop belongs to the sentence before. As in ALCE, a sentence with a number that no passage
     has counts as one without citations.
     """
     bare, numbers = lifted(text)
     spans = sentences(bare, rules)
+    starts = [start for start, _ in spans]
     cited: list[list[int]] = [[] for _ in spans]
-    for offset, number in numbers:
-        before = [at for at, (start, _) in enumerate(spans) if start < offset]
-        if spans:
-            cited[before[-1] if before else 0].append(number)
-    found = []
-    for (start, end), own in zip(spans, cited, strict=True):
-        good = all(1 <= number <= len(passages) for number in own)
-        texts = tuple(premise(passages[number - 1]) for number in own) if good else ()
-        found.append(CitedClaim(bare[start:end], texts))
-    return tuple(found)
+    for offset, number in numbers if spans else ():
+        cited[max(0, bisect_left(starts, offset) - 1)].append(number)
+    claims = []
+    for (start, end), places in zip(spans, cited, strict=True):
+        texts: tuple[str, ...] = ()
+        if all(1 <= number <= len(passages) for number in places):
+            texts = tuple(premise(passages[number - 1]) for number in places)
+        claims.append(CitedClaim(bare[start:end], texts))
+    return tuple(claims)
 
 
 def _known(ids: Sequence[str], passages: Mapping[str, Passage]) -> tuple[Passage, ...]:
-    missing = [one for one in ids if one not in passages]
-    if missing:
-        raise UserError(
-            f"the text of the cited passage {missing[0]!r} is not known; give the index of the run, or run with traces"
-        )
-    return tuple(passages[one] for one in ids)
+    for name in ids:
+        if name not in passages:
+            raise UserError(
+                f"the text of the cited passage {name!r} is not known; give the index of the run, or run with traces"
+            )
+    return tuple(passages[name] for name in ids)
 
 
 # Figures
@@ -283,12 +298,12 @@ class Cites:
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of the two."""
+        """Return the harmonic mean of the two."""
         return harmonic(self.recall, self.precision)
 
 
 def cites(responses: Sequence[Sequence[CitedClaim]], entails: Entails) -> list[Cites | None]:
-    """ALCE's automatic citation evaluation, response by response.
+    """Evaluate citations automatically as ALCE does, response by response.
 
     A sentence counts as recalled if its citations together entail it. A citation is precise if its sentence is
     recalled and it entails the sentence alone, or the others do not entail it without this one. The judge is called
@@ -304,30 +319,32 @@ def cites(responses: Sequence[Sequence[CitedClaim]], entails: Entails) -> list[C
         if fresh:
             verdicts.update(zip(fresh, entails(fresh), strict=True))
 
+    # 1. all that a sentence cites
     ask((_together(s.passages), s.text) for s in cited)
     shared = [s for s in cited if len(s.passages) > 1 and verdicts[_together(s.passages), s.text]]
+    # 2. each of several citations alone
     ask((passage, s.text) for s in shared for passage in s.passages)
-    ask(
-        (_together(_without(s.passages, passage)), s.text)
-        for s in shared
-        for passage in s.passages
-        if verdicts[passage, s.text] is False
-    )
-    return [_response(response, verdicts) for response in kept]
+    # 3. the others without one that is not enough
+    unsure = [(s, passage) for s in shared for passage in s.passages if verdicts[passage, s.text] is False]
+    ask((_without(s.passages, passage), s.text) for s, passage in unsure)
+    return [_response_figures(response, verdicts) for response in kept]
 
 
-def _response(response: Sequence[CitedClaim], verdicts: Mapping[EntailmentPair, bool | None]) -> Cites | None:
-    found = [_judged(sentence, verdicts) for sentence in response]
-    known = [one for one in found if one is not None]
-    if not found or len(known) < len(found):
-        return None
-    citations = sum(len(sentence.passages) for sentence in response)
-    recall = sum(recalled for recalled, _ in known) / len(response)
-    return Cites(recall, sum(precise for _, precise in known) / citations if citations else 0.0)
+def _response_figures(response: Sequence[CitedClaim], verdicts: Mapping[EntailmentPair, bool | None]) -> Cites | None:
+    """Return the figures of one response; None without sentences or with a missing verdict."""
+    recalled, precise, citations = 0, 0, 0
+    for sentence in response:
+        counts = _count_sentence(sentence, verdicts)
+        if counts is None:
+            return None
+        recalled += counts[0]
+        precise += counts[1]
+        citations += len(sentence.passages)
+    return Cites(recalled / len(response), precise / max(1, citations)) if response else None
 
 
-def _judged(sentence: CitedClaim, verdicts: Mapping[EntailmentPair, bool | None]) -> tuple[bool, int] | None:
-    """Whether a sentence is recalled, and how many of its citations are precise; None if nobody knows."""
+def _count_sentence(sentence: CitedClaim, verdicts: Mapping[EntailmentPair, bool | None]) -> tuple[bool, int] | None:
+    """Return whether a sentence is recalled, and how many citations are precise; None if nobody knows."""
     cited, claim = sentence.passages, sentence.text
     if not cited:
         return False, 0
@@ -337,19 +354,21 @@ def _judged(sentence: CitedClaim, verdicts: Mapping[EntailmentPair, bool | None]
     if len(cited) == 1 or not together:
         return together, int(together)
     precise = 0
-    for one in cited:
-        alone = verdicts[one, claim]
-        others = verdicts[_together(_without(cited, one)), claim] if alone is False else False
+    for passage in cited:
+        alone = verdicts[passage, claim]
+        others: bool | None = False
+        if alone is False:
+            others = verdicts[_without(cited, passage), claim]
         if alone is None or others is None:
             return None
         precise += alone or not others
     return True, precise
 
 
-def _without(passages: tuple[str, ...], one: str) -> tuple[str, ...]:
-    """The others; of a passage that is cited twice, the first citation is taken out, as in ALCE's code."""
-    at = passages.index(one)
-    return passages[:at] + passages[at + 1 :]
+def _without(passages: tuple[str, ...], passage: str) -> str:
+    """Join the others; of a passage that is cited twice, the first citation is taken out, as in ALCE's code."""
+    at = passages.index(passage)
+    return _together(passages[:at] + passages[at + 1 :])
 
 
 def _together(passages: Sequence[str]) -> str:
@@ -357,16 +376,21 @@ def _together(passages: Sequence[str]) -> str:
 
 
 def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails: Entails) -> list[float | None]:
-    """Share of the claims of a complete answer that each text entails (ALCE's measure for ELI5).
+    """Return the share of the claims of a complete answer that each text entails (ALCE's measure for ELI5).
 
     Of each text the first line is read, without citations in brackets; an empty one entails nothing. Every distinct
     pair is asked once, all in one call. None without claims, or with a missing verdict.
     """
-    wanted = list(zip(map(evaluated, texts), claims, strict=True))
-    pairs = list(dict.fromkeys((text, claim) for text, own in wanted for claim in own if text))
-    verdicts = dict(zip(pairs, entails(pairs) if pairs else (), strict=True))
-    found: list[float | None] = []
-    for text, own in wanted:
-        known = [verdicts[text, claim] if text else False for claim in own]
-        found.append(None if not own or None in known else sum(map(bool, known)) / len(own))
-    return found
+    asked = list(zip(map(evaluated, texts), claims, strict=True))
+    pairs = list(dict.fromkeys((text, claim) for text, statements in asked for claim in statements if text))
+    verdicts: dict[EntailmentPair, bool | None] = {}
+    if pairs:
+        verdicts.update(zip(pairs, entails(pairs), strict=True))
+    shares: list[float | None] = []
+    for text, statements in asked:
+        known = [verdicts.get((text, claim), False) for claim in statements]
+        share_entailed = None
+        if known and None not in known:
+            share_entailed = known.count(True) / len(known)
+        shares.append(share_entailed)
+    return shares

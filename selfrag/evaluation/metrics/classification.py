@@ -31,10 +31,6 @@ class ClassFigures:
     f1: Estimate
     support: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return plain(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Classification:
@@ -48,18 +44,17 @@ class Classification:
     confusion: Mapping[tuple[str, str | None], int]  # (truth, predicted or None) -> count; only pairs that occur
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        table: dict[str, dict[str, int]] = {}
+        """Return plain values, ready for JSON."""
+        confusion: dict[str, dict[str, int]] = {}
         for (truth, predicted), count in self.confusion.items():
-            table.setdefault(truth, {})[predicted or ""] = count
-        classes = {name: found.as_dict() for name, found in self.classes.items()}
-        return plain(self) | {"classes": classes, "confusion": table}
+            confusion.setdefault(truth, {})[predicted or ""] = count
+        return {**plain(self), "confusion": confusion}
 
 
 def classification(
     truth: Sequence[str], predicted: Sequence[str | None], classes: Sequence[str], *, seed: int = 0
 ) -> Classification:
-    """Figures of one prediction an item, of classes in the order to report.
+    """Return the figures of one prediction an item, of classes in the order to report.
 
     A prediction is None or another name where it is none of the classes.
 
@@ -70,21 +65,18 @@ def classification(
         raise ValueError(f"{len(truth)} items for {len(predicted)} predictions")
     if unknown := sorted(set(truth) - set(classes)):
         raise ValueError(f"items of unknown class {unknown[0]!r}; known: {', '.join(classes)}")
-    known = [one if one in classes else None for one in predicted]
-    wanted, given = (
-        np.array([[name == one for name in classes] for one in side], dtype=np.float64).reshape(-1, len(classes))
-        for side in (truth, known)
-    )
+    known = [label if label in classes else None for label in predicted]
+    gold, said = _one_hot(truth, classes), _one_hot(known, classes)  # [n, classes]
 
     def estimate(figure: Any, effective: float) -> Estimate:
         def statistic(drawn: FloatArray) -> FloatArray:
-            return np.asarray(figure(drawn @ (wanted * given), drawn @ wanted, drawn @ given))
+            return np.asarray(figure(drawn @ (gold * said), drawn @ gold, drawn @ said))
 
         return bootstrap(len(truth), statistic, seed, effective=effective)
 
     of_classes = {}
     for at, name in enumerate(classes):
-        members, flagged = wanted[:, at], given[:, at]
+        members, flagged = gold[:, at], said[:, at]
         of_classes[name] = ClassFigures(
             estimate(lambda hit, _, said, at=at: share(hit[:, at], said[:, at]), effective_items(flagged)),
             estimate(lambda hit, are, _, at=at: share(hit[:, at], are[:, at]), effective_items(members)),
@@ -96,19 +88,25 @@ def classification(
         of_classes,
         estimate(lambda hit, are, _: share(hit.sum(axis=1), are.sum(axis=1)), items),
         estimate(lambda hit, are, said: share((f1(hit, are, said) * are).sum(axis=1), are.sum(axis=1)), items),
-        estimate(macro_f1, macro_effective(wanted)),
+        estimate(macro_f1, macro_effective(gold)),
         known.count(None),
         dict(Counter(zip(truth, known, strict=True))),
     )
 
 
+def _one_hot(labels: Sequence[str | None], classes: Sequence[str]) -> FloatArray:
+    """Return 1.0 where an item has a class [n, classes]."""
+    column = np.array(labels, dtype=object).reshape(-1, 1)
+    return np.asarray(column == np.array(classes, dtype=object), dtype=np.float64)
+
+
 def f1(hit: FloatArray, are: FloatArray, said: FloatArray) -> FloatArray:
-    """F1 of each class in each sample, from right predictions, members and predictions [samples, classes]."""
+    """Return F1 of each class in each sample, from right predictions, members and predictions [samples, classes]."""
     return share(2 * hit, are + said)
 
 
 def macro_f1(hit: FloatArray, are: FloatArray, said: FloatArray) -> FloatArray:
-    """Mean F1 [samples] of the classes that have members in the sample; arguments as `f1`."""
+    """Return the mean F1 [samples] of the classes that have members in the sample; arguments as `f1`."""
     present = (are > 0).astype(np.float64)
     return share((f1(hit, are, said) * present).sum(axis=1), present.sum(axis=1))
 
@@ -125,14 +123,15 @@ def macro_effective(members: FloatArray) -> float:
 HALLUCINATED, FAITHFUL = "hallucinated", "faithful"
 
 
-def detection(truth: Sequence[bool], found: Sequence[bool | None], *, seed: int = 0) -> Classification:
-    """Figures of responses that are hallucinated or not, and flagged or not; None counts as not found.
+def detection(truth: Sequence[bool], flagged: Sequence[bool | None], *, seed: int = 0) -> Classification:
+    """Return the figures of responses that are hallucinated or not, and flagged or not; None counts as not found.
 
     The table of the paper shows those of the class `HALLUCINATED`.
     """
-    names = {True: HALLUCINATED, False: FAITHFUL, None: None}
-    said = [names[one] for one in found]
-    return classification([names[one] or "" for one in truth], said, (HALLUCINATED, FAITHFUL), seed=seed)
+    names = {True: HALLUCINATED, False: FAITHFUL}
+    labels = [names[value] for value in truth]
+    said = [None if value is None else names[value] for value in flagged]
+    return classification(labels, said, (HALLUCINATED, FAITHFUL), seed=seed)
 
 
 # Joint answerability and faithfulness (JAFS)
@@ -157,7 +156,7 @@ class FlowOutcome:
 
     @property
     def jafs(self) -> float | None:
-        """1 for abstaining rightly, the faithfulness for answering rightly, else 0; None where that is not known."""
+        """Return 1 for abstaining rightly, the faithfulness for answering rightly, else 0; None where not known."""
         if self.answerable and self.answered:
             return self.faithfulness
         return float(not self.answerable and not self.answered)
@@ -180,27 +179,27 @@ class JointFigures:
     jafs: Estimate
     unknown: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return plain(self)
-
 
 def joint_figures(outcomes: Sequence[FlowOutcome], *, seed: int = 0) -> JointFigures:
-    """Figures of a flow over questions."""
-    truth = [ANSWERABLE if one.answerable else UNANSWERABLE for one in outcomes]
-    said = [ANSWERABLE if one.answered else UNANSWERABLE for one in outcomes]
-    answerable = [one for one in outcomes if one.answerable]
-    responses = [one.faithfulness for one in answerable if one.answered]
-    of_responses = [value for value in responses if value is not None]
-    of_all = of_responses + [0.0] * (len(answerable) - len(responses))
-    known = [one.jafs for one in outcomes if one.jafs is not None]
+    """Return the figures of a flow over questions."""
+    labels = (UNANSWERABLE, ANSWERABLE)
+    truth, said, faithful, jafs = [], [], list[float | None](), []
+    wrong_abstentions = 0
+    for outcome in outcomes:
+        truth.append(labels[outcome.answerable])
+        said.append(labels[outcome.answered])
+        jafs.append(outcome.jafs)
+        if outcome.answerable and outcome.answered:
+            faithful.append(outcome.faithfulness)
+        elif outcome.answerable:
+            wrong_abstentions += 1
     return JointFigures(
-        classification(truth, said, (UNANSWERABLE, ANSWERABLE), seed=seed),
-        len(responses),
-        mean(of_all, seed=seed),
-        mean(of_responses, seed=seed),
-        mean(known, seed=seed),
-        len(outcomes) - len(known),
+        classification(truth, said, labels, seed=seed),
+        len(faithful),
+        mean(faithful + [0.0] * wrong_abstentions, seed=seed),
+        mean(faithful, seed=seed),
+        mean(jafs, seed=seed),
+        jafs.count(None),
     )
 
 
@@ -223,13 +222,13 @@ class Bin:
 
 
 def equal_bins(confidence: ArrayLike, bins: int = BINS) -> Indices:
-    """Bin of each confidence where [0, 1] is cut into stretches of one width; a border belongs to the upper bin."""
+    """Return the bin of each confidence, of bins of one width; a border belongs to the upper bin."""
     values = np.asarray(confidence, dtype=np.float64)
     return np.clip((values * bins).astype(np.intp), 0, bins - 1)
 
 
 def adaptive_bins(confidence: ArrayLike, bins: int = BINS) -> Indices:
-    """Bin of each confidence where bins hold the same number of predictions (as far as equal confidences allow)."""
+    """Return the bin of each confidence, of bins with the same number of predictions, as far as ties allow."""
     values = np.asarray(confidence, dtype=np.float64)
     # Equal values share the place of the first of them, so the order of the rows does not matter.
     place = np.searchsorted(np.sort(values), values, side="left")
@@ -237,7 +236,7 @@ def adaptive_bins(confidence: ArrayLike, bins: int = BINS) -> Indices:
 
 
 def error_statistic(surplus: FloatArray, bins: Indices) -> Statistic:
-    """Expected calibration error of bootstrap samples.
+    """Return what computes the expected calibration error of bootstrap samples.
 
     Args:
         surplus: confidence minus correctness of each prediction [n].
@@ -252,7 +251,7 @@ def error_statistic(surplus: FloatArray, bins: Indices) -> Statistic:
 def calibration_error(
     confidence: Sequence[float], correct: Sequence[float], *, bins: int = BINS, adaptive: bool = False, seed: int = 0
 ) -> Estimate:
-    """Expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
+    """Return the expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
 
     Bins are of equal width, or of equal counts (`adaptive`). Resampled errors lie above the true one on few rows, so
     the interval does too.
@@ -265,7 +264,7 @@ def calibration_error(
 
 
 def brier(confidence: Sequence[float], correct: Sequence[float], *, seed: int = 0) -> Estimate:
-    """Brier score of a binary event: mean squared distance of confidence and correctness, 0 (best) to 1.
+    """Return the Brier score of a binary event: mean squared distance of confidence and correctness, 0 (best) to 1.
 
     Raises:
         ValueError: as `calibration_error`.
@@ -277,18 +276,18 @@ def brier(confidence: Sequence[float], correct: Sequence[float], *, seed: int = 
 def reliability(
     confidence: Sequence[float], correct: Sequence[float], *, bins: int = BINS, adaptive: bool = False
 ) -> tuple[Bin, ...]:
-    """The bins behind the error, in order of confidence.
+    """Return the bins behind the error, in order of confidence.
 
     Raises:
         ValueError: as `calibration_error`.
     """
     values, right, where = _binned(confidence, correct, bins, adaptive)
-    found = []
+    shown = []
     for number in np.unique(where):
         inside, hits = values[where == number], right[where == number]
         means = float(inside.mean()), float(hits.mean())
-        found.append(Bin(float(inside.min()), float(inside.max()), len(inside), *means))
-    return tuple(found)
+        shown.append(Bin(float(inside.min()), float(inside.max()), len(inside), *means))
+    return tuple(shown)
 
 
 def _binned(
@@ -303,7 +302,7 @@ def _binned(
 
 
 def plot_reliability(systems: Mapping[str, Sequence[Bin]], out: Path) -> Path:
-    """The reliability diagram: accuracy against confidence, one curve a system, and the predictions in each bin.
+    """Draw the reliability diagram: accuracy against confidence, one curve a system, and the predictions in each bin.
 
     Args:
         systems: name of a system -> its bins, from `reliability`.
@@ -323,9 +322,9 @@ def plot_reliability(systems: Mapping[str, Sequence[Bin]], out: Path) -> Path:
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     upper.plot((0, 1), (0, 1), color="grey", linewidth=1, linestyle="--", label="calibrated")
     for name, bins in shown.items():
-        confidence = [one.confidence for one in bins]
-        (line,) = upper.plot(confidence, [one.accuracy for one in bins], marker="o", linewidth=1.5, label=name)
-        lower.plot(confidence, [one.count for one in bins], marker="o", linewidth=1, color=line.get_color())
+        confidence, accuracy, counts = zip(*((b.confidence, b.accuracy, b.count) for b in bins), strict=True)
+        (line,) = upper.plot(confidence, accuracy, marker="o", linewidth=1.5, label=name)
+        lower.plot(confidence, counts, marker="o", linewidth=1, color=line.get_color())
     upper.set(ylabel="share that was right", xlim=(0, 1), ylim=(0, 1))
     lower.set(xlabel="certainty", ylabel="answers", xlim=(0, 1), ylim=(0, None))
     upper.legend(fontsize="small")

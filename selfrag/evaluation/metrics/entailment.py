@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -37,12 +38,13 @@ def entails(judge: Judge, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts
     """
     if judge.role is not Role.SUPPORT:
         raise UserError(f"{judge.name} judges {judge.role}, and not whether a text is supported; name another judge")
-    inputs = [_input(pair) for pair in pairs]
+    inputs = list(map(_input, pairs))
     reflections = finish(judge.judge(inputs), judge.engine) if inputs else []
-    failures = [note.message for one in reflections for note in one.diagnostics if note.code is Code.FAILED]
+    notes = chain.from_iterable(reflection.diagnostics for reflection in reflections)
+    failures = [note.message for note in notes if note.code is Code.FAILED]
     if failures and not any(reflection.judgments for reflection in reflections):
         raise UserError(f"{judge.name}: {failures[0]}")
-    return [_verdict(reflection) for reflection in reflections]
+    return list(map(_verdict, reflections))
 
 
 def _input(pair: EntailmentPair) -> JudgeInput:
@@ -77,7 +79,7 @@ class Remembered:
 
     def entails(self, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts:
         """Return verdicts from the file, and from the judge for the others; equal pairs are asked once."""
-        keys = [hashlib.sha256(json.dumps(pair).encode("utf-8", "surrogatepass")).hexdigest() for pair in pairs]
+        keys = list(map(_key, pairs))
         unknown = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in self._verdicts}
         waiting = list(unknown)
         with self._log, Progress(self.name, "verdict", len(waiting)) as progress:
@@ -89,12 +91,16 @@ class Remembered:
                         self._log.append({"pair": key, "entails": verdict})
                         self._verdicts[key] = verdict
                 progress.advance(len(chunk))
-        return [self._verdicts.get(key) for key in keys]
+        return list(map(self._verdicts.get, keys))
 
     def _take(self, line: Mapping[str, object]) -> None:
         if len(str(line["pair"])) != 64 or not isinstance(line["entails"], bool):
             raise ValueError("no verdict")
         self._verdicts[str(line["pair"])] = line["entails"]
+
+
+def _key(pair: EntailmentPair) -> str:
+    return hashlib.sha256(json.dumps(pair).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def remembered(judge: Judge, folder: Path) -> Remembered:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,28 +64,33 @@ class Facts:
 
     @property
     def decided(self) -> bool:
-        """Whether every fact was found and judged."""
+        """Return whether every fact was found and judged."""
         return not self.failed and all(fact.supported is not None for fact in self.facts)
 
 
 def penalty(facts: int) -> float:
-    """Factor for an answer of so many facts, at least one."""
+    """Return the factor for an answer of so many facts, at least one."""
     return 1.0 if facts > GAMMA else math.exp(1 - GAMMA / facts)
 
 
-def parts(found: Facts | None) -> Mapping[str, Part | None]:
-    """What an answer adds to each figure of `NAMES`.
+def parts(checked: Facts | None) -> Mapping[str, Part | None]:
+    """Return what an answer adds to each figure of `NAMES`.
 
     An abstention, or a failed item (None), counts in `responds` only, and an answer with a missing verdict nowhere.
     """
-    if found is not None and not found.decided:
+    checked = checked or Facts()
+    if not checked.decided:
         return dict.fromkeys(NAMES)
-    facts = () if found is None else found.facts
-    if not facts:
+    count = len(checked.facts)
+    if not count:
         return {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
-    share = sum(bool(fact.supported) for fact in facts) / len(facts)
-    values = (share * penalty(len(facts)), share, float(len(facts)), 1.0)
-    return {name: (value, 1.0) for name, value in zip(NAMES, values, strict=True)}
+    share = sum(bool(fact.supported) for fact in checked.facts) / count
+    return {
+        "factscore": (share * penalty(count), 1.0),
+        "factscore_unpenalised": (share, 1.0),
+        "facts": (float(count), 1.0),
+        "responds": (1.0, 1.0),
+    }
 
 
 # Finding and checking facts
@@ -95,13 +101,13 @@ class Splitter(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Return what reports call it."""
 
     def identity(self) -> Mapping[str, Any]:
-        """Everything that decides what it finds, as plain values."""
+        """Return everything that decides what it finds, as plain values."""
 
     def split(self, texts: Sequence[str]) -> list[tuple[str, ...] | None]:
-        """Facts of each text, none for an empty one; None where they could not be found."""
+        """Return the facts of each text, none for an empty one; None where they could not be found."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +117,11 @@ class SentenceSplitter:
     name: str = "sentences"
 
     def identity(self) -> Mapping[str, Any]:
-        """The kind alone."""
+        """Return the kind alone."""
         return {"kind": "sentences"}
 
     def split(self, texts: Sequence[str]) -> list[tuple[str, ...] | None]:
-        """Sentences of each text."""
+        """Return the sentences of each text."""
         return [tuple(_sentences(text)) for text in texts]
 
 
@@ -131,23 +137,23 @@ class PromptedSplitter:
     about: Mapping[str, Any]
 
     def identity(self) -> Mapping[str, Any]:
-        """Kind, model and prompt."""
+        """Return kind, model and prompt."""
         return {"kind": "prompted", **self.about, "task": TASK}
 
     def split(self, texts: Sequence[str]) -> list[tuple[str, ...] | None]:
-        """Facts of all sentences of each text; None where a request failed or a reply had no list."""
-        lines = [_sentences(text) for text in texts]
-        results = iter(self.executor.run([_request(line) for own in lines for line in own]))
-        found: list[tuple[str, ...] | None] = []
-        for own in lines:
-            replies = [next(results) for _ in own]
-            facts = [read_facts(reply.text) if isinstance(reply, Completion) else () for reply in replies]
-            found.append(tuple(fact for some in facts for fact in some) if all(facts) else None)
-        return found
+        """Return the facts of all sentences of each text; None where a request failed or a reply had no list."""
+        lines = list(map(_sentences, texts))
+        results = iter(self.executor.run(list(map(_request, chain.from_iterable(lines)))))
+        facts: list[tuple[str, ...] | None] = []
+        for sentences_of_text in lines:
+            replies = islice(results, len(sentences_of_text))
+            of_sentences = [read_facts(reply.text) if isinstance(reply, Completion) else () for reply in replies]
+            facts.append(tuple(chain.from_iterable(of_sentences)) if all(of_sentences) else None)
+        return facts
 
 
 def load_splitter(spec: str) -> Splitter:
-    """The splitter of a name: `sentences`, or a model to prompt, `MODEL` or `MODEL@URL` as for `chat_model`."""
+    """Return the splitter of a name: `sentences`, or a model to prompt, `MODEL` or `MODEL@URL` as for `chat_model`."""
     if spec == "sentences":
         return SentenceSplitter()
     executor, name, about = chat_model(spec)
@@ -155,8 +161,8 @@ def load_splitter(spec: str) -> Splitter:
 
 
 def read_facts(text: str) -> tuple[str, ...]:
-    """Lines of a reply that are items of a list; other lines are talk around it."""
-    matches = (_BULLET.fullmatch(line.rstrip()) for line in text.splitlines())
+    """Return the lines of a reply that are items of a list; other lines are talk around it."""
+    matches = map(_BULLET.fullmatch, map(str.rstrip, text.splitlines()))
     return tuple(match[1] for match in matches if match)
 
 
@@ -180,20 +186,23 @@ def check(
     pair is asked once, all in one call.
     """
     split = splitter.split(["" if abstains(text) else text for text in texts])
-    queries = [[f"{topic} {fact}" for fact in facts or ()] for topic, facts in zip(topics, split, strict=True)]
-    unique = list(dict.fromkeys(query for own in queries for query in own))
-    found = dict(zip(unique, retriever(unique, PASSAGES) if unique else (), strict=True))
-    claims = [
-        [("\n\n".join(map(premise, found[query])), fact) for query, fact in zip(own, facts or (), strict=True)]
-        for own, facts in zip(queries, split, strict=True)
-    ]
-    asked = list(dict.fromkeys(pair for own in claims for pair in own if pair[0]))
-    verdicts = dict(zip(asked, judge.entails(asked) if asked else (), strict=True))
+    # 1. what each distinct fact is looked up in
+    known = {(topic, fact): "" for topic, facts in zip(topics, split, strict=True) for fact in facts or ()}
+    queries = list(dict.fromkeys(f"{topic} {fact}" for topic, fact in known))
+    hits = dict(zip(queries, retriever(queries, PASSAGES), strict=True)) if queries else {}
+    for topic, fact in known:
+        known[topic, fact] = "\n\n".join(map(premise, hits[f"{topic} {fact}"]))
+    # 2. verdicts; a fact that nothing is found for has no support
+    pairs = list(dict.fromkeys((text, fact) for (_, fact), text in known.items() if text))
+    verdicts = dict(zip(pairs, judge.entails(pairs), strict=True)) if pairs else {}
+    # 3. by answer
     checked = []
-    for facts, own in zip(split, claims, strict=True):
-        # A fact that nothing is found for has no support.
-        judged = tuple(Fact(pair[1], verdicts[pair] if pair[0] else False) for pair in own)
-        checked.append(Facts(judged, f"{splitter.name} found no list of facts" if facts is None else ""))
+    for topic, facts in zip(topics, split, strict=True):
+        if facts is None:
+            checked.append(Facts(failed=f"{splitter.name} found no list of facts"))
+            continue
+        judged = [Fact(fact, verdicts.get((known[topic, fact], fact), False)) for fact in facts]
+        checked.append(Facts(tuple(judged)))
     return checked
 
 
@@ -201,7 +210,7 @@ def check(
 
 
 def topic_of(item: Item) -> str:
-    """Name of the person or thing that an item is about."""
+    """Return the name of the person or thing that an item is about."""
     if not item.topic.strip():
         raise UserError(f"item {item.id!r} has no 'topic'; FactScore looks facts up under the name of the topic")
     return item.topic
@@ -217,28 +226,32 @@ def write_input(path: Path, items: Sequence[Item], outputs: Mapping[str, Output 
         if item.id not in outputs:
             raise UserError(f"no output for item {item.id!r}; finish the run first")
         output = outputs[item.id]
-        said = "" if output is None or abstains(output.text) else output.text
+        said = ""
+        if output is not None and not abstains(output.text):
+            said = output.text
         rows.append({"id": item.id, "topic": topic_of(item), "output": said})
     return write_jsonl(path, rows)
 
 
 def read_output(path: Path, items: Sequence[Item]) -> dict[str, Facts]:
-    """Decisions of the tool (`.._factscore_output.json`) by id of the item, items being in the order of the input."""
+    """Return the decisions of the tool (`.._factscore_output.json`) by id; items are in the order of the input."""
     values = read_json(path, nan=True)
     decisions = values.get("decisions") if isinstance(values, dict) else None
     if not isinstance(decisions, list):
         raise UserError(f"{path} has no 'decisions'; give the file that factscore.factscorer wrote")
     if len(decisions) != len(items):
         raise UserError(f"{path} has decisions on {len(decisions)} answers, the file {len(items)} items")
-    return {item.id: Facts(_facts(one, path, item)) for item, one in zip(items, decisions, strict=True)}
+    return {item.id: Facts(_read_facts(decision, path, item)) for item, decision in zip(items, decisions, strict=True)}
 
 
-def _facts(decision: Any, path: Path, item: Item) -> tuple[Fact, ...]:
+def _read_facts(decision: Any, path: Path, item: Item) -> tuple[Fact, ...]:
+    facts = []
     rows = [] if decision is None else decision
-    if not (isinstance(rows, list) and all(isinstance(row, dict) and isinstance(row.get("atom"), str) for row in rows)):
-        raise UserError(f"{path}: the decisions on item {item.id!r} are none: {decision!r:.80}")
-    for row in rows:
-        if row.get("is_supported") not in (0, 1):  # JSON has true and false, numpy's encoders numbers
-            value = row.get("is_supported")
-            raise UserError(f"{path}: 'is_supported' of item {item.id!r} is neither true nor false: {value!r:.40}")
-    return tuple(Fact(row["atom"], bool(row["is_supported"])) for row in rows)
+    for row in rows if isinstance(rows, list) else [rows]:
+        if not isinstance(row, dict) or not isinstance(row.get("atom"), str):
+            raise UserError(f"{path}: the decisions on item {item.id!r} are none: {decision!r:.80}")
+        supported = row.get("is_supported")
+        if supported not in (0, 1):  # JSON has true and false, numpy's encoders numbers
+            raise UserError(f"{path}: 'is_supported' of item {item.id!r} is neither true nor false: {supported!r:.40}")
+        facts.append(Fact(row["atom"], bool(supported)))
+    return tuple(facts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from retrieval.passage import Passage
 from selfrag.evaluation.metrics.citations import CitedClaim, Cites
@@ -84,16 +85,16 @@ class Grader:
     name: str  # what reports call it
 
     def abstained(self, states: Sequence[JudgeInput]) -> list[bool | None]:
-        """Whether the last turn says that it does not know; a part of an answer is an answer, as in MT-RAG."""
-        return [None if one is None else one == 1.0 for one in self._grades(ABSTENTION, states)]
+        """Return whether each last turn says that it does not know; a part of an answer is an answer (MT-RAG)."""
+        return [None if grade is None else grade == 1.0 for grade in self._grades(ABSTENTION, states)]
 
     def quality(self, states: Sequence[JudgeInput], references: Sequence[str]) -> list[float | None]:
-        """RAD-Bench's ten grades of the last turn, as 0 to 1 [n], given a right answer to each question [n]."""
-        asked = [replace(one, arguments={"reference": two}) for one, two in zip(states, references, strict=True)]
-        return self._grades(QUALITY, asked)
+        """Return RAD-Bench's ten grades of the last turn, as 0 to 1 [n], given a right answer to each question [n]."""
+        pairs = zip(states, references, strict=True)
+        return self._grades(QUALITY, [replace(state, arguments={"reference": text}) for state, text in pairs])
 
     def cites(self, questions: Sequence[str], responses: Sequence[Sequence[CitedClaim]]) -> list[Cites | None]:
-        """Citation recall and precision of LongBench-Cite, response by response.
+        """Return citation recall and precision of LongBench-Cite, response by response.
 
         A sentence counts 1, 0.5 or 0 if all that it cites together supports it fully, partly or not; one that cites
         nothing counts 1 unless it needs a citation. A citation counts if it is relevant to its sentence. Without
@@ -102,29 +103,33 @@ class Grader:
         support, need, relevance = list[JudgeInput](), list[JudgeInput](), list[JudgeInput]()
         kept = [response[:STATEMENTS] for response in responses]
         for question, response in zip(questions, kept, strict=True):
-            answer = _state(question, " ".join(one.text for one in response))
-            for one in response:
-                support += [_state(question, one.text, "\n\n".join(one.passages))] if one.passages else []
-                need += [] if one.passages else [replace(answer, arguments={"sentence": one.text})]
-                relevance += [_state(question, one.text, snippet) for snippet in one.passages]
-        supported, needed, relevant = (
-            iter(self._grades(codec, states))
-            for codec, states in ((SUPPORT, support), (NEED, need), (RELEVANCE, relevance))
-        )
-        spared = (None if one is None else 1 - one for one in needed)
-        found: list[Cites | None] = []
+            answer = _state(question, " ".join(claim.text for claim in response))
+            for claim in response:
+                if claim.passages:
+                    support.append(_state(question, claim.text, "\n\n".join(claim.passages)))
+                else:
+                    need.append(replace(answer, arguments={"sentence": claim.text}))
+                relevance += [_state(question, claim.text, snippet) for snippet in claim.passages]
+        supported, needed = iter(self._grades(SUPPORT, support)), iter(self._grades(NEED, need))
+        relevant = iter(self._grades(RELEVANCE, relevance))
+        figures: list[Cites | None] = []
         for response in kept:
-            recalled = [next(supported if one.passages else spared) for one in response]
-            precise = [next(relevant) for one in response for _ in one.passages]
-            known = [one for one in (*recalled, *precise) if one is not None]
-            whole = len(known) == len(recalled) + len(precise)
-            found.append(Cites(_mean(known[: len(recalled)]), _mean(known[len(recalled) :])) if whole else None)
-        return found
+            recalled, precise = list[float | None](), list[float | None]()
+            for claim in response:
+                if claim.passages:
+                    recalled.append(next(supported))
+                else:
+                    grade = next(needed)
+                    recalled.append(None if grade is None else 1 - grade)
+                precise += islice(relevant, len(claim.passages))
+            known = None not in (*recalled, *precise)
+            figures.append(Cites(_mean(recalled), _mean(precise)) if known else None)
+        return figures
 
     def _grades(self, codec: LabelCodec, states: Sequence[JudgeInput]) -> list[float | None]:
         judge = PromptedJudge(self.executor, codec, codec.labels, min_coverage=LEAST)
         reflections = finish(judge.judge(states), judge.engine)
-        return [next((judgment.mode for judgment in one.judgments), None) for one in reflections]
+        return [next((judgment.mode for judgment in reflection.judgments), None) for reflection in reflections]
 
 
 def _state(question: str, said: str, *snippets: str) -> JudgeInput:
@@ -132,5 +137,5 @@ def _state(question: str, said: str, *snippets: str) -> JudgeInput:
     return JudgeInput((Message("user", question), Message("assistant", said)), passages)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _mean(grades: Sequence[float | None]) -> float:
+    return sum(grade or 0.0 for grade in grades) / max(1, len(grades))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,13 +36,13 @@ class Features(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Return what reports call it."""
 
     def identity(self) -> Mapping[str, Any]:
-        """Everything that decides the vectors, as plain values."""
+        """Return everything that decides the vectors, as plain values."""
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
-        """A vector each [n, d]."""
+        """Return a vector each [n, d]."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,15 @@ class HiddenStates:
 
     @property
     def name(self) -> str:
-        """The checkpoint's own name."""
+        """Return the checkpoint's own name."""
         return short_name(self.source)
 
     def identity(self) -> Mapping[str, Any]:
-        """Checkpoint and limit."""
+        """Return checkpoint and limit."""
         return {"model": self.source, "files": dict(self.files), "max_tokens": MAX_TOKENS}
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
-        """A vector each [n, hidden].
+        """Return a vector each [n, hidden].
 
         Raises:
             UserError: a text has no tokens.
@@ -93,18 +93,20 @@ class HiddenStates:
         rows = [self.tokenizer(text, truncation=True, max_length=MAX_TOKENS)["input_ids"] for text in texts]
         if not all(rows):
             raise UserError("an empty text has no features; leave it out")
-        found: list[Any] = [None] * len(rows)
-        for batch in batches([len(row) for row in rows], self.batch_tokens):
-            longest = len(rows[batch[0]])
+        vectors: list[Any] = [None] * len(rows)
+        for batch in batches(list(map(len, rows)), self.batch_tokens):
+            shape = len(batch), len(rows[batch[0]])  # the longest text comes first
             # Padding stands behind the text, where a causal model cannot see it: its token does not matter.
-            ids = torch.tensor([rows[at] + [0] * (longest - len(rows[at])) for at in batch])
-            mask = torch.tensor([[1] * len(rows[at]) + [0] * (longest - len(rows[at])) for at in batch])
+            ids, mask = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
+            for place, at in enumerate(batch):
+                ids[place, : len(rows[at])] = torch.tensor(rows[at])
+                mask[place, : len(rows[at])] = 1
             device = self.model.device
             with torch.inference_mode():
                 states = self.model(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
             for place, at in enumerate(batch):
-                found[at] = states[place, len(rows[at]) - 1].float().cpu().numpy()
-        return np.asarray(found, dtype=np.float64).reshape(len(rows), -1)
+                vectors[at] = states[place, len(rows[at]) - 1].float().cpu().numpy()
+        return np.asarray(vectors, dtype=np.float64).reshape(len(rows), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +123,16 @@ class Mauve:
     texts: int
     features: str
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
 
 def as_alce(question: str, answer: str) -> str:
-    """Question and answer in one line, the first 100 words, without punctuation at the end."""
+    """Return question and answer in one line, the first 100 words, without punctuation at the end."""
     return " ".join(f"{question} {answer.strip()}".split()[:WORDS]).rstrip(string.punctuation)
 
 
 def mauve(
     human: Sequence[str], written: Sequence[str], features: Features, *, seeds: Sequence[int] = SEEDS
 ) -> Mauve | None:
-    """MAUVE of two sets of texts; None below `LEAST` pairs, where the figure is not defined in any useful sense.
+    """Return MAUVE of two sets of texts; None below `LEAST` pairs, where the figure is not defined in any useful sense.
 
     There are as many human texts as written ones, a pair with an empty text is left out, and each seed of the
     clustering gives one result.
@@ -142,13 +140,14 @@ def mauve(
     package = require("mauve", extra="mauve")
     if len(human) != len(written):
         raise UserError(f"{len(human)} human texts for {len(written)} answers; give one for each")
-    pairs = [(one, other) for one, other in zip(human, written, strict=True) if one.strip() and other.strip()]
+    pairs = [pair for pair in zip(human, written, strict=True) if all(map(str.strip, pair))]
     if len(pairs) < LEAST:
         return None
-    p, q = features.embed([one for one, _ in pairs]), features.embed([other for _, other in pairs])
+    p, q = (features.embed(texts) for texts in zip(*pairs, strict=True))
     if not (np.isfinite(p).all() and np.isfinite(q).all()):
         return None
-    values = [
-        float(package.compute_mauve(p_features=p, q_features=q, seed=seed, verbose=False).mauve) for seed in seeds
-    ]
+    values = []
+    for seed in seeds:
+        result = package.compute_mauve(p_features=p, q_features=q, seed=seed, verbose=False)
+        values.append(float(result.mauve))
     return Mauve(sum(values) / len(values), min(values), max(values), len(pairs), features.name)

@@ -44,19 +44,21 @@ class Metric:
     source: str = ""  # paper or tool that defines it
 
     def part(self, item: Item, output: Output | None) -> Part | None:
-        """This item's part; `output` is None where the item failed.
+        """Return this item's part; `output` is None where the item failed.
 
         Raises:
             ValueError: the measure returned something that is no finite number, or a negative denominator.
         """
         # An empty output finds out whether the metric applies to a failed item at all.
-        value = self.measure(item, Output("") if output is None else output)
-        found = value if value is None or isinstance(value, tuple) else (float(value), 1.0)
-        if found is not None and output is None:
-            found = self.of_failure
-        if found is not None and not (math.isfinite(found[0]) and math.isfinite(found[1]) and found[1] >= 0):
-            raise ValueError(f"{self.name} of item {item.id!r} is {found}")
-        return found
+        value = self.measure(item, output or Output(""))
+        if value is None:
+            return None
+        if output is None:
+            return self.of_failure
+        part = value if isinstance(value, tuple) else (float(value), 1.0)
+        if not (all(map(math.isfinite, part)) and part[1] >= 0):
+            raise ValueError(f"{self.name} of item {item.id!r} is {part}")
+        return part
 
 
 class JudgedMetric(NamedTuple):
@@ -97,6 +99,7 @@ def metric(
     source: str = "",
     about: str = "",
     reads: Callable[[Item], Any] | None = None,
+    about_items: Callable[[Item], Any] | None = None,
     of_failure: Part | None = (0.0, 1.0),
     unit: Literal["share", "count"] = "share",
     needs: tuple[str, str] | None = None,
@@ -109,6 +112,7 @@ def metric(
         about: the first line of the function's docstring if not given.
         reads: what the item has to compare with; the function is then of text and that (`f(text, gold)`) and is not
             asked where there is none. Without it the function is of item and output.
+        about_items: whether the metric says anything about an item; the function is asked about such items only.
         of_failure: see `Metric`.
         unit: see `Metric`.
         needs: see `Metric`.
@@ -120,10 +124,14 @@ def metric(
     def register(function: Registered) -> Registered:
         if name in METRICS or name in PARAMETRIC or name in JUDGED:
             raise ValueError(f"there is a metric {name} already")
-        line = about or (function.__doc__ or "").strip().partition("\n")[0]
-        measure = function if reads is None else partial(_of_text, function, reads)
-        found = Metric(name, measure, of_failure, unit, needs, line, source)
-        (PARAMETRIC if name.endswith("@K") else METRICS)[name] = found
+        line = about or (function.__doc__ or "").strip().partition("\n")[0].removeprefix("Return ")
+        measure: Callable[..., Any] = function
+        if reads is not None:
+            measure = partial(_of_text, function, reads)
+        elif about_items is not None:
+            measure = partial(_of_some, function, about_items)
+        metrics = PARAMETRIC if name.endswith("@K") else METRICS
+        metrics[name] = Metric(name, measure, of_failure, unit, needs, line, source)
         return function
 
     return register
@@ -134,9 +142,13 @@ def _of_text(score: Callable[[str, Any], float], reads: Callable[[Item], Any], i
     return score(output.text, gold) if gold else None
 
 
+def _of_some(measure: Callable[..., Any], applies: Callable[[Item], Any], item: Item, output: Output, **k: int) -> Any:
+    return measure(item, output, **k) if applies(item) else None
+
+
 @cache
 def known() -> Mapping[str, Metric]:
-    """All metrics without a parameter, those of other packages included.
+    """Return all metrics without a parameter, those of other packages included.
 
     Raises:
         UserError: a package's metrics cannot be loaded.
@@ -150,60 +162,63 @@ def known() -> Mapping[str, Metric]:
 
 
 def get_metric(name: str) -> Metric:
-    """The metric of a name, such as `contains`, `str_em` or `retrieval_recall@5`."""
-    if (found := known().get(name)) is not None:
-        return found
-    if (match := re.fullmatch(r"(.+)@(\d{1,6})", name)) and (found := PARAMETRIC.get(f"{match[1]}@K")):
-        depth = int(match[2])
-        if depth < 1:
-            raise UserError(f"{name}: give a depth of at least 1, such as {match[1]}@5")
-        of_depth: Callable[..., Any] = found.measure
-        return replace(found, name=f"{match[1]}@{depth}", measure=partial(of_depth, k=depth))
+    """Return the metric of a name, such as `contains`, `str_em` or `retrieval_recall@5`."""
+    if name in known():
+        return known()[name]
+    bare, at, depth = name.rpartition("@")
+    parametric = PARAMETRIC.get(f"{bare}@K")
+    if parametric is not None and at and re.fullmatch(r"\d{1,6}", depth):
+        if int(depth) < 1:
+            raise UserError(f"{name}: give a depth of at least 1, such as {bare}@5")
+        of_depth: Callable[..., Any] = parametric.measure
+        return replace(parametric, name=f"{bare}@{int(depth)}", measure=partial(of_depth, k=int(depth)))
     if name in JUDGED:
         raise UserError(f"metric {name} needs {JUDGED[name].needs}; compute it on the finished run: selfrag eval judge")
     raise unknown_name("metric", name, (*known(), *PARAMETRIC), "docs/guides/metrics.md")
 
 
 def metrics(names: Iterable[str]) -> tuple[Metric, ...]:
-    """Several metrics in the order of their names.
+    """Return several metrics in the order of their names.
 
     Raises:
         UserError: as `get_metric`, one is named twice, or none is.
     """
-    found: dict[str, Metric] = {}
-    for one in map(get_metric, names):
-        if one.name in found:
-            raise UserError(f"metric {one.name} is named twice")
-        found[one.name] = one
-    if not found:
+    chosen: dict[str, Metric] = {}
+    for measured in map(get_metric, names):
+        if measured.name in chosen:
+            raise UserError(f"metric {measured.name} is named twice")
+        chosen[measured.name] = measured
+    if not chosen:
         raise UserError("no metric; name at least one, such as contains")
-    return tuple(found.values())
+    return tuple(chosen.values())
 
 
 def ratio(parts: Sequence[Part | None]) -> float | None:
-    """The figure over items; None if no item counts."""
+    """Return the figure over items; None if no item counts."""
     counted = [part for part in parts if part is not None]
-    total = math.fsum(part[1] for part in counted)
-    return math.fsum(part[0] for part in counted) / total if total else None
+    if not counted:
+        return None
+    top, bottom = map(math.fsum, zip(*counted, strict=True))
+    return top / bottom if bottom else None
 
 
-def harmonic(one: float, other: float) -> float:
-    """Harmonic mean, such as the F1 of a precision and a recall; 0 where both are 0."""
-    return 2 * one * other / (one + other) if one + other else 0.0
+def harmonic(precision: float, recall: float) -> float:
+    """Return the harmonic mean, such as the F1 of a precision and a recall; 0 where both are 0."""
+    total = precision + recall
+    return 2 * precision * recall / total if total else 0.0
 
 
 def is_count(name: str) -> bool:
-    """Whether a figure is shown as it is, and not in percent; names of others than these metrics are shares."""
+    """Return whether a figure is shown as it is, and not in percent; names of others than these metrics are shares."""
     bare = name.removesuffix(judge_of(name))
-    found = known().get(bare)
-    return bare == "facts" or (found is not None and found.unit == "count")
+    return bare == "facts" or (bare in known() and known()[bare].unit == "count")
 
 
 def scale_of(name: str) -> float:
-    """What a figure is multiplied by where it is shown: shares are shown in percent."""
+    """Return what a figure is multiplied by where it is shown: shares are shown in percent."""
     return 1.0 if is_count(name) else 100.0
 
 
 def judge_of(name: str) -> str:
-    """What follows the name of a metric where a second model computed it, such as ` (t5_xxl)`; else nothing."""
+    """Return what follows the name of a metric where a second model computed it, such as ` (t5_xxl)`; else nothing."""
     return "".join(name.partition(" (")[1:])

@@ -19,7 +19,7 @@ from selfrag.common.errors import UserError, require
 from selfrag.common.jsonl import read_jsonl
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.refusals import abstains
-from selfrag.evaluation.intervals import DIFFERENCE, NONE, Estimate, mean
+from selfrag.evaluation.intervals import DIFFERENCE, NONE, Estimate, mean, plain
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.citations import Entails, as_sentences, ndcg_at, recall_at
 from selfrag.evaluation.metrics.classification import (
@@ -224,7 +224,7 @@ def evaluate_flows(
         used = [one.usage for one in answers if isinstance(one, Answer)]
         tokens = fmean(one.prompt_tokens + one.generated_tokens for one in used) if used else nan
         computed = tokens - fmean(one.cached_tokens for one in used) if used else nan
-        figures[name] = ({} if found is None else found.as_dict()) | {
+        figures[name] = ({} if found is None else plain(found)) | {
             "jafs_gain": gain.as_dict(),
             "tokens": tokens if used else None,
             "computed_tokens": computed if used else None,

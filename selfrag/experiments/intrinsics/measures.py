@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
+from selfrag.evaluation.intervals import NONE, Estimate, mean, plain, pooled_auc
 from selfrag.evaluation.metrics.citations import (
     Cited,
     CitedClaim,
@@ -177,8 +177,8 @@ def evaluate_citations(
         cells = [percent(one) for by in (by_s, by_p) for one in (by.recall, by.precision, by.f1)]
         lines.append((system, *cells, str(undefined[system]), percent(nothing)))
         figures[system] = {
-            "sentence": by_s.as_dict(),
-            "passage": by_p.as_dict(),
+            "sentence": plain(by_s),
+            "passage": plain(by_p),
             "undefined": undefined[system],
             "nothing": nothing.as_dict(),
         }
