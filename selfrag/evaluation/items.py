@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NotRequired
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -61,7 +62,7 @@ _WHOLE = re.compile(r'\s*(?:\[|\{\s*"data"\s*:|\{\s*$)')
 
 
 def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> list[Item]:
-    """All items of a file: JSON Lines, an array, or an object with an array under `data`; `.gz` unpacked.
+    """Return all items of a file: JSON Lines, an array, or an object with an array under `data`; `.gz` unpacked.
 
     Args:
         path: the file.
@@ -73,16 +74,16 @@ def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> li
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in SEPARATORS:
         rows = separated_fields(path, SEPARATORS[suffix], _check_columns)
-        found = [_row(path, number, record, parse, "line") for number, record in rows]
+        parsed = [_row(path, number, record, parse, "line") for number, record in rows]
     elif _WHOLE.match(next(read_lines(path), "")):
         records = parse_json(read_whole(path), str(path), nan=True, mended=True)
         records = records.get("data") if isinstance(records, dict) else records
         if not isinstance(records, list):
             raise UserError(f"{path}: no array of rows, and none under 'data'")
-        found = [_row(path, number, record, parse) for number, record in enumerate(records, 1)]
+        parsed = [_row(path, number, record, parse) for number, record in enumerate(records, 1)]
     else:
-        found = list(read_jsonl(path, parse, mended=True))
-    items = [item for item in found if item is not None]
+        parsed = list(read_jsonl(path, parse, mended=True))
+    items = [item for item in parsed if item is not None]
     if not items:
         raise UserError(f"{path}: no rows; check that this is the right file")
     return items
@@ -151,28 +152,35 @@ def full_record(record: Mapping[str, Any], number: int) -> Mapping[str, Any]:
     Raises:
         UserError: the row has a question and no answer.
     """
-    plain = {name.strip().lower(): value for name, value in record.items() if isinstance(name, str)}
-    if "instruction" in plain or "question" not in plain:
+    columns = {name.strip().lower(): value for name, value in record.items() if isinstance(name, str)}
+    if "instruction" in columns or "question" not in columns:
         return record
-    answers = plain.pop("answers", None)
+    answers = columns.get("answers")
     if answers is None:
-        answers = plain.get("answer")
+        answers = columns.get("answer")
     if isinstance(answers, Mapping):
-        value = [answers["value"]] if answers.get("value") else []
-        answers = answers.get("text") or [*value, *(answers.get("aliases") or ())]
+        aliases = answers.get("aliases") or ()
+        answers = answers.get("text") or [*filter(None, [answers.get("value")]), *aliases]
     if isinstance(answers, str):
-        answers = [answers] if answers.strip() else []
+        answers = list(filter(str.strip, [answers]))
     if not answers:
         raise UserError("no answer; a row of a question has the column answer, or a list of answers")
-    question, name = plain["question"], plain.get("id")
-    simple = {"id": f"row-{number}" if name in (None, "") else str(name), "answers": answers}
-    simple["task"] = plain.get("task") or "short_qa"
-    kept = {key: plain[key] for key in ("passages", "gold_passage_ids", "metrics") if key in plain}
-    return {**kept, **simple, "instruction": question, "question": question}
+    kept: dict[str, Any] = {key: columns[key] for key in ("passages", "gold_passage_ids", "metrics") if key in columns}
+    name = columns.get("id")
+    if name in (None, ""):
+        name = f"row-{number}"
+    return {
+        **kept,
+        "id": str(name),
+        "task": columns.get("task") or "short_qa",
+        "instruction": columns["question"],
+        "question": columns["question"],
+        "answers": answers,
+    }
 
 
 def item_of(record: Mapping[str, Any]) -> Item:
-    """The item of a row in the schema of `eval/dev`: `task`, `id`, `instruction`, what is right, `passages`.
+    """Return the item of a row in the schema of `eval/dev`: `task`, `id`, `instruction`, what is right, `passages`.
 
     Raises:
         UserError: the row has no such keys, or other values in them.
@@ -185,9 +193,14 @@ def item_of(record: Mapping[str, Any]) -> Item:
     row = validate(ItemRecord, record, others="ignore")
     passages = tuple(Passage(p["id"], p["text"], p.get("title") or "") for p in row.get("passages", ()))
     label, options = row.get("label"), row.get("options")
-    closed = options is not None
+    answerable = None
+    if options is None and label is not None:
+        answerable, label = is_answerable(label), None
     sets = _answer_sets(row.get("answers", []))
-    flat = tuple(form for forms in sets for form in forms)
+    references = tuple(chain.from_iterable(sets))
+    is_short = row["task"].startswith("short_qa")
+    if not references and ("answers" in row or is_short):
+        references = _texts(row)
     return Item(
         row["id"],
         row["instruction"],
@@ -196,12 +209,12 @@ def item_of(record: Mapping[str, Any]) -> Item:
         passages=passages,
         gold=_gold(row, passages),
         # A long human answer is not contained in a model's answer; closed tasks are scored by their label.
-        answers=(flat or _texts(row, "answers")) if row["task"].startswith("short_qa") else None,
-        label=label if closed else None,
-        answerable=None if closed or label is None else is_answerable(label),
+        answers=references if is_short else None,
+        label=label,
+        answerable=answerable,
         task=row["task"],
         options=tuple(options or ()),
-        references=flat or (_texts(row, "answers") if "answers" in row else ()),
+        references=references,
         answer_sets=sets,
         query=row.get("question", row["instruction"].partition(TASK_INPUT)[2]),
         claims=tuple(row.get("claims", ())),
@@ -221,10 +234,10 @@ def _answer_sets(answers: list[Any]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(forms) for forms in answers)
 
 
-def _texts(record: ItemRecord, key: Literal["answers"]) -> tuple[str, ...]:
-    texts = record.get(key)
+def _texts(record: ItemRecord) -> tuple[str, ...]:
+    texts = record.get("answers")
     if texts is None or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{key!r} must be a list of texts")
+        raise UserError("'answers' must be a list of texts")
     return tuple(texts)
 
 
@@ -239,7 +252,7 @@ def _gold(record: ItemRecord, passages: tuple[Passage, ...]) -> frozenset[str] |
 
 
 def is_answerable(label: str) -> bool:
-    """What a label says; raises `UserError` for any other text."""
+    """Return what a label says; raises `UserError` for any other text."""
     if label not in ("answerable", "unanswerable"):
         raise UserError(f"'label' must be answerable or unanswerable, not {label!r}")
     return label == "answerable"
@@ -264,12 +277,12 @@ class Output:
     usage: Mapping[str, int] = field(default_factory=dict)  # requests, prompt and generated tokens, searches
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return asdict(self) | {"usage": dict(self.usage)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Output | None:
-        """The output in a record of a run; None if the item failed."""
+        """Return the output in a record of a run; None if the item failed."""
         if record.get("error"):
             return None
         values = {key: record.get(key) for key in OUTPUT}
@@ -284,21 +297,26 @@ def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -
     to cite by numbers in brackets cites what the numbers name (`marked`).
     """
     decisions = answer.trace.leading()
-    shown = dict.fromkeys(passage.key for decision in decisions for passage in decision.passages)
-    numbered = [name for name, *_ in shown]
-    read = tuple(dict.fromkeys(numbered))
-    told = cite_all and marked
-    if told:
-        places = [number - 1 for number in marks(answer.text) if 1 <= number <= len(numbered)]
-        cited = tuple(dict.fromkeys(numbered[place] for place in places))
-    else:
-        cited = read if cite_all else tuple(dict.fromkeys(passage.id for passage in answer.citations))
+    passages = chain.from_iterable(decision.passages for decision in decisions)
+    numbered = [name for name, *_ in dict.fromkeys(passage.key for passage in passages)]
+    by_number = cite_all and marked
+    cited: Iterable[str] = numbered
+    if by_number:
+        cited = [numbered[number - 1] for number in marks(answer.text) if 1 <= number <= len(numbered)]
+    elif not cite_all:
+        cited = [passage.id for passage in answer.citations]
+    segments: list[tuple[str, str | None]] = []
+    for segment in answer.segments:
+        if by_number or segment.citation is None:
+            segments.append((segment.text, None))
+        else:
+            segments.append((segment.text, segment.citation.id))
     return Output(
         text=answer.text.strip(),
-        cited=cited,
-        read=read,
+        cited=tuple(dict.fromkeys(cited)),
+        read=tuple(dict.fromkeys(numbered)),
         retrieved=any(decision.action == "retrieve" for decision in decisions),
-        segments=tuple((s.text, s.citation.id if s.citation and not told else None) for s in answer.segments),
+        segments=tuple(segments),
         usage={name: getattr(answer.usage, name) for name in USAGE},
     )
 
@@ -312,7 +330,7 @@ class Choices:
 
 
 def choices(item: Item) -> Choices:
-    """The options of an item."""
+    """Return the options of an item as they are written."""
     options, label = item.options, item.label
     if label is None or len(options) < 2:
         raise UserError("a multiple-choice item needs a label and at least two options")
@@ -328,7 +346,7 @@ def choices(item: Item) -> Choices:
 
 def _surfaces(label: str, options: tuple[str, ...]) -> tuple[str, ...]:
     if label in options:
-        return tuple(option.strip() for option in options) if label == label.strip() else options
+        return tuple(map(str.strip, options)) if label == label.strip() else options
     if label.isdecimal():
-        return tuple(str(number) for number in range(1, len(options) + 1))
+        return tuple(map(str, range(1, len(options) + 1)))
     return tuple(string.ascii_uppercase[: len(options)])

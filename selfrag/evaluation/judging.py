@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,6 +24,8 @@ from selfrag.common.provenance import commit, sha256, versions
 from selfrag.common.reading import read_json
 from selfrag.evaluation.items import OUTPUT, Item, Output
 from selfrag.evaluation.metrics.citations import (
+    CitedClaim,
+    Cites,
     Claims,
     as_answer_to,
     as_list_for,
@@ -92,7 +94,7 @@ class Record:
 
     @property
     def question(self) -> str:
-        """Without the task's wording, where that is known."""
+        """Return the question without the task's wording, where that is known."""
         return self.item.query or self.item.instruction
 
 
@@ -110,12 +112,12 @@ class Judged:
 
     @property
     def mark(self) -> str:
-        """A short mark of who judged; what came out (`output`) is no part of it."""
+        """Return a short mark of who judged; what came out (`output`) is no part of it."""
         who = {key: value for key, value in self.identity.items() if key != "output"}
         return hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()[:12]
 
     def column(self, metric: str) -> str:
-        """Name of a figure in a table."""
+        """Return the name of a figure in a table."""
         return f"{metric} ({self.judge})"
 
 
@@ -137,53 +139,72 @@ class Judges:
 
 
 def judge_citations(records: Sequence[Record], judge: Remembered, *, kind: str, marked: bool = False) -> Judged:
-    """ALCE's citation recall, precision and F1 of each answer. Closed sets make no claim, and are left out.
+    """Judge ALCE's citation recall, precision and F1 of each answer. Closed sets make no claim, and are left out.
 
     By `kind` of the task a `short` answer is judged with its question, and a `list` piece by piece with it. A task is
     `marked` if it asks for citations as numbers in brackets.
     """
-    written = [(one, one.output) for one in records if one.output is not None and not one.item.options]
-    responses = [cited_sentences(said, one.passages, claims=_claims(one, kind), marked=marked) for one, said in written]
-    found = zip(written, responses, cites(responses, judge.entails), strict=True)
-    # A failed item, and an empty answer, which claims and cites nothing, count as 0.
-    values: dict[str, Sequence[float] | None] = {one.item.id: (0.0, 0.0, 0.0) for one in records}
-    for (one, _), response, quality in found:
-        if response:
-            values[one.item.id] = None if quality is None else (quality.precision, quality.recall, quality.f1)
-    undecided = sum(one is None for one in values.values())
-    values |= {one.item.id: None for one in records if one.item.options}
-    columns = {
-        name: {key: None if own is None else (own[at], 1.0) for key, own in values.items()}
-        for at, name in enumerate(CITATIONS)
-    }
+    responses: dict[str, Sequence[CitedClaim]] = {}  # of the items with a written answer
+    for record in records:
+        if record.output is not None and not record.item.options:
+            claims = _claims(record, kind)
+            responses[record.item.id] = cited_sentences(record.output, record.passages, claims=claims, marked=marked)
+    figures = dict(zip(responses, cites(list(responses.values()), judge.entails), strict=True))
+    columns: dict[str, dict[str, Part | None]] = {name: {} for name in CITATIONS}
+    undecided = 0
+    for record in records:
+        name = record.item.id
+        # A failed item, and an empty answer, which claims and cites nothing, count as 0.
+        quality: Cites | None = Cites(0.0, 0.0)
+        if record.item.options:
+            quality = None
+        elif responses.get(name):
+            quality = figures[name]
+            undecided += quality is None
+        for column in columns.values():
+            column[name] = None
+        if quality is not None:
+            for column, value in zip(columns.values(), (quality.precision, quality.recall, quality.f1), strict=True):
+                column[name] = (value, 1.0)
     return Judged(judge.name, judge.identity(), columns, dict.fromkeys(CITATIONS, undecided))
 
 
 def _claims(record: Record, kind: str) -> Claims:
     if kind == "short":
         return as_answer_to(record.question)
-    return as_list_for(record.question) if kind == "list" else as_sentences
+    if kind == "list":
+        return as_list_for(record.question)
+    return as_sentences
 
 
 def judge_claims(records: Sequence[Record], judge: Remembered) -> Judged:
-    """ALCE's claim recall of each answer; items without claims are left out."""
-    claiming = [one for one in records if one.item.claims]
-    written = [(one.item, one.output.text) for one in claiming if one.output is not None]
-    found = claim_recall([text for _, text in written], [item.claims for item, _ in written], judge.entails)
-    column: dict[str, Part | None] = {one.item.id: FAILURE if one.item.claims else None for one in records}
-    for (item, _), value in zip(written, found, strict=True):
-        column[item.id] = None if value is None else (value, 1.0)
-    return Judged(judge.name, judge.identity(), {"claim_recall": column}, {"claim_recall": found.count(None)})
+    """Judge ALCE's claim recall of each answer; items without claims are left out."""
+    column: dict[str, Part | None] = {}
+    texts: dict[str, str] = {}
+    claims: list[Sequence[str]] = []
+    for record in records:
+        item = record.item
+        column[item.id] = FAILURE if item.claims else None
+        if item.claims and record.output is not None:
+            texts[item.id] = record.output.text
+            claims.append(item.claims)
+    shares = claim_recall(list(texts.values()), claims, judge.entails)
+    for name, value in zip(texts, shares, strict=True):
+        column[name] = None if value is None else (value, 1.0)
+    return Judged(judge.name, judge.identity(), {"claim_recall": column}, {"claim_recall": shares.count(None)})
 
 
 def judge_facts(
     records: Sequence[Record], splitter: Splitter, retriever: Retriever, judge: Remembered, about: Mapping[str, Any]
 ) -> Judged:
-    """FactScore of each answer by our own judges; `about` is what tells the knowledge source from another."""
-    written = [(one.item, one.output.text) for one in records if one.output is not None]
-    topics = [topic_of(item) for item, _ in written]
-    found = check([text for _, text in written], topics, splitter, retriever, judge)
-    facts = {item.id: checked for (item, _), checked in zip(written, found, strict=True)}
+    """Judge the FactScore of each answer ourselves; `about` is what tells the knowledge source from another."""
+    texts: dict[str, str] = {}
+    topics: list[str] = []
+    for record in records:
+        if record.output is not None:
+            texts[record.item.id] = record.output.text
+            topics.append(topic_of(record.item))
+    facts = dict(zip(texts, check(list(texts.values()), topics, splitter, retriever, judge), strict=True))
     identity = {"splitter": splitter.identity(), "judge": judge.identity(), "knowledge": dict(about)}
     return facts_judged(records, facts, f"{splitter.name}, {judge.name}", identity)
 
@@ -191,13 +212,16 @@ def judge_facts(
 def facts_judged(
     records: Sequence[Record], facts: Mapping[str, Facts], judge: str, identity: Mapping[str, Any]
 ) -> Judged:
-    """FactScore of each answer from verdicts that are there, such as those of the official tool.
+    """Return the FactScore of each answer from verdicts that are there, such as those of the official tool.
 
     `facts` are by id of the item; an item without is a failed one.
     """
-    found = {one.item.id: parts(facts.get(one.item.id)) for one in records}
-    columns = {name: {key: own[name] for key, own in found.items()} for name in NAMES}
-    return Judged(judge, identity, columns, dict.fromkeys(NAMES, sum(not one.decided for one in facts.values())))
+    columns: dict[str, dict[str, Part | None]] = {name: {} for name in NAMES}
+    for record in records:
+        for name, part in parts(facts.get(record.item.id)).items():
+            columns[name][record.item.id] = part
+    undecided = sum(not checked.decided for checked in facts.values())
+    return Judged(judge, identity, columns, dict.fromkeys(NAMES, undecided))
 
 
 def judge_judgments(records: Sequence[Record], judge: Judge) -> Judged:
@@ -205,18 +229,18 @@ def judge_judgments(records: Sequence[Record], judge: Judge) -> Judged:
     if judge.role not in FIGURES or judge.scope is Scope.FINISHED:
         raise UserError(f"{judge.name} judges {judge.role}, which is no figure of an answer; name another judge")
     column: dict[str, Part | None] = {record.item.id: FAILURE for record in records}
-    asked: dict[str, JudgeInput] = {}
+    states: dict[str, JudgeInput] = {}
     for record in records:
         if record.output is not None:
             passages = tuple(record.passages[name] for name in record.output.read if name in record.passages)
             turns = [Message("user", record.question), Message("assistant", record.output.text)]
             if judge.scope in (Scope.QUESTION, Scope.PASSAGE):
                 turns.pop()
-            asked[record.item.id] = JudgeInput(tuple(turns), passages)
             column[record.item.id] = None
-    known = {name: state for name, state in asked.items() if state.passages or judge.role not in NEEDS_PASSAGE}
-    reflections = finish(judge.judge(list(known.values())), judge.engine) if known else []
-    for name, reflection in zip(known, reflections, strict=True):
+            if passages or judge.role not in NEEDS_PASSAGE:
+                states[record.item.id] = JudgeInput(tuple(turns), passages)
+    reflections = finish(judge.judge(list(states.values())), judge.engine) if states else []
+    for name, reflection in zip(states, reflections, strict=True):
         judgment = reflection.mean("answer", None)
         column[name] = None if judgment is None else (judgment.score, 1.0)
     figure = FIGURES[judge.role]
@@ -225,57 +249,58 @@ def judge_judgments(records: Sequence[Record], judge: Judge) -> Judged:
 
 
 def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
-    """MAUVE of all answers against the first reference of each item; items without either are left out."""
-    pairs = [
-        (as_alce(one.question, one.item.references[0]), as_alce(one.question, said))
-        for one in records
-        if one.item.references and one.output is not None and (said := evaluated(one.output.text))
-    ]
-    found = mauve([human for human, _ in pairs], [said for _, said in pairs], features)
-    return Judged(features.name, features.identity(), whole={"mauve": None if found is None else asdict(found)})
+    """Judge MAUVE of all answers against the first reference of each item; items without either are left out."""
+    human, written = [], []
+    for record in records:
+        said = record.output and evaluated(record.output.text)
+        if record.item.references and said:
+            human.append(as_alce(record.question, record.item.references[0]))
+            written.append(as_alce(record.question, said))
+    figure = mauve(human, written, features)
+    return Judged(features.name, features.identity(), whole={"mauve": None if figure is None else asdict(figure)})
 
 
 # Run directories
 
 
 def families(names: Sequence[str]) -> tuple[str, ...]:
-    """What has to be computed for figures, or families, of these names."""
-    found = dict.fromkeys(_FAMILY.get(name, name) for name in names)
-    for name in found:
+    """Return the families that have to be computed for figures, or families, of these names."""
+    chosen = dict.fromkeys(_FAMILY.get(name, name) for name in names)
+    for name in chosen:
         if name not in FAMILIES:
             raise UserError(f"no judge is needed for {name[:60]!r}, or it is unknown; known: {', '.join(JUDGED)}")
-    return tuple(found) or DEFAULT
+    return tuple(chosen) or DEFAULT
 
 
 def judge_run(
     folder: Path,
     load: Load,
     judges: Judges,
-    wanted: Sequence[str] = DEFAULT,
+    families: Sequence[str] = DEFAULT,
     *,
     only: Sequence[str] | None = None,
 ) -> dict[str, list[Judged]]:
     """Ask judges about the finished files of a run, and write what they say beside the records.
 
-    `load` gives items by id, of a run and the name of a file in it; `wanted` are some of `FAMILIES`, `only` names
+    `load` gives items by id, of a run and the name of a file in it; `families` are some of `FAMILIES`, `only` names
     of files.
 
     Raises:
         UserError: no run, one that is being written or judged, an unfinished file, other items than those of the run, a
             judge that is missing, or passages that nobody knows.
     """
-    found: dict[str, list[Judged]] = {}
+    results: dict[str, list[Judged]] = {}
     names = read_manifest(folder)["files"] if only is None else only
     with locked_directory(folder):
         for name in names:
             task, records = judgeable(folder, name, load)
-            found[name] = [_family(family, records, judges, task, folder) for family in wanted]
-            for judged in _by_judge(found[name]):
+            results[name] = [_judge_family(family, records, judges, task, folder) for family in families]
+            for judged in _merge_judges(results[name]):
                 write_judged(folder, name, judged)
-    return found
+    return results
 
 
-def _family(
+def _judge_family(
     family: str,
     records: Sequence[Record],
     judges: Judges,
@@ -300,44 +325,53 @@ def _family(
     return judge_facts(records, judges.splitter, judges.knowledge, judge, judges.source or {})
 
 
-def _by_judge(found: Sequence[Judged]) -> list[Judged]:
-    """One value a judge, as one judge has one file."""
+def _merge_judges(results: Sequence[Judged]) -> list[Judged]:
+    """Return one value a judge, as one judge has one file."""
     merged: dict[str, Judged] = {}
-    for one in found:
-        if (before := merged.get(one.judge)) is not None:
-            parts, undecided = {**before.parts, **one.parts}, {**before.undecided, **one.undecided}
-            one = Judged(one.judge, one.identity, parts, undecided, {**before.whole, **one.whole})
-        merged[one.judge] = one
+    for judged in results:
+        before = merged.get(judged.judge, judged)
+        merged[judged.judge] = replace(
+            judged,
+            parts={**before.parts, **judged.parts},
+            undecided={**before.undecided, **judged.undecided},
+            whole={**before.whole, **judged.whole},
+        )
     return list(merged.values())
 
 
 def judgeable(folder: Path, name: str, load: Load) -> tuple[Mapping[str, Any], list[Record]]:
-    """The task of a finished file of a run, as its manifest has it, and its records with their items, in order."""
+    """Return the task of a finished file of a run, as its manifest has it, and its records with items, in order."""
     entry = file_entry(read_manifest(folder), folder, name, finished=True)
     path, items = folder / f"{name}.jsonl", load(folder, name)
-    records = read_records(path, _KEYS)
-    for record in records:
-        if record["id"] not in items:
-            raise UserError(f"{path} has item {record['id']!r}, and the data file has not; give the file of the run")
-    given = {record["id"]: {one.id: one for one in items[record["id"]].passages} for record in records}
-    needed = {record["id"]: {*(record.get("cited") or ()), *(record.get("read") or ())} for record in records}
-    bare = {key for key, ids in needed.items() if not ids <= set(given[key])}
-    for key, passages in _traced(path, bare) if bare else ():
-        given[key] = {**passages, **given[key]}
-    found = [Record(items[one["id"]], Output.from_record(one), given[one["id"]]) for one in records]
-    return entry["settings"]["task"], found
+    records: dict[str, Record] = {}
+    lacking = set()  # items that cite or read passages which the data file does not bring
+    for record in read_records(path, _KEYS):
+        key = record["id"]
+        if key not in items:
+            raise UserError(f"{path} has item {key!r}, and the data file has not; give the file of the run")
+        passages = {passage.id: passage for passage in items[key].passages}
+        records[key] = Record(items[key], Output.from_record(record), passages)
+        if not {*(record.get("cited") or ()), *(record.get("read") or ())} <= passages.keys():
+            lacking.add(key)
+    for key, passages in _traced(path, lacking) if lacking else ():
+        records[key] = replace(records[key], passages={**passages, **records[key].passages})
+    return entry["settings"]["task"], list(records.values())
 
 
-def _traced(path: Path, wanted: Set[str]) -> Iterator[tuple[str, dict[str, Passage]]]:
-    """Passages in the traces of some records, where they have any; one trace is held at a time."""
+def _traced(path: Path, keys: Set[str]) -> Iterator[tuple[str, dict[str, Passage]]]:
+    """Yield the passages in the traces of some records, where they have any; one trace is held at a time."""
 
     def parse(record: Mapping[str, Any]) -> tuple[str, dict[str, Passage]]:
-        trace = record.get("trace") if record["id"] in wanted else None
+        passages: dict[str, Passage] = {}
+        trace = (record["id"] in keys and record.get("trace")) or {}
         try:
-            found = [Passage(**one) for decision in (trace or {}).get("decisions", ()) for one in decision["passages"]]
+            for decision in trace.get("decisions", ()):
+                for values in decision["passages"]:
+                    passage = Passage(**values)
+                    passages[passage.id] = passage
         except (TypeError, KeyError, AttributeError) as error:
             raise UserError(f"the trace of item {record['id']!r} is damaged: {error!r:.100}") from error
-        return record["id"], {one.id: one for one in found}
+        return record["id"], passages
 
     return read_jsonl(path, parse)
 
@@ -345,13 +379,13 @@ def _traced(path: Path, wanted: Set[str]) -> Iterator[tuple[str, dict[str, Passa
 def official_input(folder: Path, name: str, load: Load, path: Path) -> int:
     """Write a file of a run as the official FactScore tool reads it; returns the number of lines."""
     _, records = judgeable(folder, name, load)
-    return write_input(path, [one.item for one in records], {one.item.id: one.output for one in records})
+    return write_input(path, [record.item for record in records], {r.item.id: r.output for r in records})
 
 
 def official_output(folder: Path, name: str, load: Load, path: Path) -> Judged:
     """Read what the official FactScore tool says about a file of a run, and write it beside the records."""
     _, records = judgeable(folder, name, load)
-    facts = read_output(path, [one.item for one in records])
+    facts = read_output(path, [record.item for record in records])
     judged = facts_judged(records, facts, OFFICIAL, {"kind": OFFICIAL, "output": sha256(path)})
     write_judged(folder, name, judged)
     return judged
@@ -370,31 +404,32 @@ def write_judged(folder: Path, file: str, judged: Judged) -> None:
         "identity": dict(judged.identity),
         "records": sha256(folder / f"{file}.jsonl"),
         "undecided": dict(judged.undecided),
-        "whole": {name: None if one is None else dict(one) for name, one in judged.whole.items()},
+        "whole": dict(judged.whole),
         "about": {"time": now, "commit": commit(), "versions": versions((*PACKAGES, "mauve-text"))},
-        "parts": {name: dict(own) for name, own in judged.parts.items()},
+        "parts": dict(judged.parts),
     }
     write_json(folder / f"{file}{_MIDDLE}{slug}.json", values)
 
 
 def read_judged(folder: Path, file: str) -> list[Judged]:
-    """What judges said about a file, in the order of their names; nothing if none was asked."""
-    found = []
+    """Return what judges said about a file, in the order of their names; nothing if none was asked."""
+    judgments = []
     records = folder / f"{file}.jsonl"
     literal = re.sub(r"([*?[])", r"[\1]", file)
     for path in sorted(folder.glob(f"{literal}{_MIDDLE}*.json")):
         try:
             values = read_json(path, nan=True)
-            columns = {name: {key: _part(one) for key, one in own.items()} for name, own in values["parts"].items()}
+            columns = {}
+            for name, column in values["parts"].items():
+                columns[name] = {key: _part(value) for key, value in column.items()}
             undecided, whole = dict(values["undecided"]), dict(values["whole"])
-            judged = Judged(str(values["judge"]), values["identity"], columns, undecided, whole)
-            of = values["records"]
+            judgments.append(Judged(str(values["judge"]), values["identity"], columns, undecided, whole))
+            checksum = values["records"]
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} cannot be read ({error!r:.80}); judge the run again") from error
-        if of != sha256(records):
+        if checksum != sha256(records):
             raise UserError(f"{path} is about other records than {records}; judge the run again, or delete this file")
-        found.append(judged)
-    return found
+    return judgments
 
 
 def _part(value: Any) -> Part | None:

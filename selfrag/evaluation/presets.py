@@ -6,9 +6,10 @@ import re
 import string
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -27,7 +28,7 @@ PASSAGES = ("ctxs", "docs", "top_contexts", "passages")
 
 
 def passages_of(record: PublicRecord, *, needed: bool) -> tuple[Passage, ...]:
-    """The passages that the record brings, best first; an id that occurs again gets a number.
+    """Return the passages that the record brings, best first; an id that occurs again gets a number.
 
     Args:
         record: the row.
@@ -36,23 +37,31 @@ def passages_of(record: PublicRecord, *, needed: bool) -> tuple[Passage, ...]:
     Raises:
         UserError: passages are missing, or one has no text.
     """
-    name = next((name for name in PASSAGES if record.get(name) is not None), None)
-    found = [] if name is None else list_of(record[name], name, dict, "passages")
-    if needed and not found:
-        wanted = " or ".join(map(repr, PASSAGES[:2]))
-        raise UserError(f"no passages: {wanted} is missing or empty; give an index to search for them")
-    seen: Counter[str] = Counter()
+    column = _first_key(record, PASSAGES)
+    rows = list_of(record[column], column, dict, "passages") if column else []
+    if needed and not rows:
+        expected = " or ".join(map(repr, PASSAGES[:2]))
+        raise UserError(f"no passages: {expected} is missing or empty; give an index to search for them")
+    counts: Counter[str] = Counter()
     passages = []
-    for place, one in enumerate(found, 1):
-        text, title = one.get("text", one.get("paragraph_text")), one.get("title")
+    for place, row in enumerate(rows, 1):
+        text, title = row.get("text", row.get("paragraph_text")), row.get("title")
         if not isinstance(text, str) or not (title is None or isinstance(title, str)):
             raise UserError(
-                f"passage {place} of {name!r} needs a 'text' that is text, and a 'title' that is text or null"
+                f"passage {place} of {column!r} needs a 'text' that is text, and a 'title' that is text or null"
             )
-        own = next((str(one[key]) for key in ("id", "docid", "doc_id") if one.get(key) is not None), f"p{place}")
-        seen[own] += 1
-        passages.append(Passage(own if seen[own] == 1 else f"{own}#{seen[own]}", text, title or ""))
+        key = _first_key(row, ("id", "docid", "doc_id"))
+        name = str(row[key]) if key else f"p{place}"
+        counts[name] += 1
+        if counts[name] > 1:
+            name = f"{name}#{counts[name]}"
+        passages.append(Passage(name, text, title or ""))
     return tuple(passages)
+
+
+def _first_key(record: PublicRecord, keys: Sequence[str]) -> str:
+    """Return the first of some keys that has a value; empty if none has."""
+    return next((key for key in keys if record.get(key) is not None), "")
 
 
 QUESTION = ("question", "question_text", "claim", "query")
@@ -68,17 +77,17 @@ class Schema:
     read: Callable[[PublicRecord], Item]  # makes an item without passages
 
     def item(self, record: PublicRecord) -> Item:
-        """The item of a record."""
-        if not any(record.get(mark) is not None for mark in self.marks):
-            others = [other.name for other in SCHEMAS.values() if other.fits(record)]
-            looks = f"; it looks like one of {' or '.join(others)}" if others else ""
+        """Return the item of a record."""
+        if not _first_key(record, self.marks):
+            fitting = [schema.name for schema in SCHEMAS.values() if schema.fits(record)]
+            looks = f"; it looks like one of {' or '.join(fitting)}" if fitting else ""
             raise UserError(f"no row of {self.name}, which has {self.fields}{looks}")
         return self.read(record)
 
     def fits(self, record: PublicRecord) -> bool:
-        """Whether the record can be read as this schema."""
+        """Return whether the record can be read as this schema."""
         try:
-            return any(record.get(mark) is not None for mark in self.marks) and bool(self.read(record))
+            return bool(_first_key(record, self.marks) and self.read(record))
         except UserError:
             return False
 
@@ -126,27 +135,26 @@ def _ambiguous(record: PublicRecord) -> Item:
 
 def _lists(record: PublicRecord) -> Item:
     row = PublicRow.of("qampari", record)
-    if record.get("answer_list") is None:
-        sets = row["answers"]
-    else:
-        forms = ([answer["text"], *filter(str.strip, answer["aliases"])] for answer in row["answer_list"])
-        sets = tuple(tuple(dict.fromkeys(names)) for names in forms)
+    sets = row["answers"] if record.get("answer_list") is None else tuple(map(_forms, row["answer_list"]))
     if not sets:
         raise UserError("'answer_list' is empty: nothing to score the answer by")
-    flat = tuple(form for forms in sets for form in forms)
-    return _item(record, row["question"], answer_sets=sets, references=flat)
+    return _item(record, row["question"], answer_sets=sets, references=tuple(chain.from_iterable(sets)))
+
+
+def _forms(answer: PublicRow) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([answer["text"], *filter(str.strip, answer["aliases"])]))
 
 
 def _item(record: PublicRecord, query: str, *, free: bool = False, **fields: Any) -> Item:
-    key = next((key for key in IDS if record.get(key) is not None), None)
-    name = "" if key is None else identifier(record, key)  # files of claims have none
+    key = _first_key(record, IDS)
+    name = identifier(record, key) if key else ""  # files of claims have none
     return Item(name, query, needs_retrieval=None if free else True, query=query, **fields)
 
 
 SCHEMAS: Mapping[str, Schema] = MappingProxyType(
     {
-        one.name: one
-        for one in (
+        schema.name: schema
+        for schema in (
             Schema("questions", "question, answers (or possible_answers), ctxs", QUESTION, _questions),
             Schema("claims", "question or claim, answers or label true or false, ctxs", ("question", "claim"), _claims),
             Schema("choices", "question, choices {text, label}, answerKey, ctxs", ("choices",), _choices),
@@ -175,17 +183,21 @@ class QuestionWording:
     ask: Literal["query", "given"] = "query"
     letters: int = 0  # fewest options that are shown; the official code shows an empty `D: ` where ARC has three
 
-    def worded(self, item: Item) -> Item:
-        """The item, asked in these words."""
-        return item if self.ask == "given" else replace(item, instruction=self.text(item))
+    @property
+    def lead(self) -> str:
+        """Return what stands before the question."""
+        return f"{self.instruction}{self.join}" if self.instruction else ""
 
-    def text(self, item: Item) -> str:
-        """Instruction, question, and lettered options if the item has any that are not its words themselves."""
-        lead = f"{self.instruction}{self.join}" if self.instruction else ""
-        lettered = bool(item.options) and item.label not in item.options
-        shown = [*item.options, *[""] * (self.letters - len(item.options))] if lettered else []
-        options = [f"\n{letter}: {text}" for letter, text in zip(string.ascii_uppercase, shown, strict=False)]
-        return f"{lead}{item.query}{''.join(options)}"
+    def worded(self, item: Item) -> Item:
+        """Return the item, asked in these words, with lettered options if it has any that are not their own names."""
+        if self.ask == "given":
+            return item
+        text = f"{self.lead}{item.query}"
+        if item.options and item.label not in item.options:
+            shown = [*item.options, *[""] * (self.letters - len(item.options))]
+            for letter, option in zip(string.ascii_uppercase, shown, strict=False):
+                text += f"\n{letter}: {option}"
+        return replace(item, instruction=text)
 
 
 PAPER = "paper"
@@ -221,7 +233,7 @@ class Preset:
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def protocol(self, name: str = PAPER) -> Protocol:
-        """How the task is run.
+        """Return how the task is run.
 
         Raises:
             UserError: there is no such protocol; names the known ones.
@@ -231,15 +243,15 @@ class Preset:
         return self.protocols[name]
 
     def task(self, protocol: str = PAPER) -> Task:
-        """Kind, metrics and budget, marked with preset and protocol. The wording is all that is said: no hint."""
+        """Return kind, metrics and budget, marked with preset and protocol; the wording is all that is said."""
         how = self.protocol(protocol)
-        name = f"{self.name}/{protocol}"
-        # A choice that is written is read off its text first.
-        first = sorted(self.metrics, key=lambda one: one != "option_match") if how.written else self.metrics
-        return Task(self.kind, metrics(first), how.new_tokens, how.segments, "", name, how.marked, how.written)
+        name, figures = f"{self.name}/{protocol}", list(self.metrics)
+        if how.written:  # a choice that is written is read off its text first
+            figures.sort(key="option_match".__ne__)
+        return Task(self.kind, metrics(figures), how.new_tokens, how.segments, "", name, how.marked, how.written)
 
     def settings(self, protocol: str = PAPER) -> dict[str, Any]:
-        """Fields of `Decoding` in which the policy differs from the defaults, without what the task's budget sets.
+        """Return the fields of `Decoding` in which the policy differs from the defaults, without the task's budget.
 
         They are what `selfrag.evaluation.systems` takes as settings; empty for a protocol of systems
         without reflection tokens.
@@ -247,23 +259,26 @@ class Preset:
         chosen = self.protocol(protocol).decoding
         if chosen is None:
             return {}
-        plain = Decoding()
-        names = [one.name for one in fields(Decoding) if one.name not in SET_BY_TASK]
-        return {name: value for name in names if (value := getattr(chosen, name)) != getattr(plain, name)}
+        usual, settings = Decoding(), {}
+        for field_ in fields(Decoding):
+            value = getattr(chosen, field_.name)
+            if field_.name not in SET_BY_TASK and value != getattr(usual, field_.name):
+                settings[field_.name] = value
+        return settings
 
     def with_passages(self, passages: int) -> Preset:
-        """The same task with another number of passages; figures are then no longer the published ones."""
-        changed = {
-            name: replace(how, passages=passages, decoding=how.decoding and replace(how.decoding, passages=passages))
-            for name, how in self.protocols.items()
-        }
+        """Return the same task with another number of passages; figures are then no longer the published ones."""
+        changed = {}
+        for name, how in self.protocols.items():
+            decoding = how.decoding and replace(how.decoding, passages=passages)
+            changed[name] = replace(how, passages=passages, decoding=decoding)
         return replace(self, protocols=changed)
 
 
 def _read() -> Mapping[str, Preset]:
-    """The tasks of `presets.toml`."""
+    """Read the tasks of `presets.toml`."""
     tables = tomllib.loads(files(__package__).joinpath("presets.toml").read_text(encoding="utf-8"))
-    wordings, found = tables.pop("wordings"), {}
+    wordings, presets = tables.pop("wordings"), {}
 
     def protocol(values: dict[str, Any]) -> Protocol:
         wording, decoding = values.pop("wording", {}), values.pop("decoding", None)
@@ -276,10 +291,10 @@ def _read() -> Mapping[str, Preset]:
 
     for name, table in tables.items():
         protocols = {key: protocol(values) for key, values in table.pop("protocols").items()}
-        shared: dict[str, Any] = {**table, "schema": SCHEMAS[table["schema"]]}
-        shared |= {key: tuple(table[key]) for key in ("metrics", "judged")}
-        found[name] = Preset(name, protocols=protocols, **shared)
-    return MappingProxyType(found)
+        table["schema"] = SCHEMAS[table["schema"]]
+        table["metrics"], table["judged"] = tuple(table["metrics"]), tuple(table["judged"])
+        presets[name] = Preset(name, protocols=protocols, **table)
+    return MappingProxyType(presets)
 
 
 PRESETS = _read()
@@ -291,24 +306,24 @@ GROUP = "selfrag.tasks"
 
 
 def known_tasks() -> tuple[str, ...]:
-    """Names of all published tasks, those of other packages last."""
+    """Return the names of all published tasks, those of other packages last."""
     return tuple(dict.fromkeys((*PRESETS, *names(GROUP))))
 
 
 def preset(name: str) -> Preset:
-    """A published task by its name.
+    """Return a published task by its name.
 
     Raises:
         UserError: there is none, the message lists the known ones; or another package has something else there.
     """
     if name in PRESETS:
         return PRESETS[name]
-    found = registered(GROUP, name)
-    if found is None:
+    task = registered(GROUP, name)
+    if task is None:
         raise UserError(f"unknown task {name[:60]!r}; known: {', '.join(known_tasks())}")
-    if not isinstance(found, Preset) or found.name != name:
+    if not isinstance(task, Preset) or task.name != name:
         raise UserError(f"the entry point {name!r} of {GROUP} names no Preset of that name")
-    return found
+    return task
 
 
 _TASK = re.compile(r"([a-z][a-z0-9-]*)(?:/([a-z0-9-]+))?=(.+)", re.DOTALL)
@@ -324,7 +339,7 @@ class Given:
 
     @classmethod
     def parse(cls, text: str) -> Given:
-        """`FILE`, `TASK=FILE` or `TASK/PROTOCOL=FILE`, such as `arc-challenge/official=arc.jsonl`.
+        """Read `FILE`, `TASK=FILE` or `TASK/PROTOCOL=FILE`, such as `arc-challenge/official=arc.jsonl`.
 
         A file whose own name has this form is taken as that file.
 
@@ -334,21 +349,21 @@ class Given:
         match = None if Path(text).exists() else _TASK.fullmatch(text)
         if match is None:
             return cls(Path(text))
-        return cls.marked(Path(match[3]), match[1] if match[2] is None else f"{match[1]}/{match[2]}")
+        return cls.marked(Path(match[3]), f"{match[1]}/{match[2] or PAPER}")
 
     @classmethod
     def marked(cls, path: Path, mark: str) -> Given:
-        """A file read as a run's manifest says: `mark` is the `preset` of its task, or empty."""
+        """Return a file read as a run's manifest says: `mark` is the `preset` of its task, or empty."""
         if not mark:
             return cls(path)
         name, _, protocol = mark.partition("/")
-        found = cls(path, preset(name), protocol or PAPER)
-        preset(name).protocol(found.protocol)
-        return found
+        task, protocol = preset(name), protocol or PAPER
+        task.protocol(protocol)
+        return cls(path, task, protocol)
 
     @property
     def name(self) -> str:
-        """What a run and a table call it: the task, or the file's name without its endings."""
+        """Return what a run and a table call it: the task, or the file's name without its endings."""
         return self.preset.name if self.preset else _stem(self.path.name)
 
 
@@ -364,15 +379,16 @@ COLUMNS = ("task", "answers", "headline", "judged afterwards", "protocols", "a r
 
 
 def rows() -> list[tuple[str, ...]]:
-    """One row of text a task, under `COLUMNS`."""
-    return [
-        (one.name, one.kind, one.metrics[0], ", ".join(one.judged) or "-", ", ".join(one.protocols), one.schema.fields)
-        for one in map(preset, known_tasks())
-    ]
+    """Return one row of text a task, under `COLUMNS`."""
+    table: list[tuple[str, ...]] = []
+    for task in map(preset, known_tasks()):
+        judged, protocols = ", ".join(task.judged) or "-", ", ".join(task.protocols)
+        table.append((task.name, task.kind, task.metrics[0], judged, protocols, task.schema.fields))
+    return table
 
 
 def overview() -> Any:
-    """The table of all tasks, for rich."""
+    """Return the table of all tasks, for rich."""
     from rich.table import Table
 
     table = Table()
@@ -384,32 +400,36 @@ def overview() -> Any:
 
 
 def in_full(preset: Preset) -> str:
-    """One task: metrics, published figures, and each protocol with its wording, budget and settings."""
-    published = [
-        f"  {metric}: " + ", ".join(f"{value} ({size})" for size, value in sizes.items())
-        for metric, sizes in preset.published.items()
-    ]
+    """Describe one task: metrics, published figures, and each protocol with its wording, budget and settings."""
     lines = [
         f"{preset.name}: {preset.title}",
         f"a row of its file has: {preset.schema.fields}",
         f"metrics: {', '.join(preset.metrics)}",
         f"judged afterwards: {', '.join(preset.judged) or 'none'}",
-        *(["published for Self-RAG, in percent:", *published] if published else []),
     ]
+    if preset.published:
+        lines.append("published for Self-RAG, in percent:")
+    for metric, sizes in preset.published.items():
+        figures = [f"{value} ({size})" for size, value in sizes.items()]
+        lines.append(f"  {metric}: {', '.join(figures)}")
     for name, how in preset.protocols.items():
-        lead = f"{how.wording.instruction}{how.wording.join}" if how.wording.instruction else ""
-        asked = "as the file has it" if how.wording.ask == "given" else repr(f"{lead}QUESTION")
-        policy = ", ".join(f"{key}={value}" for key, value in preset.settings(name).items()) or "the defaults"
+        wording = repr(f"{how.wording.lead}QUESTION")
+        if how.wording.ask == "given":
+            wording = "as the file has it"
+        policy = "none; for systems without reflection tokens"
+        if how.decoding is not None:
+            settings = [f"{key}={value}" for key, value in preset.settings(name).items()]
+            policy = ", ".join(settings) or "the defaults"
         lines += [
             f"{preset.name}/{name}:",
-            f"  asks {asked}",
+            f"  asks {wording}",
             f"  {how.new_tokens} tokens in up to {how.segments} segments, {how.passages} passages",
-            f"  decoding: {policy if how.decoding else 'none; for systems without reflection tokens'}",
+            f"  decoding: {policy}",
         ]
     return "\n".join(lines)
 
 
 def documents(task: Task) -> int:
-    """Passages that retrieval baselines read: as the protocol of a published task says, else one."""
+    """Return the number of passages that retrieval baselines read: that of a published task's protocol, else one."""
     given = Given.marked(Path(), task.preset)
     return 1 if given.preset is None else given.preset.protocol(given.protocol).documents

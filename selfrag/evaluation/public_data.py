@@ -43,20 +43,22 @@ class Original:
 
     @property
     def url(self) -> str:
-        """Where to get it."""
+        """Return where to get it."""
         return f"{HOST}/{self.repository}/{self.commit}/{self.path}"
 
     @property
     def name(self) -> str:
-        """The file's own name."""
+        """Return the file's own name."""
         return Path(self.path).name
 
     def rows(self, content: bytes) -> list[OriginalRow]:
-        """The objects in it: JSON Lines or one JSON array, plain or gzipped."""
-        text = (gzip.decompress(content) if self.name.endswith(".gz") else content).decode("utf-8")
+        """Return the objects in it: JSON Lines or one JSON array, plain or gzipped."""
+        if self.name.endswith(".gz"):
+            content = gzip.decompress(content)
+        text = content.decode("utf-8")
         if text.startswith("["):
             return list(json.loads(text))
-        return [json.loads(line) for line in text.splitlines()]
+        return list(map(json.loads, text.splitlines()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +73,22 @@ class PublicSet:
 
 
 def _choice(instruction: str, options: Sequence[str], right: int) -> OriginalRow:
-    labelled = "".join(f"\n{letter}: {option}" for letter, option in zip(_LETTERS, options, strict=False))
+    for letter, option in zip(_LETTERS, options, strict=False):
+        instruction += f"\n{letter}: {option}"
     label = _LETTERS[right]
-    asked = {"task": "multiple_choice", "instruction": instruction + labelled, "answers": [label, options[right]]}
-    return asked | {"label": label, "options": list(options)}
+    return {
+        "task": "multiple_choice",
+        "instruction": instruction,
+        "answers": [label, options[right]],
+        "label": label,
+        "options": list(options),
+    }
 
 
 def _arc(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     for number, raw in enumerate(raws[:600]):
-        asked = raw["instruction"].removeprefix("Please choose the correct answer to the question: ")
-        question, written = asked.rpartition("\n\nAnswer format")[0].split("\n\nAnswer1: ", 1)
+        stem = raw["instruction"].removeprefix("Please choose the correct answer to the question: ")
+        question, written = stem.rpartition("\n\nAnswer format")[0].split("\n\nAnswer1: ", 1)
         options = re.split(r" Answer\d: ", written)
         letters = f"{', '.join(_LETTERS[: len(options) - 1])} and {_LETTERS[len(options) - 1]}"
         candidates = f"Given {_NUMBERS[len(options)]} answer candidates, {letters}, choose the best answer choice."
@@ -107,31 +115,34 @@ def _truthful(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[Ori
     for number, (raw, order) in enumerate(zip(raws, selection, strict=True)):
         if order == "-":
             continue
-        found = list(raw["mc1_targets"].items())
-        shuffled = [found[ord(letter) - ord("a")] for letter in order]
-        right = [bool(true) for _, true in shuffled].index(True)
-        last = _LETTERS[len(shuffled) - 1]
-        asked = f"Choose the best answer to the question from the candidates A to {last}."
-        row = _choice(f"{asked}\n\n## Input:\n\n{raw['question']}", [option for option, _ in shuffled], right)
+        targets = list(raw["mc1_targets"])
+        options = [targets[ord(letter) - ord("a")] for letter in order]
+        truths = [bool(raw["mc1_targets"][option]) for option in options]
+        last = _LETTERS[len(options) - 1]
+        lead = f"Choose the best answer to the question from the candidates A to {last}."
+        row = _choice(f"{lead}\n\n## Input:\n\n{raw['question']}", options, truths.index(True))
         yield {"id": f"truthfulqa-{number}"} | row | {"question": raw["question"], "mc2": raw["mc2_targets"]}
 
 
 def _clapnq(raws: list[OriginalRow], selection: Sequence[str]) -> Iterator[OriginalRow]:
     by_id = {raw["id"]: raw for raw in raws}
-    for raw in (by_id[name] for name in selection):
+    for raw in map(by_id.__getitem__, selection):
         passage, place = raw["passages"][0], f"clapnq-p{raw['id']}"
-        given = [one for one in raw["output"] if one["answer"].strip()]
         row = {
             "id": f"clapnq-{raw['id']}",
             "task": "long_form",
             "instruction": raw["input"],
-            "answers": [one["answer"] for one in given],
-            "label": "answerable" if given else "unanswerable",
+            "answers": [],
+            "label": "unanswerable",
             "passages": [{"id": place, "title": passage["title"], "text": passage["text"]}],
-            "gold_passage_ids": [place] if given else [],
+            "gold_passage_ids": [],
         }
-        if given:
-            row["support"] = [{"passage_id": place, "sentences": one["selected_sentences"]} for one in given]
+        for output in raw["output"]:
+            if output["answer"].strip():
+                row["answers"].append(output["answer"])
+                row |= {"label": "answerable", "gold_passage_ids": [place]}
+                sentences = {"passage_id": place, "sentences": output["selected_sentences"]}
+                row.setdefault("support", []).append(sentences)
         yield row
 
 
@@ -155,12 +166,12 @@ ROWS: Mapping[str, Callable[[list[OriginalRow], Sequence[str]], Iterator[Origina
 
 @cache
 def public_sets() -> Mapping[str, PublicSet]:
-    """What can be made, by name."""
-    tables = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-    return {
-        name: PublicSet(**values | {"originals": tuple(Original(**one) for one in values["originals"])})
-        for name, values in tables.items()
-    }
+    """Return what can be made, by name."""
+    sets = {}
+    for name, values in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items():
+        originals = tuple(Original(**original) for original in values.pop("originals"))
+        sets[name] = PublicSet(originals=originals, **values)
+    return sets
 
 
 def make(name: str, folder: Path, originals: Path | None = None) -> Path:
@@ -179,10 +190,10 @@ def make(name: str, folder: Path, originals: Path | None = None) -> Path:
     """
     if name not in ROWS:
         raise UserError(f"no development file {name!r} can be made; known: {', '.join(ROWS)}")
-    one = public_sets()[name]
-    raws = [raw for original in one.originals for raw in original.rows(_content(original, originals))]
-    text = "".join(map(json_line, ROWS[name](raws, one.selection.split())))
-    if hashlib.sha256(text.encode()).hexdigest() != one.sha256:
+    public = public_sets()[name]
+    raws = [raw for original in public.originals for raw in original.rows(_content(original, originals))]
+    text = "".join(map(json_line, ROWS[name](raws, public.selection.split())))
+    if hashlib.sha256(text.encode()).hexdigest() != public.sha256:
         raise UserError(f"{name} came out other than it was measured with; report this with the version of selfrag")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{name}.jsonl"
@@ -191,7 +202,7 @@ def make(name: str, folder: Path, originals: Path | None = None) -> Path:
 
 
 def _content(original: Original, folder: Path | None) -> bytes:
-    """The bytes of an original, checked."""
+    """Return the bytes of an original, checked."""
     if folder is None:
         place = cache_home() / "originals" / original.sha256
         folder = publish(place, lambda draft: _download(original, draft / original.name))
@@ -199,8 +210,10 @@ def _content(original: Original, folder: Path | None) -> bytes:
     if not path.is_file():
         raise UserError(f"{folder} holds no {original.name}; get it from {original.url}")
     content = path.read_bytes()
-    if (found := hashlib.sha256(content).hexdigest()) != original.sha256:
-        raise UserError(f"{path} has SHA-256 {found[:12]}.., not {original.sha256[:12]}..; get it from {original.url}")
+    if (checksum := hashlib.sha256(content).hexdigest()) != original.sha256:
+        raise UserError(
+            f"{path} has SHA-256 {checksum[:12]}.., not {original.sha256[:12]}..; get it from {original.url}"
+        )
     return content
 
 
@@ -213,6 +226,6 @@ def _download(original: Original, target: Path) -> None:
         raise UserError(
             f"cannot download {original.url} ({reason}); get the file elsewhere and name its folder with --from"
         ) from error
-    if (found := hashlib.sha256(content).hexdigest()) != original.sha256:
-        raise UserError(f"{original.url} gave another file (SHA-256 {found[:12]}.., not {original.sha256[:12]}..)")
+    if (checksum := hashlib.sha256(content).hexdigest()) != original.sha256:
+        raise UserError(f"{original.url} gave another file (SHA-256 {checksum[:12]}.., not {original.sha256[:12]}..)")
     target.write_bytes(content)

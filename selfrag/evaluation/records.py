@@ -63,17 +63,16 @@ class RunDirectory:
 
         `entry` is everything that decides the records; `task` with its `kind` and `metrics` among it.
         """
-        plain = json.loads(json.dumps(entry))
         known = self._values["files"].get(name)
         if known is None:
-            self._values["files"][name] = {"path": str(path), "settings": plain}
+            self._values["files"][name] = {"path": str(path), "settings": json.loads(json.dumps(entry))}
             self._write()
         else:
             check_same_run(self.folder / name, known["settings"], entry)
 
-    def result(self, name: str, found: Mapping[str, Any]) -> None:
+    def result(self, name: str, counts: Mapping[str, Any]) -> None:
         """Note that a file is finished."""
-        self._values["files"][name]["result"] = dict(found)
+        self._values["files"][name]["result"] = dict(counts)
         self._write()
 
     def _write(self) -> None:
@@ -103,7 +102,7 @@ class RunManifest(TypedDict):
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a run directory."""
+    """Return the manifest of a run directory."""
     path = folder / MANIFEST
     if not path.exists():
         raise UserError(f"{folder} holds no run: {MANIFEST} is missing")
@@ -112,7 +111,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False) -> dict[str, Any]:
-    """What a manifest says of a file of the run."""
+    """Return what a manifest says of a file of the run."""
     files = manifest["files"]
     if name not in files:
         raise UserError(f"{folder} has no {name}; it has {', '.join(files) or 'nothing'}")
@@ -162,7 +161,7 @@ class RecordFile:
 
     @property
     def done(self) -> frozenset[str]:
-        """Ids of the items that are recorded."""
+        """Return the ids of the items that are recorded."""
         return frozenset(self._kept)
 
     def append(self, record: Mapping[str, Any], spent: Spent) -> None:
@@ -196,12 +195,12 @@ class RecordFile:
         if not self.final.exists():
             with writing(self.final):
                 write_jsonl(self.final, (self._log.record(number)["record"] for number, _, _ in kept))
-        return {
-            "items": len(kept),
-            "failed": sum(failed for _, failed, _ in kept),
-            "seconds": round(sum(spent.seconds for _, _, spent in kept), 3),
-            "cached_tokens": sum(spent.cached_tokens for _, _, spent in kept),
-        }
+        failed, seconds, cached_tokens = 0, 0.0, 0
+        for _, has_failed, spent in kept:
+            failed += has_failed
+            seconds += spent.seconds
+            cached_tokens += spent.cached_tokens
+        return {"items": len(kept), "failed": failed, "seconds": round(seconds, 3), "cached_tokens": cached_tokens}
 
     def _take(self, line: Mapping[str, Any]) -> None:
         self._keep(line["record"], Spent(float(line["seconds"]), int(line["cached_tokens"])))
@@ -211,15 +210,15 @@ class RecordFile:
 
 
 def item_id(record: Mapping[str, Any]) -> str:
-    """Id of the item that a record is of."""
-    found = record.get("id")
-    if not isinstance(found, str):
+    """Return the id of the item that a record is of."""
+    name = record.get("id")
+    if not isinstance(name, str):
         raise UserError(NO_RECORD)
-    return found
+    return name
 
 
 def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The records of a finished file.
+    """Return the records of a finished file.
 
     `keys` are what is wanted of each record, all by default; whole traces then need no memory.
 
@@ -237,17 +236,17 @@ def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str
 
 
 def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """How many items of a finished run failed, and why one of them did; None where none did.
+    """Return how many items of a finished run failed, and why one of them did; None where none did.
 
     `results` are, for each file of it by name, what was counted, `failed` among it.
     """
-    total = sum(found["failed"] for found in results.values())
-    if not total:
-        return None
-    name = next(name for name, found in results.items() if found["failed"])
-    records = read_records(folder / f"{name}.jsonl", ("id", "error"))
-    one = next(record for record in records if record.get("error"))
-    return f"{total} failed, such as {one['id']} of {name}: {' '.join(str(one['error']).split())}"
+    failed = {name: counts["failed"] for name, counts in results.items() if counts["failed"]}
+    for name in failed:
+        for record in read_records(folder / f"{name}.jsonl", ("id", "error")):
+            if record.get("error"):
+                reason = " ".join(str(record["error"]).split())
+                return f"{sum(failed.values())} failed, such as {record['id']} of {name}: {reason}"
+    return None
 
 
 def _line(record: Mapping[str, Any], spent: Spent) -> dict[str, Any]:
@@ -255,7 +254,7 @@ def _line(record: Mapping[str, Any], spent: Spent) -> dict[str, Any]:
 
 
 def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Item]:
-    """Items by id, before any evidence was searched for them.
+    """Return items by id, before any evidence was searched for them.
 
     The data file is in the folder `data` now; by default where the run read it.
     """

@@ -57,7 +57,7 @@ class CalibrationFigures:
 
     @property
     def helps(self) -> bool:
-        """Whether scaling lowers the loss; a group that it does not help is left as it is."""
+        """Return whether scaling lowers the loss; a group that it does not help is left as it is."""
         return self.loss[1].value < self.loss[0].value
 
 
@@ -65,19 +65,21 @@ def observe(rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine) -
     """Read the distribution of each group wherever a row has one of its tokens, after what the row has before it."""
     raw = replace(prompting, vocabulary=prompting.vocabulary.uncalibrated())
     due = list(_due(rows, raw, engine))
-    found = []
-    for (instruction, labels, right, _), result in zip(due, finish(ask([one[-1] for one in due]), engine), strict=True):
+    results = finish(ask([request for *_, request in due]), engine)
+    observed = []
+    for (instruction, labels, right, _), result in zip(due, results, strict=True):
         if not isinstance(result, Generated):
             raise EngineError(f"the engine could not read a row: {failure_of(result)}")
-        found.append(Observed(instruction, read_critique(raw.vocabulary, labels, result.watched[0], "row"), right))
-    return found
+        judgment = read_critique(raw.vocabulary, labels, result.watched[0], "row")
+        observed.append(Observed(instruction, judgment, right))
+    return observed
 
 
 def _due(
     rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine
 ) -> Iterator[tuple[str, LabelSet, int, Generate]]:
     vocabulary = prompting.vocabulary
-    known = {token: (labels, i) for labels in GROUPS for i, token in enumerate(vocabulary.group(labels))}
+    known = {token: (labels, place) for labels in GROUPS for place, token in enumerate(vocabulary.group(labels))}
     layout = TargetLayout(prompting, engine.limits.max_model_len - 1, max_passage=256)
     for row in rows:
         example = layout.example(row)
@@ -88,97 +90,106 @@ def _due(
 
 
 def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
-    """The scaling of one group that makes the right labels most likely; biases carry how frequent they are in rows."""
+    """Fit the scaling of one group that makes the right labels most likely; biases carry their frequency in rows."""
     optimize = require("scipy.optimize", extra="eval")
-    logs, right = _logs([one.judgment for one in observed]), np.array([one.right for one in observed])
-    labels = logs.shape[1] if biased else 0
+    logs, right = _logs([place.judgment for place in observed]), np.array([place.right for place in observed])
+    bounds = [(-4, 4)]  # of log T, and of the biases of all labels but the first
+    if biased:
+        bounds += [(-20, 20)] * (logs.shape[1] - 1)
 
     def cost(x: FloatArray) -> float:
-        logits = logs * math.exp(-x[0]) + (np.append(0.0, x[1:]) if biased else 0.0)
+        logits = logs * math.exp(-x[0])
+        if biased:
+            logits = logits + np.append(0.0, x[1:])
         norm = np.logaddexp.reduce(logits, axis=1)
         loss = np.mean(norm - logits[np.arange(len(right)), right])
         return float(loss + PRIOR * np.square(x).sum())
 
-    bounds = [(-4, 4), *[(-20, 20)] * (labels - 1)]
     x = optimize.minimize(cost, np.zeros(len(bounds)), method="L-BFGS-B", bounds=bounds).x
     return Scaling(math.exp(x[0]), (0.0, *map(float, x[1:])) if biased else ())
 
 
 def _logs(judgments: Sequence[Judgment]) -> FloatArray:
-    return np.asarray(np.log(np.maximum([one.distribution for one in judgments], 1e-12)))
+    return np.asarray(np.log(np.maximum([judgment.distribution for judgment in judgments], 1e-12)))
 
 
 def calibrate(observed: Sequence[Observed], *, biased: bool = False, seed: int = 0) -> dict[Role, CalibrationFigures]:
-    """Scalings of all groups, with figures from five folds over the instructions."""
+    """Return the scalings of all groups, with figures from five folds over the instructions."""
     folds = require("sklearn.model_selection", extra="eval").GroupKFold(FOLDS)
-    found: dict[Role, CalibrationFigures] = {}
+    figures: dict[Role, CalibrationFigures] = {}
     for labels in GROUPS:
-        own = [one for one in observed if one.judgment.labels == labels]
-        if not own:
+        places = [place for place in observed if place.judgment.labels == labels]
+        if not places:
             continue
-        names = [one.instruction for one in own]
+        names = [place.instruction for place in places]
         if len(set(names)) < FOLDS:
             raise UserError(f"{labels.role}: {len(set(names))} instructions in the rows; calibration needs {FOLDS}")
-        after = [one.judgment for one in own]
+        before = [place.judgment for place in places]
+        after = list(before)
         for train, test in folds.split(names, groups=names):
-            scaling = fit([own[i] for i in train], biased=biased)
+            scaling = fit([places[i] for i in train], biased=biased)
             for i in test:
-                after[i] = scaling(own[i].judgment)
-        right = [one.right for one in own]
-        before, now = (_measured(judged, right, seed) for judged in ([one.judgment for one in own], after))
-        found[labels.role] = CalibrationFigures(fit(own, biased=biased), len(own), *zip(before, now, strict=True))
-    return found
+                after[i] = scaling(before[i])
+        right = [place.right for place in places]
+        pairs = zip(_measure(before, right, seed), _measure(after, right, seed), strict=True)
+        figures[labels.role] = CalibrationFigures(fit(places, biased=biased), len(places), *pairs)
+    return figures
 
 
-def _measured(judged: Sequence[Judgment], right: Sequence[int], seed: int) -> tuple[Estimate, Estimate, Estimate]:
+def _measure(judged: Sequence[Judgment], right: Sequence[int], seed: int) -> tuple[Estimate, Estimate, Estimate]:
     losses = -_logs(judged)[np.arange(len(right)), right]
     sure, hits = confidence(judged, right)
     return mean(losses, seed=seed), calibration_error(sure, hits, seed=seed), mean(hits, seed=seed)
 
 
 def confidence(judged: Sequence[Judgment], right: Sequence[int]) -> tuple[list[float], list[float]]:
-    """Probability of the most probable label of each judgment, and whether it is the right one."""
-    return [max(one.distribution) for one in judged], [
-        float(one.labels.names[i] == one.label) for one, i in zip(judged, right, strict=True)
-    ]
+    """Return the probability of the most probable label of each judgment, and whether it is the right one."""
+    sure, hits = [], []
+    for judgment, place in zip(judged, right, strict=True):
+        sure.append(max(judgment.distribution))
+        hits.append(float(judgment.labels.names[place] == judgment.label))
+    return sure, hits
 
 
-def table(found: Mapping[Role, CalibrationFigures]) -> str:
-    """The figures as a Markdown table."""
+def table(figures: Mapping[Role, CalibrationFigures]) -> str:
+    """Return the figures as a Markdown table."""
     head = ["group", "places", "temperature", "loss, nats", "scaled", "ECE, %", "scaled", "accuracy, %", "scaled", ""]
-    lines = [
-        [str(role), str(one.places), f"{one.scaling.temperature:.2f}"]
-        + [f"{value.value:.3f}" for value in one.loss]
-        + [bracketed(value) for pair in (one.error, one.accuracy) for value in pair]
-        + ["kept" if one.helps else "left out"]
-        for role, one in found.items()
-    ]
+    lines = []
+    for role, group in figures.items():
+        before, after = group.loss
+        line = [str(role), str(group.places), f"{group.scaling.temperature:.2f}"]
+        line += [f"{before.value:.3f}", f"{after.value:.3f}", *map(bracketed, (*group.error, *group.accuracy))]
+        lines.append([*line, "kept" if group.helps else "left out"])
     return compact(head, lines)
 
 
-def write(observed: Sequence[Observed], found: Mapping[Role, CalibrationFigures], out: Path) -> None:
+def write(observed: Sequence[Observed], figures: Mapping[Role, CalibrationFigures], out: Path) -> None:
     """Write `calibration.json`, `calibration.md` and a reliability diagram of each group into `out`."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "calibration.json", json.dumps(_record(found), indent=2) + "\n")
-    write_text(out / "calibration.md", table(found))
-    for role, figures in found.items():
-        own = [one for one in observed if one.judgment.role == role]
-        right = [one.right for one in own]
-        curves = {"as given": [one.judgment for one in own], "scaled": [figures.scaling(one.judgment) for one in own]}
-        bins = {name: reliability(*confidence(judged, right)) for name, judged in curves.items()}
+    write_text(out / "calibration.json", json.dumps(_record(figures), indent=2) + "\n")
+    write_text(out / "calibration.md", table(figures))
+    for role, group in figures.items():
+        places = [place for place in observed if place.judgment.role == role]
+        right = [place.right for place in places]
+        judgments = [place.judgment for place in places]
+        bins = {
+            "as given": reliability(*confidence(judgments, right)),
+            "scaled": reliability(*confidence(list(map(group.scaling, judgments)), right)),
+        }
         plot_reliability(bins, out / f"reliability-{role}.svg")
 
 
-def _record(found: Mapping[Role, CalibrationFigures]) -> dict[str, Any]:
-    return as_record({role: one.scaling for role, one in found.items() if one.helps})
+def _record(figures: Mapping[Role, CalibrationFigures]) -> dict[str, Any]:
+    return as_record({role: group.scaling for role, group in figures.items() if group.helps})
 
 
 def settings_file(folder: Path) -> Path:
-    """The file of a checkpoint, or of an adapter, that holds scalings."""
-    files = [folder / name for name in ("tokenizer_config.json", "reflection.json")]
-    file = next((file for file in files if file.is_file()), None)
-    if file is None:
+    """Return the file of a checkpoint, or of an adapter, that holds scalings."""
+    file = folder / "tokenizer_config.json"
+    if not file.is_file():
+        file = folder / "reflection.json"
+    if not file.is_file():
         raise UserError(
             f"{folder} holds neither tokenizer_config.json of a checkpoint nor reflection.json of an adapter"
         )
@@ -187,9 +198,9 @@ def settings_file(folder: Path) -> Path:
     return file
 
 
-def store(found: Mapping[Role, CalibrationFigures], folder: Path) -> Path:
+def store(figures: Mapping[Role, CalibrationFigures], folder: Path) -> Path:
     """Put the scalings into a checkpoint, or into an adapter, whose merged checkpoint has them. Returns the file."""
     file = settings_file(folder)
     before = read_json(file)
-    write_text(file, json.dumps(before | {STORED: _record(found)}, indent=2, ensure_ascii=False) + "\n")
+    write_text(file, json.dumps(before | {STORED: _record(figures)}, indent=2, ensure_ascii=False) + "\n")
     return file

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class SystemOutcome:
 
     @property
     def share(self) -> float | None:
-        """The headline figure of this item alone; None where it says nothing, or says how much and not how well."""
+        """Return the headline figure of this item alone; None where it says nothing, or is a count."""
         head, part = next(iter(self.scores.items()), ("", None))
         return None if is_count(head) else ratio([part])
 
@@ -85,33 +86,42 @@ class ItemCase:
 
     @property
     def question(self) -> str | None:
-        """As asked; None if neither the data file nor a trace is at hand."""
+        """Return the question as asked; None if neither the data file nor a trace is at hand."""
         if self.item is not None:
             return self.item.instruction
-        return next((one.trace.question for one in self.outcomes if one.trace is not None), None)
+        for outcome in self.outcomes:
+            if outcome.trace is not None:
+                return outcome.trace.question
+        return None
 
     @property
     def passages(self) -> tuple[Passage, ...]:
-        """Of the item and of all traces, each id once."""
-        found = {passage.id: passage for passage in (self.item.passages if self.item is not None else ())}
+        """Return the passages of the item and of all traces, each id once."""
+        sources = [self.item.passages] if self.item is not None else []
         for outcome in self.outcomes:
-            for decision in outcome.trace.decisions if outcome.trace is not None else ():
-                for passage in decision.passages:
-                    found.setdefault(passage.id, passage)
-        return tuple(found.values())
+            if outcome.trace is not None:
+                sources += [decision.passages for decision in outcome.trace.decisions]
+        passages: dict[str, Passage] = {}
+        for passage in chain.from_iterable(sources):
+            passages.setdefault(passage.id, passage)
+        return tuple(passages.values())
 
     @property
     def kinds(self) -> set[str]:
-        """Which of `KINDS` it is of."""
-        known = [share for outcome in self.outcomes if (share := outcome.share) is not None]
-        found = {"all"}
-        found |= {"differ"} if len(set(known)) > 1 else set()
-        found |= {"wrong"} if any(share < 1 for share in known) else {"right"} if known else set()
-        return found | ({"failed"} if any(outcome.error is not None for outcome in self.outcomes) else set())
+        """Return which of `KINDS` it is of."""
+        shares = {outcome.share for outcome in self.outcomes if outcome.share is not None}
+        kinds = {"all"}
+        if len(shares) > 1:
+            kinds.add("differ")
+        if shares:
+            kinds.add("wrong" if min(shares) < 1 else "right")
+        if any(outcome.error is not None for outcome in self.outcomes):
+            kinds.add("failed")
+        return kinds
 
     def citing(self, passage: str) -> list[str]:
-        """Systems that cite the passage with this id."""
-        return [one.system for one in self.outcomes if any(cited == passage for _, cited in one.output.segments)]
+        """Return the systems that cite the passage with this id."""
+        return [outcome.system for outcome in self.outcomes if passage in dict(outcome.output.segments).values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +135,24 @@ class CaseFile:
 
 
 def read_cases(runs: Sequence[SystemRun], most: int, *, data: Path | None = None, seed: int = 0) -> list[CaseFile]:
-    """Cases of every file: a seeded sample, in which items that failed come first.
+    """Return the cases of every file: a seeded sample, in which items that failed come first.
 
     At `most` so many of a file are read. `data` is the folder where the data files are now; by default where the
     first run read them.
     """
     if most < 0:
         raise UserError(f"{most} items; 0 or more can be shown")
-    return [_case_file(runs, name, most, data, seed) for name in runs[0].files]
+    return [_read_case_file(runs, name, most, data, seed) for name in runs[0].files]
 
 
-def _case_file(runs: Sequence[SystemRun], name: str, most: int, data: Path | None, seed: int) -> CaseFile:
+def _read_case_file(runs: Sequence[SystemRun], name: str, most: int, data: Path | None, seed: int) -> CaseFile:
     ids = runs[0].files[name].ids
     if most == 0:
         return CaseFile(name, (), len(ids))
     failed: set[str] = set()
     for run in runs:
-        records = read_jsonl(run.folder / f"{name}.jsonl", lambda one: (item_id(one), one.get("error") is not None))
-        failed |= {key for key, error in records if error}
+        records = read_jsonl(run.folder / f"{name}.jsonl", lambda record: (item_id(record), record.get("error")))
+        failed |= {key for key, error in records if error is not None}
     order = random.Random(seed).sample(ids, len(ids))  # noqa: S311 - no cryptography
     chosen = set(sorted(order, key=lambda key: key not in failed)[:most])
     items: Mapping[str, Item] = {}
@@ -152,23 +162,25 @@ def _case_file(runs: Sequence[SystemRun], name: str, most: int, data: Path | Non
     except (UserError, OSError, KeyError) as error:
         note = f"{error}; questions come from traces"
     outcomes = [_outcomes(run, name, chosen) for run in runs]
-    cases = tuple(ItemCase(key, items.get(key), tuple(one[key] for one in outcomes)) for key in ids if key in chosen)
+    by_item = {key: tuple(of_run[key] for of_run in outcomes) for key in ids if key in chosen}
+    cases = tuple(ItemCase(key, items.get(key), of_runs) for key, of_runs in by_item.items())
     return CaseFile(name, cases, len(ids), note)
 
 
 def _outcomes(run: SystemRun, name: str, chosen: set[str]) -> dict[str, SystemOutcome]:
     result = run.files[name]
-    places = {key: i for i, key in enumerate(result.ids)}
+    places = {key: place for place, key in enumerate(result.ids)}
+    outcomes: dict[str, SystemOutcome] = {}
 
-    def parse(record: dict[str, Any]) -> tuple[str, SystemOutcome | None]:
+    def take(record: dict[str, Any]) -> None:
         key = item_id(record)
-        if key not in chosen:
-            return key, None
-        scores = {metric: result.scores[metric][places[key]] for metric in result.metrics}
-        return key, _outcome(run.name, record, scores)
+        if key in chosen:
+            scores = {metric: result.scores[metric][places[key]] for metric in result.metrics}
+            outcomes[key] = _outcome(run.name, record, scores)
 
-    found = read_jsonl(run.folder / f"{name}.jsonl", parse)
-    return {key: outcome for key, outcome in found if outcome is not None}
+    for _ in read_jsonl(run.folder / f"{name}.jsonl", take):
+        pass
+    return outcomes
 
 
 def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part | None]) -> SystemOutcome:
@@ -183,22 +195,22 @@ def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part |
 
 
 def run_origin(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Kind of system, model, engine, code, time and packages of one run; what the manifest does not say is a dash."""
+    """Return kind of system, model, engine, code, time and packages of a run; what the manifest lacks is a dash."""
     identity, about_run = _mapping(manifest.get("identity")), _mapping(manifest.get("about"))
     packages = ", ".join(f"{name} {version}" for name, version in _mapping(about_run.get("versions")).items())
-    commit = str(about_run.get("commit") or "-")
+    commit, changes, _ = str(about_run.get("commit") or "-").partition("+changes")
     return {
         "kind": str(_mapping(identity.get("system")).get("kind", "-")),
         "model": _model(identity.get("model")),
         "engine": str(identity.get("engine") or "-"),
-        "code": commit[:12] + ("+changes" if commit.endswith("+changes") else ""),
+        "code": commit[:12] + changes,
         "made": str(about_run.get("time") or "-"),
         "packages": packages or "-",
     }
 
 
 def file_origin(entry: Any) -> dict[str, str]:
-    """Kind of task, number of items, sample and checksum of one file of a run."""
+    """Return kind of task, number of items, sample and checksum of one file of a run."""
     settings = _mapping(_mapping(entry).get("settings"))
     limit = settings.get("limit")
     return {
@@ -211,11 +223,12 @@ def file_origin(entry: Any) -> dict[str, str]:
 
 
 def _model(model: Any) -> str:
-    """A model as the first digits of the checksums of its weights, or what the manifest says."""
+    """Return a model as the first digits of the checksums of its weights, or what the manifest says."""
     if not isinstance(model, Mapping):
         return str(model or "-")[:80]
-    weights = sorted(name for name in model if str(name).endswith((".safetensors", ".bin", ".gguf")))
-    return ", ".join(f"{name} {str(model[name])[:12]}" for name in (weights or sorted(model))[:3]) or "-"
+    weights = [name for name in model if str(name).endswith((".safetensors", ".bin", ".gguf"))]
+    shown = sorted(weights or model)[:3]
+    return ", ".join(f"{name} {str(model[name])[:12]}" for name in shown) or "-"
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -257,10 +270,10 @@ def read_report(
 
 @cache
 def parts() -> Any:
-    """The macros of the page, such as `page`, `article`, `segments` and `judged`; what they get is untrusted."""
+    """Return the macros of the page, such as `page`, `article`, `segments` and `judged`; what they get is untrusted."""
     environment = templates("selfrag", "evaluation")
     filters: dict[str, Any] = {
-        "judge_names": lambda nodes: list(dict.fromkeys(key for node in nodes for key in node.judges)),
+        "judge_names": lambda nodes: list(dict.fromkeys(chain.from_iterable(node.judges for node in nodes))),
         "gold": _gold,
         "figures": _figures,
         "mark": _mark,
@@ -278,79 +291,79 @@ def _mark(share: float | None) -> str:
 
 
 def _gold(item: Item) -> list[tuple[str, Sequence[str], str, int]]:
-    """What is known of the right answer: a lead, texts, what stands between them, characters of each."""
-    found: list[tuple[str, Sequence[str], str, int]] = []
+    """Return what is known of the right answer: a lead, texts, what stands between them, characters of each."""
+    known: list[tuple[str, Sequence[str], str, int]] = []
     if item.label is not None:
-        found.append(("right: ", [item.label], "", 200))
+        known.append(("right: ", [item.label], "", 200))
     if item.options:
-        found.append(("of ", item.options[:30], ", ", 200))
-    if item.answer_sets:
-        found += [("answer: ", names, " or ", 200) for names in item.answer_sets[:50]]
-    elif item.references:
-        found.append(("gold: ", item.references[:20], " or ", 1000))
+        known.append(("of ", item.options[:30], ", ", 200))
+    known += [("answer: ", names, " or ", 200) for names in item.answer_sets[:50]]
+    if item.references and not item.answer_sets:
+        known.append(("gold: ", item.references[:20], " or ", 1000))
     if item.answerable is not None:
-        found.append(("answerable" if item.answerable else "not answerable from its passages", (), "", 0))
-    return found
+        known.append(("answerable" if item.answerable else "not answerable from its passages", (), "", 0))
+    return known
 
 
 def _figures(outcome: SystemOutcome) -> list[tuple[str, str]]:
-    values = {name: ratio([part]) for name, part in outcome.scores.items() if name not in outcome.output.usage}
-    return [(name.replace("_", " "), "-" if one is None else f"{one:.3g}") for name, one in values.items()]
+    figures = []
+    for name, part in outcome.scores.items():
+        if name not in outcome.output.usage:
+            value = ratio([part])
+            figures.append((name.replace("_", " "), "-" if value is None else f"{value:.3g}"))
+    return figures
 
 
 def render(report: Report, viewer: str = "") -> str:
-    """The page as text. The same report gives the same page."""
+    """Return the page as text. The same report gives the same page."""
     manifests, comparison = report.manifests, report.comparison
     files = _mapping(next(iter(manifests.values())).get("files"))
-    origins = {
-        ("Runs", "system"): {name: run_origin(manifest) for name, manifest in manifests.items()},
-        ("Files", "file"): {name: file_origin(entry) for name, entry in files.items()},
-    }
-    cases = [case for file in report.files for case in file.cases]
+    shown = []
+    for table in tables(comparison):
+        cells = grid(table, comparison.reference)
+        values = {"name": table.name, "title": title(table), "grid": cells, "notes": table.notes}
+        shown.append({**values, "picture": _picture(table), "spoken": spoken(table)})
+    kinds = [case.kinds for file in report.files for case in file.cases]
     body = parts().page(
         about=about(comparison),
-        tables=[
-            {
-                "name": one.name,
-                "title": title(one),
-                "grid": grid(one, comparison.reference),
-                "notes": one.notes,
-                "picture": _picture(one),
-                "spoken": spoken(one),
-            }
-            for one in tables(comparison)
-        ],
+        tables=shown,
         runs=[
-            (caption, (what, *next(iter(rows.values()), {})), [(name, *cells.values()) for name, cells in rows.items()])
-            for (caption, what), rows in origins.items()
+            _origins("Runs", "system", {name: run_origin(manifest) for name, manifest in manifests.items()}),
+            _origins("Files", "file", {name: file_origin(entry) for name, entry in files.items()}),
         ],
-        manifests={name: json.dumps(one, ensure_ascii=False, indent=1) for name, one in manifests.items()},
+        manifests={name: json.dumps(values, ensure_ascii=False, indent=1) for name, values in manifests.items()},
         files=report.files,
-        counts={kind: sum(kind in case.kinds for case in cases) for kind in KINDS},
+        counts={kind: sum(kind in of_case for of_case in kinds) for kind in KINDS},
         seed=report.seed,
         viewer=viewer,
     )
-    systems = list(manifests)
-    named = ", ".join(systems[:4]) + (" ..." if len(systems) > 4 else "")
+    heading = ", ".join([*manifests][:4])
+    if len(manifests) > 4:
+        heading += " ..."
     picks = [picked_out(f"show-{kind}", f"article:not(.is-{kind})") for kind in KINDS]
-    return document(
-        f"Results: {visible(named, 120)}", style_sheet(OWN_STYLE.strip(), *picks), body, page_policy(pictures=True)
-    )
+    style = style_sheet(OWN_STYLE.strip(), *picks)
+    return document(f"Results: {visible(heading, 120)}", style, body, page_policy(pictures=True))
+
+
+def _origins(caption: str, what: str, rows: Mapping[str, Mapping[str, str]]) -> tuple[Any, ...]:
+    """Return caption, head and body of a table of where runs or files come from."""
+    head = (what, *next(iter(rows.values()), {}))
+    return caption, head, [(name, *cells.values()) for name, cells in rows.items()]
 
 
 def traces_of(report: Report) -> dict[str, Trace]:
-    """The traces that the page shows, by the id of their answer in it."""
-    return {
-        f"item-{number}-{place}-{system}": outcome.trace
-        for number, file in enumerate(report.files)
-        for place, case in enumerate(file.cases)
-        for system, outcome in enumerate(case.outcomes)
-        if outcome.trace is not None
-    }
+    """Return the traces that the page shows, by the id of their answer in it."""
+    traces = {}
+    for number, file in enumerate(report.files):
+        for place, case in enumerate(file.cases):
+            for system, outcome in enumerate(case.outcomes):
+                if outcome.trace is not None:
+                    traces[f"item-{number}-{place}-{system}"] = outcome.trace
+    return traces
 
 
 def _picture(shown: ComparisonTable) -> str:
-    """A table's plots as base64 of an SVG, which in an `img` can neither run nor be fetched; empty without a figure."""
+    """Return a table's plots as base64 of an SVG, which in an `img` cannot run; empty without a figure."""
     if not any(row.figures[shown.metrics[0]] for row in shown.rows):
         return ""
     return base64.b64encode(encoded(draw_tables([shown]), ".svg")).decode()
@@ -365,7 +378,7 @@ ENDINGS = (".html", *TEXTS, *FORMATS)
 
 
 def check_ending(out: Path) -> Path:
-    """The same path, if its ending says what to write."""
+    """Return the same path, if its ending says what to write."""
     if out.suffix not in ENDINGS:
         raise UserError(f"{out}: cannot tell what to write; the file must end in {', '.join(ENDINGS)}")
     return out
@@ -402,7 +415,7 @@ _CLOSE = 0.06  # of a panel: nearer points share a label
 
 
 def draw(comparison: Comparison) -> Any:
-    """All tables of a comparison, one below the other.
+    """Draw all tables of a comparison, one below the other.
 
     Raises:
         UserError: there is nothing to draw.
@@ -412,7 +425,7 @@ def draw(comparison: Comparison) -> Any:
 
 
 def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
-    """A row of panels for each table: headline with interval, against tokens where there are any, against retrieval."""
+    """Draw a row of panels for each table: the headline with interval, against tokens and against retrieval."""
     if not shown or not any(row.figures[table.metrics[0]] for table in shown for row in table.rows):
         raise UserError("no system has a headline figure: nothing to draw")
     require("matplotlib", extra="eval")
@@ -420,8 +433,9 @@ def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
 
     heights = [_HEADING + _LINE * max(4, len(table.rows)) for table in shown]
     figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
-    counted = any(_tokens(row) is not None for table in shown for row in table.rows)  # an average has none
-    widths = (1.3, 1, 1) if counted else (1.3, 1)
+    widths = [1.3, 1.0]
+    if any(_tokens(row) is not None for table in shown for row in table.rows):  # an average has none
+        widths.append(1.0)
     panels = figure.subplots(len(shown), len(widths), squeeze=False, height_ratios=heights, width_ratios=widths)
     for table, (scores, *tokens, retrieval) in zip(shown, panels, strict=True):
         _scores(scores, table)
@@ -434,7 +448,7 @@ def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
 
 
 def spoken(table: ComparisonTable) -> str:
-    """The picture of one table in words, for readers who do not see it."""
+    """Describe the picture of one table in words, for readers who do not see it."""
     head = table.metrics[0]
     parts = [f"{row.system} {_say(row.figures[head], head)}" for row in table.rows]
     return f"{title(table)}: {head} of {'; '.join(parts)}; the same against tokens and against the retrieval rate"
@@ -444,11 +458,10 @@ def _scores(axes: Any, table: ComparisonTable) -> None:
     head = table.metrics[0]
     names = [f"{place}  {_name(row.system)}" for place, row in enumerate(table.rows, 1)]
     for place, row in enumerate(table.rows):
-        if (found := row.figures[head]) is not None:
-            value, low, high = _ends(found, head)
-            axes.errorbar(
-                value, place, xerr=[[value - low], [high - value]], fmt="o", color=f"C{place % 10}", capsize=3
-            )
+        if (figure := row.figures[head]) is not None:
+            value, low, high = _ends(figure, head)
+            error = [[value - low], [high - value]]
+            axes.errorbar(value, place, xerr=error, fmt="o", color=f"C{place % 10}", capsize=3)
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(f"{_label(head)} with 95% interval", parse_math=False)
@@ -458,22 +471,22 @@ def _scores(axes: Any, table: ComparisonTable) -> None:
 
 def _against(axes: Any, table: ComparisonTable, costs: dict[str, float | None], what: str) -> None:
     head = table.metrics[0]
-    points = [
-        (cost, *_ends(found, head), place)
-        for place, row in enumerate(table.rows)
-        if (cost := costs[row.system]) is not None and (found := row.figures[head]) is not None
-    ]
-    for cost, value, low, high, place in points:
-        axes.errorbar(cost, value, yerr=[[value - low], [high - value]], fmt="o", color=f"C{place % 10}", capsize=3)
-    by_place = {str(place): Point(cost, value) for cost, value, *_, place in points}
-    best = [by_place[name] for name in front(by_place)]
+    points: dict[str, Point] = {}  # by the number of the system
+    for place, row in enumerate(table.rows):
+        cost, figure = costs[row.system], row.figures[head]
+        if cost is not None and figure is not None:
+            value, low, high = _ends(figure, head)
+            error = [[value - low], [high - value]]
+            axes.errorbar(cost, value, yerr=error, fmt="o", color=f"C{place % 10}", capsize=3)
+            points[str(place + 1)] = Point(cost, value)
+    best = [points[name] for name in front(points)]
     if len(best) > 1:
-        prices, gains = [point.price for point in best], [point.gain for point in best]
+        prices, gains = zip(*((point.price, point.gain) for point in best), strict=True)
         axes.plot(prices, gains, color="grey", linewidth=1, linestyle="--", zorder=0)
     if not points:
         axes.set_axis_off()
         return
-    for spot, label in _numbers([(cost, value, place + 1) for cost, value, *_, place in points]):
+    for spot, label in _number_labels(points):
         axes.annotate(label, spot, xytext=(4, 3), textcoords="offset points", fontsize=8)
     axes.margins(x=0.2, y=0.15)
     axes.set_xlabel(what)
@@ -481,47 +494,53 @@ def _against(axes: Any, table: ComparisonTable, costs: dict[str, float | None], 
     axes.grid(alpha=0.3)
 
 
-def _numbers(points: Sequence[tuple[float, float, int]]) -> list[tuple[tuple[float, float], str]]:
-    """Where to write which numbers; those of points that lie together are written as one label."""
-    spans = [max(one[i] for one in points) - min(one[i] for one in points) or 1.0 for i in (0, 1)]
-    groups: list[list[tuple[float, float, int]]] = []
-    for point in points:
-        near = (g for g in groups if all(abs(g[0][i] - point[i]) < _CLOSE * spans[i] for i in (0, 1)))
-        if (group := next(near, None)) is None:
-            groups.append(group := [])
-        group.append(point)
-    return [((group[0][0], group[0][1]), ", ".join(str(number) for *_, number in group)) for group in groups]
+def _number_labels(points: Mapping[str, Point]) -> list[tuple[tuple[float, float], str]]:
+    """Return where to write which numbers; those of points that lie together are written as one label."""
+    prices, gains = zip(*((point.price, point.gain) for point in points.values()), strict=True)
+    width, height = (_CLOSE * (max(values) - min(values) or 1.0) for values in (prices, gains))
+    labels: dict[Point, str] = {}
+    for number, point in points.items():
+        for spot in labels:
+            if abs(spot.price - point.price) < width and abs(spot.gain - point.gain) < height:
+                labels[spot] += f", {number}"
+                break
+        else:
+            labels[point] = number
+    return [((spot.price, spot.gain), label) for spot, label in labels.items()]
 
 
 def _name(text: str, longest: int = 32) -> str:
-    """A name of others in one short line."""
+    """Return a name of others in one short line."""
     shown = " ".join(visible(text, longest).split())
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
+    if len(shown) > longest:
+        return f"{shown[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return shown
 
 
 def _tokens(row: ComparisonRow) -> float | None:
-    found = [row.figures.get(name) for name in TOKENS]
-    known = [one.value for one in found if one is not None]
-    return sum(known) if len(known) == len(TOKENS) else None
+    prompt, generated = map(row.figures.get, TOKENS)
+    return None if prompt is None or generated is None else prompt.value + generated.value
 
 
-def _percent(found: Estimate | None) -> float | None:
-    return None if found is None else 100 * found.value
+def _percent(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else 100 * estimate.value
 
 
 def _label(head: str) -> str:
     return _name(head) if is_count(head) else f"{_name(head)}, %"
 
 
-def _ends(found: Estimate, head: str) -> tuple[float, float, float]:
-    """Value and ends, of a share in percent; a figure without an interval is its own."""
-    ends = (found.value, found.low, found.high)
-    value, low, high = (scale_of(head) * (found.value if end != end else end) for end in ends)
-    return value, min(value, low), max(value, high)
+def _ends(estimate: Estimate, head: str) -> tuple[float, float, float]:
+    """Return value and ends, of a share in percent; a figure without an interval is its own."""
+    scale = scale_of(head)
+    value = scale * estimate.value
+    if estimate.low != estimate.low:
+        return value, value, value
+    return value, min(value, scale * estimate.low), max(value, scale * estimate.high)
 
 
-def _say(found: Estimate | None, head: str) -> str:
-    if found is None:
+def _say(estimate: Estimate | None, head: str) -> str:
+    if estimate is None:
         return "not known"
-    value, low, high = _ends(found, head)
+    value, low, high = _ends(estimate, head)
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"

@@ -8,10 +8,11 @@ import json
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from retrieval import as_retriever
 from retrieval.index import MODES
@@ -45,36 +46,18 @@ from selfrag.loading import (
 from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 from selfrag.runtime.sessions import Serving
 
-
-class Closeable(Protocol):
-    """An engine, or what holds one."""
-
-    def close(self) -> None:
-        """Free it."""
-
-
-T = TypeVar("T", bound=Closeable)
+T = TypeVar("T", bound=Any)
 
 
 @contextmanager
 def on_demand(load: Callable[[], T]) -> Iterator[Callable[[], T]]:
-    """Gives what loads at the first call, and the same thing at every further one.
+    """Give what loads at the first call, and the same thing at every further one; it is closed at the end.
 
     Args:
         load: called once at the most; what it raises comes out of that call.
     """
-    loaded: list[T] = []
-
-    def get() -> T:
-        if not loaded:
-            loaded.append(load())
-        return loaded[0]
-
-    try:
-        yield get
-    finally:
-        for one in loaded:
-            one.close()
+    with ExitStack() as stack:
+        yield functools.cache(lambda: stack.enter_context(closing(load())))
 
 
 MAX_LIVE = 64
@@ -119,13 +102,13 @@ class OpenedOnUse:
         self._opened: Retriever | None = None
 
     def __call__(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """As the retriever."""
+        """Search as the retriever does."""
         self._opened = self._opened or self._load()
         return self._opened(queries, k)
 
 
 def answer_here(engine: Callable[[], Serving], retriever: Retriever | None = None) -> Execute:
-    """One work after the other on one engine, which is called for only if there is something to answer.
+    """Return what answers one work after the other on one engine, which is called for only if it is needed.
 
     Args:
         engine: gives the engine.
@@ -141,7 +124,7 @@ def answer_here(engine: Callable[[], Serving], retriever: Retriever | None = Non
 
 
 def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> Iterator[Finished]:
-    """The items of one work, as they finish; all live questions share the engine's batches."""
+    """Yield the items of one work, as they finish; all live questions share the engine's batches."""
     before = time.perf_counter()
     decoders = (work.system.decoder(item, work.task) for item in work.items)
     for event in drive(decoders, serving, retriever, max_live=MAX_LIVE):
@@ -150,11 +133,11 @@ def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> 
             yield Finished(event.index, None, str(event.error), now - before)
             before = now
         elif isinstance(event, QuestionAnswered):
-            found = event.answer
-            output = output_of(found, cite_all=work.system.cites_all, marked=work.task.marked)
-            trace = found.trace.as_dict() if work.traces else None
-            why = found.partial or found.error
-            yield Finished(event.index, output, None, now - before, found.usage.cached_tokens, trace, why)
+            written = event.answer
+            output = output_of(written, cite_all=work.system.cites_all, marked=work.task.marked)
+            trace = written.trace.as_dict() if work.traces else None
+            why = written.partial or written.error
+            yield Finished(event.index, output, None, now - before, written.usage.cached_tokens, trace, why)
             before = now
 
 
@@ -176,13 +159,14 @@ class RunJob:
     special: Mapping[str, System] = field(default_factory=dict)
 
     def settings_of(self, file: TaskFile) -> dict[str, Any]:
-        """What decides the records of a file beside its data and its task."""
-        own = {"system": self.special[file.name].as_dict()} if file.name in self.special else {}
-        return {**self.settings, **own}
+        """Return what decides the records of a file beside its data and its task."""
+        if file.name in self.special:
+            return {**self.settings, "system": self.special[file.name].as_dict()}
+        return dict(self.settings)
 
 
 def run(job: RunJob, files: Sequence[TaskFile], engine: Callable[[], Serving], label: str = "") -> Counted:
-    """`run_all` for one system on one engine, which is called for only if there is something to run."""
+    """Run one system on one engine (`run_all`), which is called for only if there is something to run."""
     return run_all([job], files, answer_here(engine), label or job.folder.name)[0]
 
 
@@ -234,7 +218,7 @@ class _Open:
 
     @property
     def work(self) -> Work:
-        """What is left to do."""
+        """Return what is left to do."""
         system = self._job.special.get(self._file.name, self._job.system)
         return Work(system, self._file.task, tuple(self.pending), self._job.traces)
 
@@ -263,23 +247,26 @@ class _Open:
             self._finish()
 
     def _finish(self) -> None:
-        found = self._records.finish([item.id for item in self._file.items])
-        self._directory.result(self._file.name, found)
-        self._results[self._file.name] = found
+        counts = self._records.finish([item.id for item in self._file.items])
+        self._directory.result(self._file.name, counts)
+        self._results[self._file.name] = counts
 
 
 def record_of(item: Item, task: Task, finished: Finished) -> dict[str, Any]:
-    """The record of an item; one that failed counts as a wrong answer."""
+    """Return the record of an item; one that failed counts as a wrong answer."""
+    figures = scores(item, task, finished.output)
     if finished.output is None:
-        return {"id": item.id, "error": finished.error, "scores": scores(item, task, None)}
-    record = {"id": item.id, **finished.output.as_dict(), "error": None, "scores": scores(item, task, finished.output)}
+        return {"id": item.id, "error": finished.error, "scores": figures}
+    record = {"id": item.id, **finished.output.as_dict(), "error": None, "scores": figures}
     if finished.partial is not None:
         record["partial"] = finished.partial
-    return record | {"trace": finished.trace} if finished.trace is not None else record
+    if finished.trace is not None:
+        record["trace"] = finished.trace
+    return record
 
 
 def scores(item: Item, task: Task, output: Output | None) -> dict[str, Part | None]:
-    """Metric to numerator and denominator of this item."""
+    """Return metric to numerator and denominator of this item."""
     return {metric.name: metric.part(item, output) for metric in task.metrics}
 
 
@@ -321,7 +308,7 @@ class _Worker:
             self._error = str(error)
 
     def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
-        """A piece to its answers; after the engine died to none."""
+        """Return the answers of a piece; after the engine died none."""
         done: list[Finished] = []
         if not self._error:
             work = replace(self._works[piece["work"]], items=pickle.loads(piece["items"]))  # noqa: S301 - ours
@@ -349,12 +336,15 @@ class Source:
             raise UserError("give an index or a retriever, not both")
 
     def settings(self) -> dict[str, Any]:
-        """What decides the items, for the manifest."""
-        sampled = {} if self.limit is None else {"limit": self.limit, "seed": self.seed}
+        """Return what decides the items, for the manifest."""
+        settings: dict[str, Any] = {}
+        if self.limit is not None:
+            settings |= {"limit": self.limit, "seed": self.seed}
         if self.retriever is not None:
-            return sampled | {"retriever": self.retriever, "found": self.found}
-        searched = {} if self.index is None else {"index": index_fingerprint(self.index), "found": self.found}
-        return sampled | searched
+            settings |= {"retriever": self.retriever, "found": self.found}
+        elif self.index is not None:
+            settings |= {"index": index_fingerprint(self.index), "found": self.found}
+        return settings
 
     def load(self) -> list[TaskFile]:
         """Read the files, and search for items without passages.
@@ -363,20 +353,24 @@ class Source:
             UserError: as `read_tasks`, a package that a metric needs is missing, or the index cannot be used.
         """
         files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=self.searches)
-        for module, extra in {metric.needs for file in files for metric in file.task.metrics if metric.needs}:
-            require(module, extra=extra)  # better said before hours of answers
+        for metric in chain.from_iterable(file.task.metrics for file in files):
+            if metric.needs is not None:  # better said before hours of answers
+                module, extra = metric.needs
+                require(module, extra=extra)
         if not self.searches or all(item.passages for file in files for item in file.items):
             return files
         return [replace(file, items=searched(file.items, self.open(), self.found)) for file in files]
 
     def open(self) -> Retriever:
-        """What searches."""
-        named = None if self.index is None else load_retriever(self.index, demo=False)
-        return as_retriever(plugin(RETRIEVERS, str(self.retriever))) if named is None else named
+        """Return what searches."""
+        retriever = None
+        if self.index is not None:
+            retriever = load_retriever(self.index, demo=False)
+        return retriever or as_retriever(plugin(RETRIEVERS, str(self.retriever)))
 
     @property
     def searches(self) -> bool:
-        """Whether there is an index or a retriever."""
+        """Return whether there is an index or a retriever."""
         return self.index is not None or self.retriever is not None
 
 
@@ -444,20 +438,16 @@ def run_systems(
     for name in names:
         check_filename("name", name)
     make, about, load = _answering(model, settings, live=retriever is not None)
-    jobs = [
-        RunJob(
-            make(kind, None),
-            {"name": name, **about},
-            out / name,
-            source or {},
-            retry_failed,
-            traces,
-            {f.name: make(kind, f.task) for f in files if f.task.preset},
-        )
-        for name, kind in names.items()
-    ]
-    found = _here(jobs, load, files, retriever) if cluster is None else _on(cluster, jobs, model, files, retriever)
-    return dict(zip(names, found, strict=True))
+    jobs = []
+    for name, kind in names.items():
+        special = {file.name: make(kind, file.task) for file in files if file.task.preset}
+        identity = {"name": name, **about}
+        jobs.append(RunJob(make(kind, None), identity, out / name, source or {}, retry_failed, traces, special))
+    if cluster is None:
+        counts = _run_here(jobs, load, files, retriever)
+    else:
+        counts = _run_on_cluster(cluster, jobs, model, files, retriever)
+    return dict(zip(names, counts, strict=True))
 
 
 Make: TypeAlias = Callable[[str, Task | None], System]
@@ -467,7 +457,7 @@ Make: TypeAlias = Callable[[str, Task | None], System]
 def _answering(
     model: Model, settings: Mapping[str, Any] | None, *, live: bool
 ) -> tuple[Make, dict[str, Any], Callable[[], Any]]:
-    """How systems of a model are made, what tells the model from others, and what loads its engine."""
+    """Return how systems of a model are made, what tells the model from others, and what loads its engine."""
     if "://" in model.model.partition("@")[2]:
         if model.engine is not None or model.options:
             raise UserError(f"{model.model} is asked by its endpoint; leave the engine and its settings out")
@@ -486,19 +476,19 @@ def _answering(
     return make, identity, functools.partial(model.load, path)
 
 
-def _here(
+def _run_here(
     jobs: Sequence[RunJob], load: Callable[[], Any], files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
-    """One system after the other in this process, on one engine that is loaded when it is needed."""
+    """Run one system after the other in this process, on one engine that is loaded when it is needed."""
     with on_demand(load) as engine:
         execute = answer_here(engine, retriever)
         return [run_all([job], files, execute, job.folder.name)[0] for job in jobs]
 
 
-def _on(
+def _run_on_cluster(
     cluster: Cluster, jobs: Sequence[RunJob], model: Model, files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
-    """All systems at once on a cluster, so that no actor waits for the end of another system."""
+    """Run all systems at once on a cluster, so that no actor waits for the end of another system."""
     if any(isinstance(job.system, Prompted) for job in jobs):
         raise UserError("an endpoint is asked from this machine; leave --ray out")
     with connect(cluster.address):
@@ -506,12 +496,15 @@ def _on(
 
 
 def _open(model: Model) -> Engine:
-    """In an actor: the checkpoint as this machine finds it."""
+    """Load the checkpoint in an actor, as that machine finds it."""
     return model.load(resolve_model(model.model))
 
 
 def engine_kind(engine: str | None) -> str:
-    """Engines agree within tolerance only, so records of different ones are not mixed; servers may move."""
+    """Return the kind of an engine.
+
+    Engines agree within tolerance only, so records of different ones are not mixed; servers may move.
+    """
     from selfrag.engines import choose_engine, is_remote
 
     if engine is None:
@@ -520,13 +513,13 @@ def engine_kind(engine: str | None) -> str:
 
 
 def index_fingerprint(index: str) -> str:
-    """What tells one index from another: the checksum of its manifest; of a remote one, all that it says of itself.
+    """Return what tells one index from another: the checksum of its manifest; of a remote one, what it says of itself.
 
     Of an address it is the address, and of joined ones that of all.
     """
     parts = retriever_parts(index)
     if len(parts) > 1 or is_address(index):
-        stated = json.dumps([one if is_address(one) else index_fingerprint(one) for one in parts])
+        stated = json.dumps([part if is_address(part) else index_fingerprint(part) for part in parts])
         return hashlib.sha256(stated.encode()).hexdigest()
     remote = remote_indexes(index)
     if remote is not None:

@@ -57,7 +57,7 @@ class _State:
 
 
 def write(prompt: SystemPrompt, codec: TextCodec, max_tokens: int) -> Decoder:
-    """One greedy answer.
+    """Write one greedy answer.
 
     Raises:
         DecodingError: the engine refused the prompt.
@@ -74,7 +74,7 @@ def write(prompt: SystemPrompt, codec: TextCodec, max_tokens: int) -> Decoder:
 
 
 def choose(prompt: SystemPrompt, codec: TextCodec, options: Sequence[str], eos_id: int) -> Decoder:
-    """The most probable of `options` after the prompt, by exact probability.
+    """Choose the most probable of `options` after the prompt, by exact probability.
 
     `options` are as the model would write them, and `eos_id` ends one that another one continues from.
     """
@@ -87,25 +87,26 @@ def choose(prompt: SystemPrompt, codec: TextCodec, options: Sequence[str], eos_i
     probabilities = normalised(logprobs, options, encoded)
     for option, ids, probability in zip(options, encoded, probabilities, strict=True):
         node = _node(prompt, len(nodes), option, ids)
-        node.finish, node.likelihood, node.score, node.path_score = "option", probability, probability, probability
-        node.status = Status.PRUNED
+        node.finish, node.status = "option", Status.PRUNED
+        node.likelihood = node.score = node.path_score = probability
         nodes.append(node)
-    best = max(range(len(nodes)), key=lambda i: nodes[i].score)
+    best = probabilities.index(max(probabilities))
     nodes[best].status = Status.FINISHED
     return _answer(prompt, nodes, best, state.usage, 1, tuple(options))
 
 
 def _all(state: _State, requests: list[Generate]) -> Generator[RequestBatch, list[RequestResult], list[Generated]]:
-    results = yield from ask(state, requests)
-    failed = next((result for result in results if isinstance(result, Failed)), None)
-    if failed is not None:
-        raise DecodingError(f"no option could be scored: {failed.reason}")
-    return [result for result in results if isinstance(result, Generated)]
+    scored = []
+    for result in (yield from ask(state, requests)):
+        if isinstance(result, Failed):
+            raise DecodingError(f"no option could be scored: {result.reason}")
+        scored.append(result)
+    return scored
 
 
 def _node(prompt: SystemPrompt, number: int, text: str, ids: TokenIds) -> Node:
-    one = prompt.passages[0] if len(prompt.passages) == 1 else None
-    node = Node(number, ROOT, 1, "none" if one is None else "passage", one, text, ids, ids)
+    passage = prompt.passages[0] if len(prompt.passages) == 1 else None
+    node = Node(number, ROOT, 1, "passage" if passage else "none", passage, text, ids, ids)
     node.ended, node.status, node.dropped_tokens = True, Status.FINISHED, prompt.dropped_tokens
     return node
 
@@ -129,7 +130,7 @@ def _answer(
 
 
 def _answered(item: Item, task: Task, prompt: SystemPrompt, codec: TextCodec, eos_id: int) -> Decoder:
-    """One greedy answer, or the most probable option where the task has them scored."""
+    """Write one greedy answer, or choose the most probable option where the task has them scored."""
     if item.options and not task.written:
         return (yield from choose(prompt, codec, choices(item).surfaces, eos_id))
     return (yield from write(prompt, codec, task.new_tokens))
@@ -163,29 +164,31 @@ class Untuned:
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:
-        """See `_answered`."""
+        """Write one greedy answer, or choose an option."""
         hint = _hint(item, task) if self.is_told else ""
         prompt = self.prompt(item, hint, bare=not hint)
         return (yield from _answered(item, task, prompt, self.codec, self.eos_id))
 
     def prompt(self, item: Item, hint: str = "", *, bare: bool = False) -> SystemPrompt:
-        """Numbered passages, the question, the hint if there is one; `bare` adds no word to passages and question."""
+        """Return numbered passages, the question, the hint if any; `bare` adds no word to passages and question."""
         used = item.passages[: self.passages]
         ids = [*self.chat.before]
         dropped = 0
+        text = item.instruction
         if used and not bare:
             ids += self.codec.encode(PASSAGES)
+            text = f"{QUESTION}{text}"
+        if hint:
+            text += f"\n\n{hint}"
         for number, passage in enumerate(used, 1):
             body, cut = passage_ids(self.codec, passage, self.passage_tokens)
             ids += [*self.codec.encode(f"[{number}] "), *body, *self.codec.encode("\n\n")]
             dropped += cut
-        lead = QUESTION if used and not bare else ""
-        told = f"\n\n{hint}" if hint else ""
-        ids += [*self.codec.encode(f"{lead}{item.instruction}{told}"), *self.chat.after]
+        ids += [*self.codec.encode(text), *self.chat.after]
         return SystemPrompt(item.instruction, tuple(ids), used, dropped)
 
     def as_dict(self) -> dict[str, Any]:
-        """Settings and the texts of the prompt."""
+        """Return settings and the texts of the prompt."""
         return {
             "kind": "untuned" if self.is_told else "finetuned",
             "passages": self.passages,
@@ -202,7 +205,7 @@ class _Worded(ChatWriter):
     prompt: str = ""
 
     def request(self, progress: FlowProgress) -> ModelRequest:
-        """One user turn."""
+        """Return a request of one user turn."""
         return ModelRequest(
             progress.state(), ChatPrompt((Message("user", self.prompt),)), self.max_tokens, self.temperature
         )
@@ -222,7 +225,7 @@ class Prompted:
         check_int("passage_words", self.passage_words)
 
     def decoder(self, item: Item, task: Task) -> Decoder:
-        """One greedy answer."""
+        """Write one greedy answer."""
         if item.options and not task.written:
             raise DecodingError("an endpoint scores no options; take a protocol in which they are written: baseline")
         writer = _Worded(self.executor, task.new_tokens, prompt=self.prompt(item, task))
@@ -230,18 +233,20 @@ class Prompted:
         return (yield from Flow((Write(writer),)).decoder(state, None))
 
     def prompt(self, item: Item, task: Task) -> str:
-        """Numbered passages, the question, and the task's hint if it has one; without a hint nothing is added."""
-        used = item.passages[: self.passages]
-        shown = [
-            f"[{number}] {' '.join(f'{one.title} {one.text}'.split()[: self.passage_words])}\n\n"
-            for number, one in enumerate(used, 1)
-        ]
-        before, lead = (PASSAGES, QUESTION) if used and task.hint else ("", "")
+        """Return numbered passages, the question, and the task's hint if any; without a hint nothing is added."""
+        shown = ""
+        for number, passage in enumerate(item.passages[: self.passages], 1):
+            words = f"{passage.title} {passage.text}".split()[: self.passage_words]
+            shown += f"[{number}] {' '.join(words)}\n\n"
         hint = _hint(item, task)
-        return f"{before}{''.join(shown)}{lead}{item.instruction}" + (f"\n\n{hint}" if hint else "")
+        if not hint:
+            return f"{shown}{item.instruction}"
+        if shown:
+            shown = f"{PASSAGES}{shown}{QUESTION}"
+        return f"{shown}{item.instruction}\n\n{hint}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Settings and the texts of the prompt."""
+        """Return settings and the texts of the prompt."""
         settings = {"passages": self.passages, "passage_words": self.passage_words}
         return {"kind": "endpoint", **settings, "prompt": [PASSAGES, QUESTION]}
 
@@ -249,13 +254,15 @@ class Prompted:
 def endpoint_system(
     name: str, executor: Executor, settings: Mapping[str, Any] | None = None, task: Task | None = None
 ) -> Prompted:
-    """A system by its name; `rag` reads as many passages as the protocol of a published task says.
+    """Return a system by its name; `rag` reads as many passages as the protocol of a published task says.
 
     `settings` are `passages` and `passage_words`, and win over the protocol.
     """
     if name not in UNTUNED:
         raise UserError(f"{name} needs a checkpoint; an endpoint runs {', '.join(UNTUNED)}")
-    count = documents(task) if name == "rag" and task is not None else UNTUNED[name]
+    count = UNTUNED[name]
+    if name == "rag" and task is not None:
+        count = documents(task)
     fields = {"passages": count, **(settings or {})}
     if unknown := sorted(set(fields) - {"passages", "passage_words"}):
         raise UserError(f"--set {unknown[0]}: a system behind an endpoint has passages and passage_words")
@@ -266,18 +273,18 @@ class NoEngine:
     """Stands where a driver has an engine: nothing is asked of it."""
 
     def submit(self, request: Generate) -> Ticket:
-        """Never called."""
+        """Refuse: nothing asks."""
         raise UserError(f"an endpoint takes no token ids ({len(request.prompt_ids)} given)")
 
     def step(self) -> Sequence[TicketResult]:
-        """Nothing is done."""
+        """Return no result."""
         return []
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
-        """Nothing runs."""
+        """Do nothing: no request runs."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no memory is taken."""
 
 
 class System(Protocol):
@@ -285,13 +292,13 @@ class System(Protocol):
 
     @property
     def cites_all(self) -> bool:
-        """Whether its answers rest on every passage it was shown, because it makes no citations of its own."""
+        """Return whether its answers rest on every passage it was shown, because it makes no citations of its own."""
 
     def decoder(self, item: Item, task: Task) -> Decoder:
         """Answer one item within the task's budget, from the item's passages."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything that decides its answers, apart from the model, as plain values."""
+        """Return everything that decides its answers, apart from the model, as plain values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +311,7 @@ class Reflective:
     judges: tuple[Judge, ...] = ()  # that the policy names
 
     def decoder(self, item: Item, task: Task) -> Decoder:
-        """Segment beam search, or option scoring with critique."""
+        """Answer by segment beam search, or option scoring with critique."""
         if item.options:
             surfaces = choices(item).surfaces
             chosen = decode_options(item.instruction, surfaces, self.prompting, self.decoding, passages=item.passages)
@@ -314,13 +321,15 @@ class Reflective:
         return (yield from written)
 
     def policy(self, task: Task) -> Decoding:
-        """The policy within the task's budget."""
+        """Return the policy within the task's budget."""
         tokens = min(self.decoding.segment_tokens, task.new_tokens)
         return replace(self.decoding, max_segments=task.segments, segment_tokens=tokens, answer_tokens=task.new_tokens)
 
     def as_dict(self) -> dict[str, Any]:
-        """The policy."""
-        settings = {k: v for k, v in decoding_dict(self.decoding).items() if k not in SET_BY_TASK}
+        """Return the policy as plain values."""
+        settings = decoding_dict(self.decoding)
+        for name in SET_BY_TASK:
+            settings.pop(name, None)
         layout = self.prompting.layout.name if isinstance(self.prompting, Prompting) else self.prompting.as_dict()
         return {"kind": "reflective", "decoding": settings, "layout": layout}
 
@@ -330,13 +339,14 @@ class SearchesItself(Protocol):
     """A system that can search by itself where a run has a retriever."""
 
     def searching(self) -> System:
-        """The same system, which searches and does not read the items' passages."""
+        """Return the same system, which searches and does not read the items' passages."""
 
 
-def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
-    """The same policy, if a run of a checkpoint alone can keep to what was asked of it."""
-    if budget := next((name for name in given if name in SET_BY_TASK), None):
-        raise UserError(f"{budget} is the task's, so that all systems have one budget; segment_tokens can be set")
+def runnable(decoding: Decoding, changed: Iterable[str]) -> Decoding:
+    """Return the same policy, if a run of a checkpoint alone can keep to what was changed in it."""
+    for name in changed:
+        if name in SET_BY_TASK:
+            raise UserError(f"{name} is the task's, so that all systems have one budget; segment_tokens can be set")
     if decoding.judges or decoding.guardrails:
         raise UserError("other judges and guardrails need models of their own; leave them out of the policy of a run")
     return decoding
@@ -379,60 +389,76 @@ _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
 
 
 def known_systems() -> dict[str, str]:
-    """Name of each system to what it is, those of other packages last."""
-    own = {
-        AS_PUBLISHED: "segment beam search; a published task under its protocol's policy",
-        **{f"selfrag-{mode}": f"segment beam search, retrieval {mode}" for mode in ("adaptive", "always", "never")},
-        **{name: f"the chat template with {count} passages" for name, count in UNTUNED.items()},
-        **{name: f"the layout of plain rows with {count} passages" for name, count in _FINETUNED.items()},
-    }
-    own |= {name: f"{own[name]}; a published task under its protocol's number" for name in BY_PROTOCOL}
-    return {**own, **{name: "of another package" for name in names(GROUP) if name not in own}}
+    """Return the name of each system to what it is, those of other packages last."""
+    systems = {AS_PUBLISHED: "segment beam search; a published task under its protocol's policy"}
+    for mode in ("adaptive", "always", "never"):
+        systems[f"selfrag-{mode}"] = f"segment beam search, retrieval {mode}"
+    for name, count in UNTUNED.items():
+        systems[name] = f"the chat template with {count} passages"
+    for name, count in _FINETUNED.items():
+        systems[name] = f"the layout of plain rows with {count} passages"
+    for name in BY_PROTOCOL:
+        systems[name] += "; a published task under its protocol's number"
+    for name in names(GROUP):
+        systems.setdefault(name, "of another package")
+    return systems
 
 
 def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None, *, live: bool = False) -> System:
-    """A system by its name.
+    """Return a system by its name.
 
     `settings` are fields to change: of `Decoding` for ours, those of their own for systems of entry points, else
     `passages`, `passage_tokens` and `layout`, one of `INSTRUCTION_LAYOUTS`. With `live` a system that can search does.
     """
-    given = dict(settings or {})
-    codec = HFTextCodec(tokenizer)
+    changes = dict(settings or {})
     if name in WITHOUT_REFLECTION:
-        if tokenizer.eos_token_id is None:
-            raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
-        trained = name in _FINETUNED
-        if (layout := given.pop("layout", _ROWS if trained else None)) is not None:
-            check_choice("layout", layout, tuple(INSTRUCTION_LAYOUTS))
-        passages, longest = _counts(given, WITHOUT_REFLECTION[name])
-        chat = Chat.of(tokenizer, codec, layout=layout)
-        return Untuned(codec, chat, int(tokenizer.eos_token_id), passages, longest, is_told=not trained)
+        return _untuned(name, tokenizer, changes)
     if name not in SYSTEMS:
         make = registered(GROUP, name)
         if make is None:
             raise UserError(f"unknown system {name!r}; known: {', '.join(known_systems())}")
-        other: System = make(tokenizer, given)
-        return other.searching() if live and isinstance(other, SearchesItself) else other
+        system: System = make(tokenizer, changes)
+        if live and isinstance(system, SearchesItself):
+            return system.searching()
+        return system
     model = model_of(tokenizer, tokenizer.name_or_path)
-    check_names(given)
+    check_names(changes)
     base = Decoding(mode=_MODES[name], without_evidence=PROTOCOL)
-    return Reflective(model, runnable(replace(base, **given), given))
+    return Reflective(model, runnable(replace(base, **changes), changes))
+
+
+def _untuned(name: str, tokenizer: Any, changes: dict[str, Any]) -> Untuned:
+    """Return a system of a model without reflection tokens."""
+    if tokenizer.eos_token_id is None:
+        raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+    trained = name in _FINETUNED
+    layout = changes.pop("layout", _ROWS if trained else None)
+    if layout is not None:
+        check_choice("layout", layout, tuple(INSTRUCTION_LAYOUTS))
+    counts: dict[str, Any] = {"passages": WITHOUT_REFLECTION[name], "passage_tokens": Decoding().passage_tokens}
+    for key, value in changes.items():
+        if key not in counts:
+            raise UserError(f"unknown setting {key!r}; known: {', '.join(counts)}")
+        check_int(key, value, 0 if key == "passages" else 1)
+        counts[key] = value
+    codec = HFTextCodec(tokenizer)
+    chat = Chat.of(tokenizer, codec, layout=layout)
+    return Untuned(codec, chat, int(tokenizer.eos_token_id), **counts, is_told=not trained)
 
 
 def system_of_task(
     name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None, *, live: bool = False
 ) -> System:
-    """A system as the protocol of a published task has it; a system named after a mode keeps that mode.
+    """Return a system as the protocol of a published task has it; a system named after a mode keeps that mode.
 
     `settings` win over the protocol; `live` as in `named_system`.
     """
-    given = Given.marked(Path(), task.preset)
-    if given.preset is None or name not in {*_MODES, *BY_PROTOCOL}:
+    file = Given.marked(Path(), task.preset)
+    if file.preset is None or name not in {*_MODES, *BY_PROTOCOL}:
         return named_system(name, tokenizer, settings, live=live)
-    if name in BY_PROTOCOL:
-        published: dict[str, Any] = {"passages": documents(task)}
-    else:
-        published = given.preset.settings(given.protocol)
+    published: dict[str, Any] = {"passages": documents(task)}
+    if name in _MODES:
+        published = file.preset.settings(file.protocol)
     if name != AS_PUBLISHED:
         published.pop("mode", None)
     return named_system(name, tokenizer, {**published, **(settings or {})})
@@ -444,14 +470,3 @@ def decoding_settings(pairs: Iterable[str]) -> dict[str, Any]:
     if "weights" in settings:
         settings["weights"] = Weights.parse(str(settings["weights"]))
     return settings
-
-
-def _counts(given: Mapping[str, Any], passages: int) -> tuple[int, int]:
-    """How many passages, and the most tokens of one."""
-    values = {"passages": passages, "passage_tokens": Decoding().passage_tokens}
-    for key, value in given.items():
-        if key not in values:
-            raise UserError(f"unknown setting {key!r}; known: {', '.join(values)}")
-        check_int(key, value, 0 if key == "passages" else 1)
-        values[key] = value
-    return values["passages"], values["passage_tokens"]

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from selfrag.evaluation.comparison import AVERAGE, Comparison, ComparisonRow, ComparisonTable
+from selfrag.evaluation.comparison import AVERAGE, Comparison, ComparisonTable
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.metrics.registry import judge_of, scale_of
 from selfrag.render import terminal_text
@@ -40,32 +40,33 @@ ABBREVIATIONS = {
 
 
 def markdown(comparison: Comparison) -> str:
-    """Headings and tables, the average first."""
+    """Return headings and tables, the average first."""
     parts = [f"{escape(about(comparison))}\n"]
     for table in tables(comparison):
         header, *rows = grid(table, comparison.reference)
-        body = [[escape(name), *figures] for name, *figures in rows]
+        for row in rows:
+            row[0] = escape(row[0])
         parts.append(f"### {escape(title(table))}\n")
-        parts.append(compact([escape(name) for name in header], body))
+        parts.append(compact(list(map(escape, header)), rows))
         parts += [f"{escape(note)}.\n" for note in table.notes]
     return "\n".join(parts)
 
 
+CSV_HEAD = ("file", "kind", "system", "metric", "value", "low", "high", "n", "against")
+
+
 def csv_text(comparison: Comparison) -> str:
-    """One line a figure: file, kind, system, metric, value, low, high, n, and the difference to the reference."""
+    """Return one line a figure, under `CSV_HEAD` and the difference to the reference."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    ends = ("value", "low", "high")
-    differences = tuple(f"difference_{end}" for end in ends)
-    writer.writerow(("file", "kind", "system", "metric", *ends, "n", "against", *differences))
+    writer.writerow((*CSV_HEAD, "difference_value", "difference_low", "difference_high"))
     for table in tables(comparison):
         for row in table.rows:
             head = (table.name, table.kind, row.system)
             for metric in table.metrics:
-                found, other = row.figures[metric], row.differences.get(metric)
-                against = (comparison.reference if other else None) or ""
-                count = "" if found is None else found.n
-                writer.writerow((*head, metric, *_ends(found), count, against, *_ends(other)))
+                figure, difference = row.figures[metric], row.differences.get(metric)
+                against = difference and comparison.reference
+                writer.writerow((*head, metric, *_ends(figure), figure and figure.n, against, *_ends(difference)))
             if row.seconds is not None:
                 writer.writerow((*head, "seconds", f"{row.seconds:.6g}", *[""] * 7))
             writer.writerow((*head, "failed", row.failed, *[""] * 7))
@@ -85,11 +86,15 @@ class Terminal:
         unbounded = options.update(max_width=_UNBOUNDED)
         yield terminal_text(about(self.comparison))
         for table in tables(self.comparison):
-            *wider, narrow = (_shown(table, columns, self.comparison.reference) for columns in (WIDE, USUAL, NARROW))
-            fitting = (one for one in wider if Measurement.get(console, unbounded, one).maximum <= options.max_width)
-            shown = next(fitting, None)
-            yield from [shown] if shown is not None else _pieces(narrow, console, options)
-            yield from (terminal_text(note, "dim") for note in table.notes)
+            for columns in (WIDE, USUAL, NARROW):
+                shown = _shown(table, columns, self.comparison.reference)
+                if Measurement.get(console, unbounded, shown).maximum <= options.max_width:
+                    yield shown
+                    break
+            else:
+                yield from _pieces(shown, console, options)
+            for note in table.notes:
+                yield terminal_text(note, "dim")
 
 
 def _shown(table: ComparisonTable, columns: Sequence[str], reference: str | None) -> RichTable:
@@ -97,9 +102,9 @@ def _shown(table: ComparisonTable, columns: Sequence[str], reference: str | None
     brief = replace(table, metrics=(table.metrics[0], *kept))
     header, *rows = grid(brief, reference, narrow=columns is NARROW)
     shown = terminal_table(title(table))
-    for i, name in enumerate(header):
-        words = name.replace(" ", "\n") if i else name
-        shown.add_column(terminal_text(words), justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
+    shown.add_column(terminal_text(header[0]), overflow="fold")
+    for name in header[1:]:
+        shown.add_column(terminal_text(name.replace(" ", "\n")), justify="right", no_wrap=True, overflow="fold")
     for name, *figures in rows:
         shown.add_row(terminal_text(name), *(terminal_text(figure.replace(" [", "\n[")) for figure in figures))
     return shown
@@ -135,7 +140,7 @@ def _piece(table: RichTable, columns: Sequence[Column]) -> RichTable:
 
 
 def about(comparison: Comparison) -> str:
-    """What the figures are, as a sentence."""
+    """Return what the figures are, as a sentence."""
     text = "Shares in percent with bootstrap 95% intervals over items"
     if comparison.reference is not None:
         text += f"; differences to {comparison.reference} are paired, * where the interval does not hold 0"
@@ -143,46 +148,39 @@ def about(comparison: Comparison) -> str:
 
 
 def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
-    """The average, if there is one, and the tables of the files."""
-    return (*([comparison.average] if comparison.average else []), *comparison.tables)
+    """Return the average, if there is one, and the tables of the files."""
+    return (*filter(None, [comparison.average]), *comparison.tables)
 
 
 def title(table: ComparisonTable) -> str:
-    """A heading."""
+    """Return the heading of a table."""
     if table.kind == AVERAGE:
         return f"Average over {table.items} files"
     return f"{table.name} ({table.kind}, {table.items} items)"
 
 
 def grid(table: ComparisonTable, reference: str | None, *, narrow: bool = False) -> list[list[str]]:
-    """Header and rows; the headline, citation precision and what judges said with intervals, other figures bare.
+    """Return header and rows; the headline, citation precision and what judges said with intervals, other figures bare.
 
     `narrow` leaves out the difference of citations and the seconds.
     """
-    head, *others = table.metrics
-    compared = reference is not None
-    paired = [metric for metric in others if compared and not narrow and metric == "citation_precision"]
-    header = ["system", head]
-    header += ["difference"] if compared else []
-    for metric in others:
-        header.append(_heading(metric))
-        header += ["difference"] if metric in paired else []
+    head = table.metrics[0]
+    paired: list[str] = []  # metrics that have a column of differences
+    if reference is not None:
+        paired = [head] if narrow else [head, "citation_precision"]
     timed = not narrow and any(row.seconds is not None for row in table.rows)
-    header += [*(["s/item"] if timed else []), "failed"]
-    return [header, *(_row(row, head, others, paired, compared=compared, timed=timed) for row in table.rows)]
-
-
-def _row(
-    row: ComparisonRow, head: str, others: Sequence[str], paired: Sequence[str], *, compared: bool, timed: bool
-) -> list[str]:
-    cells = [row.system, _interval(row.figures[head], head)]
-    cells += [_difference(row.differences.get(head), head)] if compared else []
-    for metric in others:
-        full = metric.startswith("citation_precision") or bool(judge_of(metric))
-        cells.append(_interval(row.figures[metric], metric, bare=not full))
-        cells += [_difference(row.differences.get(metric), metric)] if metric in paired else []
-    cells += [NONE if row.seconds is None else f"{row.seconds:.2f}"] if timed else []
-    return [*cells, str(row.failed)]
+    columns: list[list[str]] = [["system", *(row.system for row in table.rows)]]
+    for metric in table.metrics:
+        full = metric == head or metric.startswith("citation_precision") or bool(judge_of(metric))
+        show = _interval if full else _value
+        heading = head if metric == head else _heading(metric)
+        columns.append([heading, *(show(row.figures[metric], metric) for row in table.rows)])
+        if metric in paired:
+            columns.append(["difference", *(_difference(row.differences.get(metric), metric) for row in table.rows)])
+    if timed:
+        columns.append(["s/item", *(NONE if row.seconds is None else f"{row.seconds:.2f}" for row in table.rows)])
+    columns.append(["failed", *(str(row.failed) for row in table.rows)])
+    return list(map(list, zip(*columns, strict=True)))
 
 
 def _heading(metric: str) -> str:
@@ -190,22 +188,27 @@ def _heading(metric: str) -> str:
     return ABBREVIATIONS.get(bare, bare.replace("_", " ")) + judge
 
 
-def _interval(found: Estimate | None, metric: str, *, bare: bool = False) -> str:
-    if found is None:
+def _interval(estimate: Estimate | None, metric: str) -> str:
+    return NONE if estimate is None else bracketed(estimate, scale=scale_of(metric))
+
+
+def _value(estimate: Estimate | None, metric: str) -> str:
+    return NONE if estimate is None else f"{scale_of(metric) * estimate.value:.1f}"
+
+
+def _difference(estimate: Estimate | None, metric: str) -> str:
+    if estimate is None:
         return NONE
-    return f"{scale_of(metric) * found.value:.1f}" if bare else bracketed(found, scale=scale_of(metric))
+    text = _interval(estimate, metric)
+    if estimate.value > 0:
+        text = f"+{text}"
+    if estimate.low > 0 or estimate.high < 0:
+        text += " *"
+    return text
 
 
-def _difference(found: Estimate | None, metric: str) -> str:
-    if found is None:
-        return NONE
-    sign = "+" if found.value > 0 else ""
-    mark = " *" if found.low > 0 or found.high < 0 else ""
-    return f"{sign}{_interval(found, metric)}{mark}"
-
-
-def _ends(found: Estimate | None) -> tuple[str, str, str]:
-    if found is None:
-        return "", "", ""
-    low, value, high = ("" if end != end else f"{end:.6g}" for end in (found.low, found.value, found.high))
-    return value, low, high
+def _ends(estimate: Estimate | None) -> list[str]:
+    """Return value, low and high end as texts; empty where there is none."""
+    if estimate is None:
+        return [""] * 3
+    return [f"{end:.6g}".replace("nan", "") for end in (estimate.value, estimate.low, estimate.high)]

@@ -35,14 +35,17 @@ class Task:
 
     @property
     def headline(self) -> str:
-        """Name of the metric that systems are averaged by."""
+        """Return the name of the metric that systems are averaged by."""
         return self.metrics[0].name
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         names = [metric.name for metric in self.metrics]
-        known = {"kind": self.kind, "new_tokens": self.new_tokens, "segments": self.segments, "metrics": names}
-        return known | {key: value for key in ("preset", "marked", "written") if (value := getattr(self, key))}
+        values = {"kind": self.kind, "new_tokens": self.new_tokens, "segments": self.segments, "metrics": names}
+        for key in ("preset", "marked", "written"):
+            if getattr(self, key):
+                values[key] = getattr(self, key)
+        return values
 
 
 def _metrics(*names: str) -> tuple[Metric, ...]:
@@ -78,7 +81,7 @@ BIOGRAPHY = Task("long", _metrics("words", *CITATIONS, *EFFORT), 200, 4, "Answer
 
 
 def task_of(item: Item) -> Task:
-    """The kind of an item: closed where it has options, else by its `task`, a list where it has several right answers.
+    """Return the kind of an item: closed where it has options, else by its `task`, a list with several right answers.
 
     Else the length of its answers decides.
     """

@@ -35,20 +35,20 @@ class TaskFile:
 
 
 def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool) -> list[Item]:
-    """Items of the public file of a task; the protocol decides the wording and how many passages are kept."""
+    """Read the items of the public file of a task; the protocol decides the wording and how many passages are kept."""
     how = preset.protocol(protocol)
-    seen: dict[str, int] = {}
+    rows: dict[str, int] = {}
 
     def parse(record: PublicRecord) -> Item:
         item = preset.schema.item(record)
-        place = len(seen) + 1
+        place = len(rows) + 1
         name = item.id or f"row-{place}"
-        if name in seen:
-            raise UserError(f"id {name!r} occurs twice, first in row {seen[name]}")
-        seen[name] = place
+        if name in rows:
+            raise UserError(f"id {name!r} occurs twice, first in row {rows[name]}")
+        rows[name] = place
         passages = passages_of(record, needed=not searched)[: how.passages]
-        asked = how.wording.worded(replace(item, id=name, passages=passages, task=preset.schema.name))
-        return _offered(asked)
+        item = replace(item, id=name, passages=passages, task=preset.schema.name)
+        return _check_options(how.wording.worded(item))
 
     return read_items(path, parse)
 
@@ -107,44 +107,48 @@ def save_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> TaskFile:
     for number, row in enumerate(listed, 1):
         if not isinstance(row, Mapping):
             raise UserError(f"row {number}: a row must be a mapping, not {type(row).__name__}")
-        values = {str(name): _plain(value) for name, value in row.items()}
+        values = {}
+        for name, cell in row.items():
+            value = _as_json(cell)
+            if value is not None:
+                values[str(name)] = value
         try:
-            records.append(dict(full_record({name: v for name, v in values.items() if v is not None}, number)))
+            records.append(dict(full_record(values, number)))
         except UserError as error:
             raise UserError(f"row {number}: {error}") from error
     write_jsonl(target, records)
     return read_task(target)
 
 
-def _plain(value: Any) -> Any:
+def _as_json(cell: Any) -> Any:
     """Return a value of a data frame as JSON has it: lists for arrays, None for what is missing."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    return None if isinstance(value, float) and math.isnan(value) else value
+    if hasattr(cell, "tolist"):
+        cell = cell.tolist()
+    return None if isinstance(cell, float) and math.isnan(cell) else cell
 
 
 def read_tasks(
     sources: Sequence[Path | Given], *, limit: int | None = None, seed: int = 0, searched: bool = False
 ) -> list[TaskFile]:
-    """Several files; their names must differ."""
-    given = [source if isinstance(source, Given) else Given(source) for source in sources]
-    names = [one.name for one in given]
+    """Read several files; their names must differ."""
+    files = [source if isinstance(source, Given) else Given(source) for source in sources]
+    names = [file.name for file in files]
     for name in names:
         check_filename("the name of a file", name)
         if names.count(name) > 1:
             raise UserError(f"two files are called {name}; rename one, as a run keeps one result a name")
-    return [read_task(one, limit=limit, seed=seed, searched=searched) for one in given]
+    return [read_task(file, limit=limit, seed=seed, searched=searched) for file in files]
 
 
-def _offered(item: Item) -> Item:
-    """The same item, whose options can be told apart, if it has any."""
+def _check_options(item: Item) -> Item:
+    """Return the same item, whose options can be told apart, if it has any."""
     if item.options:
         choices(item)
     return item
 
 
-def _filled(item: Item) -> None:
-    """A blank text is contained in every answer and follows from every premise: it would score what nobody asked."""
+def _check_texts(item: Item) -> None:
+    """Refuse a blank text, which every answer contains and every premise entails."""
     gold = () if item.answerable is False else item.references
     for key, texts in (("answers", gold), ("claims", item.claims)):
         if not all(text.strip() for text in texts):
@@ -157,47 +161,48 @@ class _Check:
     def __init__(self, searched: bool) -> None:
         self._searched = searched
         self._evidence = False
-        self._seen: set[str] = set()
+        self._ids: set[str] = set()
         self._first: Task | None = None
         self._metrics: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:
-        """The kind of the items, with the metrics that the file names."""
+        """Return the kind of the items, with the metrics that the file names."""
         if self._first is None:
             raise UserError("no rows")
         return replace(self._first, metrics=metrics(self._metrics)) if self._metrics else self._first
 
     def __call__(self, item: Item) -> Item:
-        if item.id in self._seen:
+        if item.id in self._ids:
             raise UserError(f"id {item.id!r} occurs twice")
-        self._seen.add(item.id)
+        self._ids.add(item.id)
         task = task_of(item)
-        _filled(item)
+        _check_texts(item)
         self._first = self._first or task
         if task is not self._first:
             raise UserError(f"kind {task.kind} after rows of kind {self._first.kind}; put each kind into its own file")
-        self._wanted(item)
-        _offered(item)
+        self._check_metrics(item)
+        _check_options(item)
         if len({passage.id for passage in item.passages}) != len(item.passages):
             raise UserError("two passages have one id")
-        self._same_evidence(item)
-        # Short answers also where the file names a kind of task that `items` does not know.
-        return replace(item, answers=item.references) if task is SHORT and item.answers is None else item
+        self._check_evidence(item)
+        if task is SHORT and item.answers is None:  # the file names a kind of task that `items` does not know
+            return replace(item, answers=item.references)
+        return item
 
-    def _same_evidence(self, item: Item) -> None:
-        """A file brings passages or leaves them out: a row that lacks what the others have was not meant to."""
+    def _check_evidence(self, item: Item) -> None:
+        """Refuse a row that lacks passages where the others have some, or the other way round."""
         if self._searched:
             return
-        if len(self._seen) == 1:
+        if len(self._ids) == 1:
             self._evidence = bool(item.passages)
         elif bool(item.passages) != self._evidence:
             has, others = ("no passages", "have some") if self._evidence else ("passages", "have none")
             raise UserError(f"{has}, though the rows before it {others}; fill 'passages', or give --index to search")
 
-    def _wanted(self, item: Item) -> None:
-        """The metrics of a file are those of its first row; further rows may repeat them or say nothing."""
-        if len(self._seen) == 1 and item.metrics:
+    def _check_metrics(self, item: Item) -> None:
+        """Keep the metrics of the first row; further rows may repeat them or say nothing."""
+        if len(self._ids) == 1 and item.metrics:
             metrics(item.metrics)
             self._metrics = item.metrics
         elif item.metrics and item.metrics != self._metrics:
@@ -209,17 +214,17 @@ BATCH = 256
 
 
 def nothing_searched(queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-    """A retriever for items that bring their passages: being asked is an error of whoever runs them."""
+    """Refuse to search for items that bring their passages: being asked is an error of whoever runs them."""
     raise UserError(f"the items bring their passages; nothing is searched ({len(queries)} queries, {k} passages)")
 
 
 def searched(items: Sequence[Item], retriever: Retriever, passages: int) -> tuple[Item, ...]:
-    """The items with the best `passages` of the retriever for each that has none, searched by its question."""
-    given = list(items)
-    bare = [i for i, item in enumerate(given) if not item.passages]
+    """Return the items with the best `passages` of the retriever for each that has none, searched by its question."""
+    filled = list(items)
+    bare = [place for place, item in enumerate(items) if not item.passages]
     for start in range(0, len(bare), BATCH):
         batch = bare[start : start + BATCH]
-        found = retriever([given[i].query or given[i].instruction for i in batch], passages)
-        for i, hits in zip(batch, found, strict=True):
-            given[i] = replace(given[i], passages=tuple(hits))
-    return tuple(given)
+        queries = [items[place].query or items[place].instruction for place in batch]
+        for place, hits in zip(batch, retriever(queries, passages), strict=True):
+            filled[place] = replace(items[place], passages=tuple(hits))
+    return tuple(filled)

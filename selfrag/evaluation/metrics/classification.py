@@ -96,7 +96,7 @@ def classification(
 
 def _one_hot(labels: Sequence[str | None], classes: Sequence[str]) -> FloatArray:
     """Return 1.0 where an item has a class [n, classes]."""
-    column = np.array(labels, dtype=object).reshape(-1, 1)
+    column = np.array(list(labels), dtype=object).reshape(-1, 1)
     return np.asarray(column == np.array(classes, dtype=object), dtype=np.float64)
 
 
