@@ -34,29 +34,31 @@ class MeasuredSection:
 
 
 def percent(estimate: Estimate | None) -> str:
-    """A share in percent with its interval."""
+    """Return a share in percent with its interval."""
     return _shown(estimate, 100, 1)
 
 
 def share(estimate: Estimate | None) -> str:
-    """A share between 0 and 1 with its interval."""
+    """Return a share between 0 and 1 with its interval."""
     return _shown(estimate, 1, 3)
 
 
-def _shown(found: Estimate | None, scale: float, digits: int) -> str:
-    if found is None or not found.defined:
+def _shown(estimate: Estimate | None, scale: float, digits: int) -> str:
+    if estimate is None or not estimate.defined:
         return NONE
-    value, low, high = (f"{scale * end:.{digits}f}" for end in (found.value, found.low, found.high))
-    return f"{value} ({low} to {high})" if found.low == found.low else value
+    text = f"{scale * estimate.value:.{digits}f}"
+    if estimate.low == estimate.low:
+        text += f" ({scale * estimate.low:.{digits}f} to {scale * estimate.high:.{digits}f})"
+    return text
 
 
-def given(*values: float | None, digits: int = 1) -> tuple[str, ...]:
-    """Published figures as they were published."""
+def published_cells(*values: float | None, digits: int = 1) -> tuple[str, ...]:
+    """Return published figures as they were published."""
     return tuple(NONE if value is None else f"{value:.{digits}f}" for value in values)
 
 
 def markdown(table: ReportTable) -> str:
-    """A table with its heading and notes; what others wrote is made harmless."""
-    body = aligned(table.head, [[escape(cell) for cell in row] for row in table.rows])
+    """Return a table with its heading and notes; what others wrote is made harmless."""
+    body = aligned(table.head, [list(map(escape, row)) for row in table.rows])
     notes = "".join(f"\n{note}.\n" for note in table.notes)
     return f"### {table.title}\n\n{body}\n{notes}"

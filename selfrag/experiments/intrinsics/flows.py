@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
@@ -76,18 +78,18 @@ def read_collection(folder: Path, split: str) -> QueryCollection:
 
 
 def read_qrels(path: Path) -> dict[str, frozenset[str]]:
-    """Query to its relevant passages, of a file of query-id, corpus-id and score under a heading."""
+    """Return query to its relevant passages, of a file of query-id, corpus-id and score under a heading."""
     relevant: dict[str, set[str]] = {}
     for number, fields in enumerate(csv_lines(path, "excel-tab")[1:], 2):
         if len(fields) != 3:
             raise UserError(f"{path}:{number}: not query, passage and score; fix this line")
         if fields[2].strip() != "0":
             relevant.setdefault(fields[0], set()).add(fields[1])
-    return {key: frozenset(found) for key, found in relevant.items()}
+    return {query: frozenset(passages) for query, passages in relevant.items()}
 
 
 def csv_lines(path: Path, dialect: str = "excel") -> list[list[str]]:
-    """The fields of each line."""
+    """Return the fields of each line."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.reader(file, dialect))
@@ -96,27 +98,27 @@ def csv_lines(path: Path, dialect: str = "excel") -> list[list[str]]:
 
 
 def read_passages(corpus: Path) -> dict[str, Passage]:
-    """Passages by id: of a JSON Lines file, BEIR's among them, or of that in a folder."""
-    names = ("wiki-mix.jsonl.gz", "corpus.jsonl")
-    texts = corpus if corpus.is_file() else next((p for name in names if (p := corpus / name).is_file()), None)
-    if texts is None:
-        raise UserError(f"{corpus} has no corpus.jsonl; give a folder with corpus, queries.jsonl and qrels.tsv")
-    return {one.id: one for one in read_jsonl(texts, _passage)}
+    """Return passages by id: of a JSON Lines file, BEIR's among them, or of that in a folder."""
+    for path in (corpus, corpus / "wiki-mix.jsonl.gz", corpus / "corpus.jsonl"):
+        if path.is_file():
+            return {passage.id: passage for passage in read_jsonl(path, _passage)}
+    raise UserError(f"{corpus} has no corpus.jsonl; give a folder with corpus, queries.jsonl and qrels.tsv")
 
 
 def judged_turns(rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] | None) -> list[JudgedTurn]:
-    """Rows of rewrites of which a relevant passage is known, and is among `passages` where those are given."""
-    return [
-        JudgedTurn(
-            row.id, row.state, row.text or "", known, same_question(row.state.query or "", row.text or ""), row.answers
-        )
-        for row in rows
-        if (known := row.relevant if passages is None else row.relevant & passages.keys())
-    ]
+    """Return rows of rewrites of which a relevant passage is known, and is among `passages` where those are given."""
+    judged = []
+    for row in rows:
+        known = row.relevant if passages is None else row.relevant & passages.keys()
+        if known:
+            gold = row.text or ""
+            standalone = same_question(row.state.query or "", gold)
+            judged.append(JudgedTurn(row.id, row.state, gold, known, standalone, row.answers))
+    return judged
 
 
 def unanswerable_turns(rows: Sequence[IntrinsicRow]) -> list[JudgedTurn]:
-    """Questions of MT-RAG that its whole corpus does not answer, as its rows of answerability label them."""
+    """Return the questions of MT-RAG that its whole corpus does not answer, as its rows of answerability label them."""
     return [
         JudgedTurn(row.id, replace(row.state, passages=()), row.state.query or "", frozenset(), False)
         for row in rows
@@ -125,14 +127,13 @@ def unanswerable_turns(rows: Sequence[IntrinsicRow]) -> list[JudgedTurn]:
 
 
 def turns(collection: QueryCollection) -> list[JudgedTurn]:
-    """For each question that names its passage's title: the follow-up, and the question itself after another topic."""
+    """Make follow-ups of questions that name their passage's title, and ask each question after another topic."""
     made: list[JudgedTurn] = []
     openings: list[str] = []
     for key, (text, answers) in sorted(collection.queries.items()):
-        relevant = frozenset(one for one in collection.relevant.get(key, ()) if one in collection.passages)
-        title = next(
-            (found for one in sorted(relevant) if (found := title_in(text, collection.passages[one].title))), ""
-        )
+        relevant = collection.relevant.get(key, frozenset()) & collection.passages.keys()
+        titles = [title_in(text, collection.passages[name].title) for name in sorted(relevant)]
+        title = next(filter(None, titles), "")
         if not title:
             continue
         opening = f"Tell me about {title}."
@@ -146,16 +147,17 @@ def turns(collection: QueryCollection) -> list[JudgedTurn]:
 
 
 def title_in(question: str, title: str) -> str:
-    """The title, without what is in brackets, if the question has it as whole words; else nothing."""
-    plain = (title.partition("(")[0] if title.rstrip().endswith(")") else title).strip()
-    if len(plain) < _SHORT:
+    """Return the title, without what is in brackets, if the question has it as whole words; else nothing."""
+    if title.rstrip().endswith(")"):
+        title = title.partition("(")[0]
+    title = title.strip()
+    if len(title) < _SHORT or not re.search(rf"(?<!\w){re.escape(title)}(?!\w)", question, re.IGNORECASE):
         return ""
-    found = re.search(rf"(?<!\w){re.escape(plain)}(?!\w)", question, re.IGNORECASE)
-    return plain if found else ""
+    return title
 
 
 def with_pronoun(question: str, title: str) -> str:
-    """The question with its title (and an article before it) as a pronoun."""
+    """Return the question with its title (and an article before it) as a pronoun."""
     pattern = rf"(?<!\w)(?:the\s+)?{re.escape(title)}(?!\w)('s)?"
     return re.sub(pattern, lambda m: "its" if m.group(1) else PRONOUN, question, flags=re.IGNORECASE)
 
@@ -173,15 +175,16 @@ def _query(record: dict[str, Any]) -> tuple[str, str, str, tuple[str, ...]]:
     return record["id"], str(record.get("split")), record["text"], tuple(map(str, record.get("answers") or []))
 
 
-def sample(found: Sequence[JudgedTurn], limit: int | None) -> list[JudgedTurn]:
-    """At most `limit`, evenly over the list, dependent and standalone ones alike."""
-    if limit is None or len(found) <= limit:
-        return list(found)
-    sides = [[one for one in found if one.standalone is side] for side in (False, True)]
-    half = [limit - limit // 2, limit // 2]
-    return [
-        one for side, most in zip(sides, half, strict=True) for one in side[:: max(1, len(side) // max(1, most))][:most]
-    ]
+def sample(turns: Sequence[JudgedTurn], limit: int | None) -> list[JudgedTurn]:
+    """Return at most `limit`, evenly over the list, dependent and standalone ones alike."""
+    if limit is None or len(turns) <= limit:
+        return list(turns)
+    sampled: list[JudgedTurn] = []
+    for standalone, most in ((False, limit - limit // 2), (True, limit // 2)):
+        side = [turn for turn in turns if turn.standalone is standalone]
+        step = max(1, len(side) // max(1, most))
+        sampled += side[::step][:most]
+    return sampled
 
 
 FLOWS_PART = "flows"
@@ -212,40 +215,33 @@ def evaluate_flows(
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
     first: list[FlowOutcome | None] = []
     for name in NAMES:
+        # 1. answers, and what became of each question
         flow = named(name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES)
-        answers = run(flow, [one.state for one in followups], engine, retriever)
+        answers = run(flow, [turn.state for turn in followups], engine, retriever)
         outcomes = _outcomes(followups, answers, subject, beside)
-        known = [one for one in outcomes if one is not None]
-        failed = len(outcomes) - len(known)
-        found = joint_figures(known, seed=seed) if known else None
         first = first or outcomes
-        gains = [one - other for one, other in zip(map(_joint, outcomes), map(_joint, first), strict=True)]
-        gain = mean([one for one in gains if not isnan(one)], seed=seed, bounds=DIFFERENCE)
-        used = [one.usage for one in answers if isinstance(one, Answer)]
-        tokens = fmean(one.prompt_tokens + one.generated_tokens for one in used) if used else nan
-        computed = tokens - fmean(one.cached_tokens for one in used) if used else nan
-        figures[name] = ({} if found is None else plain(found)) | {
-            "jafs_gain": gain.as_dict(),
-            "tokens": tokens if used else None,
-            "computed_tokens": computed if used else None,
-            "failed": failed,
-        }
-        cells = _flow_cells(found) if found else [NONE] * (len(FLOWS_HEAD) - 5)
+        items += list(map(partial(_flow_item, name), followups, answers, outcomes))
+        # 2. figures, and the paired difference to the first flow
+        known = [outcome for outcome in outcomes if outcome is not None]
+        failed = len(outcomes) - len(known)
+        gains = [_joint(outcome) - _joint(reference) for outcome, reference in zip(outcomes, first, strict=True)]
+        gain = mean([value for value in gains if not isnan(value)], seed=seed, bounds=DIFFERENCE)
+        values: dict[str, Any] = {}
+        cells: Sequence[str] = [NONE] * (len(FLOWS_HEAD) - 5)
+        if known:
+            joint = joint_figures(known, seed=seed)
+            values, cells = plain(joint), _flow_cells(joint)
+        # 3. tokens
+        used = [answer.usage for answer in answers if isinstance(answer, Answer)]
+        tokens, computed, spent = None, None, (NONE, NONE)
+        if used:
+            tokens = fmean(usage.prompt_tokens + usage.generated_tokens for usage in used)
+            computed = tokens - fmean(usage.cached_tokens for usage in used)
+            spent = (f"{tokens:,.0f}", f"{computed:,.0f}")
+        values |= {"jafs_gain": gain.as_dict(), "tokens": tokens, "computed_tokens": computed, "failed": failed}
+        figures[name] = values
         less = NONE if outcomes is first else percent(gain)
-        spent = (f"{one:,.0f}" if used else NONE for one in (tokens, computed))
         lines.append((name, *cells, less, *spent, str(failed)))
-        items += [
-            {
-                "id": one.id,
-                "flow": name,
-                "answer": answer.text if isinstance(answer, Answer) else None,
-                "error": None if isinstance(answer, Answer) else str(answer),
-                "answerable": outcome.answerable if outcome else None,
-                "answered": outcome.answered if outcome else None,
-                "faithfulness": outcome.faithfulness if outcome else None,
-            }
-            for one, answer, outcome in zip(followups, answers, outcomes, strict=True)
-        ]
     own = ReportTable(
         f"Flows ({len(followups)} questions, {PASSAGES} passages)",
         FLOWS_HEAD,
@@ -270,6 +266,18 @@ def evaluate_flows(
     return MeasuredSection(FLOWS_PART, tables, figures, tuple(items))
 
 
+def _flow_item(flow: str, turn: JudgedTurn, answer: Answer | UserError, outcome: FlowOutcome | None) -> dict[str, Any]:
+    """Return the record of one question in one flow."""
+    item: dict[str, Any] = {"id": turn.id, "flow": flow, "answer": None, "error": None}
+    if isinstance(answer, Answer):
+        item["answer"] = answer.text
+    else:
+        item["error"] = str(answer)
+    for name in ("answerable", "answered", "faithfulness"):
+        item[name] = getattr(outcome, name, None)
+    return item
+
+
 def _joint(outcome: FlowOutcome | None) -> float:
     return nan if outcome is None or outcome.jafs is None else outcome.jafs
 
@@ -277,60 +285,78 @@ def _joint(outcome: FlowOutcome | None) -> float:
 def _outcomes(
     followups: Sequence[JudgedTurn], answers: Sequence[Answer | UserError], subject: Subject, beside: Beside
 ) -> list[FlowOutcome | None]:
-    """What became of each question; None where the flow failed: who writes nothing has not abstained."""
+    """Return what became of each question; None where the flow failed: who writes nothing has not abstained."""
     states = answered(followups, answers)
-    silent = iter(_abstained([state for state in states if state is not None], beside.grader))
-    kinds = [None if state is None else next(silent) for state in states]
-    asked = [state for state, kind in zip(states, kinds, strict=True) if state is not None and kind is False]
-    found = iter(faithfulness(asked, subject, beside.entails))
+    written = [state for state in states if state is not None]
+    silent = _abstained(written, beside.grader)
+    said = [state for state, is_silent in zip(written, silent, strict=True) if not is_silent]
+    values = iter(faithfulness(said, subject, beside.entails))
+    abstentions = iter(silent)
     outcomes: list[FlowOutcome | None] = []
-    for one, state, kind in zip(followups, states, kinds, strict=True):
+    for turn, state in zip(followups, states, strict=True):
         if state is None:
             outcomes.append(None)
             continue
-        known = bool(one.relevant & {passage.id for passage in state.passages})
-        outcomes.append(FlowOutcome(known, not kind, None if kind else next(found)))
+        answerable = not turn.relevant.isdisjoint(passage.id for passage in state.passages)
+        if next(abstentions):
+            outcomes.append(FlowOutcome(answerable, answered=False))
+        else:
+            outcomes.append(FlowOutcome(answerable, answered=True, faithfulness=next(values)))
     return outcomes
 
 
 def answered(turns: Sequence[JudgedTurn], answers: Sequence[Answer | UserError]) -> list[JudgeInput | None]:
-    """Each conversation with its answer and the passages it was written from; None where nothing was written."""
-
-    def state(one: JudgedTurn, answer: Answer) -> JudgeInput:
-        shown = {p.key: p for decision in answer.trace.decisions for p in decision.passages}
-        return JudgeInput((*one.state.messages, Message("assistant", answer.text)), tuple(shown.values()))
-
-    pairs = zip(turns, answers, strict=True)
-    return [state(one, answer) if isinstance(answer, Answer) else None for one, answer in pairs]
+    """Return each conversation with its answer and the passages behind it; None where nothing was written."""
+    states: list[JudgeInput | None] = []
+    for turn, answer in zip(turns, answers, strict=True):
+        if not isinstance(answer, Answer):
+            states.append(None)
+            continue
+        passages = chain.from_iterable(decision.passages for decision in answer.trace.decisions)
+        shown = {passage.key: passage for passage in passages}
+        messages = (*turn.state.messages, Message("assistant", answer.text))
+        states.append(JudgeInput(messages, tuple(shown.values())))
+    return states
 
 
 def _abstained(states: Sequence[JudgeInput], grader: Grader | None) -> list[bool]:
-    """Whether each answer says that it does not know: by a grader, and by its words where that did not say."""
-    graded = [None] * len(states) if grader is None else grader.abstained(states)
-    return [abstains(s.response or "") if one is None else one for s, one in zip(states, graded, strict=True)]
+    """Return whether each answer says that it does not know: by a grader, and by its words where that did not say."""
+    grades = [None] * len(states) if grader is None else grader.abstained(states)
+    pairs = zip(states, grades, strict=True)
+    return [abstains(state.response or "") if grade is None else grade for state, grade in pairs]
 
 
 def faithfulness(states: Sequence[JudgeInput], subject: Subject, entails: Entails | None) -> list[float | None]:
-    """Faithfulness of each last turn to its passages (0 to 1), by a judge of entailment or by the subject itself."""
-    values: list[Sequence[float | None]]  # of the sentences of each turn
+    """Return the faithfulness of each last turn to its passages (0 to 1), by a judge of entailment or the subject."""
+    values: list[Sequence[float | None]] = []  # of the sentences of each turn
     if entails is None:
-        found = ask(subject, "hallucination_detection", states)
-        values = [[one.faithfulness for one in result.sentences] for result in found]
+        results = ask(subject, "hallucination_detection", states)
+        values += [[sentence.faithfulness for sentence in result.sentences] for result in results]
     else:
-        values = [
-            entails([("\n".join(map(premise, one.passages)), said) for said in as_sentences(one.messages[-1].content)])
-            for one in states
-        ]
-    known = [[value for value in each if value is not None] for each in values]
-    return [fmean(each) if each else None for each in known]
+        for state in states:
+            known = "\n".join(map(premise, state.passages))
+            values.append(entails([(known, claim) for claim in as_sentences(state.messages[-1].content)]))
+    means: list[float | None] = []
+    for of_turn in values:
+        defined = [value for value in of_turn if value is not None]
+        means.append(fmean(defined) if defined else None)
+    return means
 
 
-def _flow_cells(found: JointFigures) -> tuple[str, ...]:
-    un, an = (found.answerability.classes[label] for label in (UNANSWERABLE, ANSWERABLE))
-    faithful = percent(found.faithfulness) if an.support else NONE
-    of_responses = percent(found.response_faithfulness) if found.responses else NONE
-    shares = map(percent, (un.f1, an.f1, un.recall, an.recall))
-    return (*shares, str(found.responses), faithful, of_responses, percent(found.jafs), str(found.unknown))
+def _flow_cells(figures: JointFigures) -> tuple[str, ...]:
+    classes = figures.answerability.classes
+    unanswerable, answerable = classes[UNANSWERABLE], classes[ANSWERABLE]
+    return (
+        percent(unanswerable.f1),
+        percent(answerable.f1),
+        percent(unanswerable.recall),
+        percent(answerable.recall),
+        str(figures.responses),
+        percent(figures.faithfulness) if answerable.support else NONE,
+        percent(figures.response_faithfulness) if figures.responses else NONE,
+        percent(figures.jafs),
+        str(figures.unknown),
+    )
 
 
 class PassageSearch:
@@ -340,20 +366,21 @@ class PassageSearch:
         bm25s: Any = require("bm25s", extra="eval")
         self._bm25s, self._passages = bm25s, list(passages)
         self._index = bm25s.BM25(k1=1.2, b=0.75)
-        texts = [f"{one.title} {one.text}" for one in self._passages]
+        texts = [f"{passage.title} {passage.text}" for passage in self._passages]
         self._index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
 
     def __call__(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Up to `k` passages for each query, best first."""
+        """Return up to `k` passages for each query, best first."""
         if not queries:
             return []
         tokens = self._bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
         most = min(k, len(self._passages))
         places, scores = self._index.retrieve(tokens, k=most, show_progress=False)
-        return [
-            [self._passages[int(at)].with_score(float(score)) for at, score in zip(row, values, strict=True)]
-            for row, values in zip(places, scores, strict=True)
-        ]
+        hits = []
+        for row, values in zip(places, scores, strict=True):
+            pairs = zip(row, values, strict=True)
+            hits.append([self._passages[int(place)].with_score(float(score)) for place, score in pairs])
+        return hits
 
 
 REWRITE_PART = "query_rewrite"
@@ -390,15 +417,15 @@ def evaluate_rewrite(
     defined = {"no rewrite": len(rows)}
     for subject in subjects:
         results = ask(subject, REWRITE_PART, [row.state for row in rows])
-        written[subject.name] = [one.text for one in results]
-        defined[subject.name] = sum(one.defined for one in results)
+        written[subject.name] = [rewrite.text for rewrite in results]
+        defined[subject.name] = sum(rewrite.defined for rewrite in results)
     lines = []
     figures: dict[str, dict[str, Any]] = {}
     for system, texts in written.items():
-        found = _against_people(rows, texts, seed)
-        undefined = {"undefined": len(rows) - defined[system]}
-        figures[system] = undefined | {name: one.as_dict() for name, one in found.items()}
-        lines.append((system, *map(percent, found.values()), str(len(rows) - defined[system])))
+        agreement = _against_people(rows, texts, seed)
+        undefined = len(rows) - defined[system]
+        figures[system] = {"undefined": undefined, **plain(agreement)}
+        lines.append((system, *map(percent, agreement.values()), str(undefined)))
     columns = ("exact match", "word F1", "left alone as people did", "rewritten as people did")
     alone = sum(same_question(row.state.query or "", row.text or "") for row in rows)
     tables = [
@@ -409,40 +436,40 @@ def evaluate_rewrite(
             ("Where a model wrote no rewrite, the original question stands and is counted as such",),
         )
     ]
-    items: list[dict[str, Any]] = [
-        {"id": row.id, "gold": row.text, **{system: texts[at] for system, texts in written.items()}}
-        for at, row in enumerate(rows)
-    ]
+    items: list[dict[str, Any]] = []
+    for place, row in enumerate(rows):
+        items.append({"id": row.id, "gold": row.text} | {system: texts[place] for system, texts in written.items()})
     if followups and search is not None:
         queries = _queries(followups, subjects)
         measured = {"retrieval": _retrieval(followups, search, queries, seed)}
         if writing is not None:
             measured["answers"] = _answers(followups, search, queries, writing, beside, seed)
-        for name, (more, values, records) in measured.items():
+        for name, (more, by_system, records) in measured.items():
             tables += more
             items += records
-            for system, found_by_part in values.items():
-                figures.setdefault(system, {})[name] = found_by_part
+            for system, by_part in by_system.items():
+                figures.setdefault(system, {})[name] = by_part
     for key, title, head in (
         ("recall", "tables 2 to 4", tuple(f"R@{k}" for k in DEPTHS)),
         ("rewritten", "tables 5 to 7", ("RAGAS-F", "RAD-Bench")),
     ):
         paper = PUBLISHED[key].items()
-        tables += [published_table(f"{title}, MT-RAG, {part}", head, found, 2) for part, found in paper]
+        tables += [published_table(f"{title}, MT-RAG, {part}", head, systems, 2) for part, systems in paper]
     return MeasuredSection(REWRITE_PART, tuple(tables), figures, tuple(items))
 
 
 def _against_people(rows: Sequence[IntrinsicRow], texts: Sequence[str], seed: int) -> dict[str, Estimate]:
-    gold = [row.text or "" for row in rows]
-    original = [row.state.query or "" for row in rows]
-    alone = [same_question(one, other) for one, other in zip(original, gold, strict=True)]
-    kept = [same_question(one, other) for one, other in zip(original, texts, strict=True)]
-    return {
-        "exact_match": mean([exact_match(t, [g]) for t, g in zip(texts, gold, strict=True)], seed=seed),
-        "word_f1": mean([token_f1(t, [g]) for t, g in zip(texts, gold, strict=True)], seed=seed),
-        "left_alone": mean([float(k) for k, a in zip(kept, alone, strict=True) if a], seed=seed),
-        "rewritten": mean([float(not k) for k, a in zip(kept, alone, strict=True) if not a], seed=seed),
-    }
+    values: dict[str, list[float]] = {"exact_match": [], "word_f1": [], "left_alone": [], "rewritten": []}
+    for row, text in zip(rows, texts, strict=True):
+        gold, original = row.text or "", row.state.query or ""
+        values["exact_match"].append(exact_match(text, [gold]))
+        values["word_f1"].append(token_f1(text, [gold]))
+        kept = same_question(original, text)
+        if same_question(original, gold):
+            values["left_alone"].append(float(kept))
+        else:
+            values["rewritten"].append(float(not kept))
+    return {name: mean(column, seed=seed) for name, column in values.items()}
 
 
 Measured: TypeAlias = tuple[list[ReportTable], dict[str, Any], list[dict[str, Any]]]
@@ -450,49 +477,58 @@ Measured: TypeAlias = tuple[list[ReportTable], dict[str, Any], list[dict[str, An
 
 
 def _queries(followups: Sequence[JudgedTurn], subjects: Sequence[Subject]) -> dict[str, list[str]]:
-    """What each system searches for, for each question."""
-    queries: dict[str, list[str]] = {"no rewrite": [one.state.query or "" for one in followups]}
+    """Return what each system searches for, for each question."""
+    questions = [turn.state.query or "" for turn in followups]
+    queries: dict[str, list[str]] = {"no rewrite": questions}
     for subject in subjects:
-        written = [one.text for one in ask(subject, REWRITE_PART, [turn.state for turn in followups])]
-        queries[subject.name] = written
-        queries[f"{subject.name} after the question"] = [
-            search_query(asked, text) for asked, text in zip(queries["no rewrite"], written, strict=True)
-        ]
-    return queries | {"gold rewrite": [one.gold for one in followups]}
+        rewrites = [rewrite.text for rewrite in ask(subject, REWRITE_PART, [turn.state for turn in followups])]
+        queries[subject.name] = rewrites
+        queries[f"{subject.name} after the question"] = list(map(search_query, questions, rewrites))
+    queries["gold rewrite"] = [turn.gold for turn in followups]
+    return queries
 
 
 def _by_need(followups: Sequence[JudgedTurn]) -> dict[str, list[int]]:
-    """Places of all questions, and of those that need the conversation and those that do not."""
-    return {
-        "full": list(range(len(followups))),
-        "non-standalone": [at for at, one in enumerate(followups) if not one.standalone],
-        "standalone": [at for at, one in enumerate(followups) if one.standalone],
-    }
+    """Return the places of all questions, and of those that need the conversation and those that do not."""
+    places: dict[str, list[int]] = {"full": [], "non-standalone": [], "standalone": []}
+    for place, turn in enumerate(followups):
+        places["full"].append(place)
+        places["standalone" if turn.standalone else "non-standalone"].append(place)
+    return places
 
 
 def _retrieval(
     followups: Sequence[JudgedTurn], search: Retriever, queries: Mapping[str, list[str]], seed: int
 ) -> Measured:
-    rankings = {
-        system: [[one.id for one in hits] for hits in search(texts, max(DEPTHS))] for system, texts in queries.items()
-    }
+    values = {}  # system to the figures of each question
+    for system, texts in queries.items():
+        values[system] = list(map(_ranking_figures, followups, search(texts, max(DEPTHS))))
     tables, figures = [], dict[str, Any]()
     for part, members in _by_need(followups).items():
         lines = []
-        for system, ranked in rankings.items():
-            found = _figures([followups[at] for at in members], [ranked[at] for at in members], seed)
-            figures.setdefault(system, {})[part] = {name: one.as_dict() for name, one in found.items()}
-            lines.append((system, *map(share, found.values())))
+        for system, every in values.items():
+            means = {name: mean([every[place][name] for place in members], seed=seed) for name in RANKING}
+            figures.setdefault(system, {})[part] = plain(means)
+            lines.append((system, *map(share, means.values())))
         head = ("system", *(f"R@{k}" for k in DEPTHS), "nDCG@10")
         tables.append(ReportTable(f"Retrieval with the rewrite, {part} ({len(members)})", head, tuple(lines)))
-    if any(one.id.endswith(FOLLOW_UP) for one in followups):
+    if any(turn.id.endswith(FOLLOW_UP) for turn in followups):
         note = "Follow-ups made from questions that name their passage's title; the question itself is the gold rewrite"
         tables[0] = replace(tables[0], notes=(note,))
-    records = [
-        {"id": one.id, "gold": one.gold, "relevant": sorted(one.relevant), **{s: q[at] for s, q in queries.items()}}
-        for at, one in enumerate(followups)
-    ]
+    records = []
+    for place, turn in enumerate(followups):
+        record = {"id": turn.id, "gold": turn.gold, "relevant": sorted(turn.relevant)}
+        records.append(record | {system: texts[place] for system, texts in queries.items()})
     return tables, figures, records
+
+
+RANKING = (*(f"recall@{k}" for k in DEPTHS), "ndcg@10")
+
+
+def _ranking_figures(turn: JudgedTurn, hits: Sequence[Passage]) -> dict[str, float | None]:
+    ranking = [passage.id for passage in hits]
+    figures = {f"recall@{k}": recall_at(ranking, turn.relevant, k) for k in DEPTHS}
+    return {**figures, "ndcg@10": ndcg_at(ranking, dict.fromkeys(turn.relevant, 1.0), 10)}
 
 
 ANSWERS_HEAD = ("system", "faithfulness", "quality", "word F1", "failed")
@@ -506,36 +542,30 @@ def _answers(
     beside: Beside,
     seed: int,
 ) -> Measured:
-    """Answers from the passages that each system's queries find (section 2.2.2 of the paper)."""
-    wanted = {one.id for one in sample(followups, writing.count)}
-    places = [at for at, one in enumerate(followups) if one.id in wanted]
-    chosen = [followups[at] for at in places]
+    """Measure answers from the passages that each system's queries find (section 2.2.2 of the paper)."""
+    sampled = {turn.id for turn in sample(followups, writing.count)}
+    places = [place for place, turn in enumerate(followups) if turn.id in sampled]
+    chosen = [followups[place] for place in places]
     flow = named("none", writing.writer, k=ANSWER_PASSAGES)
     values: dict[str, list[dict[str, float | None]]] = {}
     records = []
     for system, texts in queries.items():
-        passages = search([texts[at] for at in places], ANSWER_PASSAGES)
-        shown = [JudgeInput(one.state.messages, tuple(found)) for one, found in zip(chosen, passages, strict=True)]
+        passages = search([texts[place] for place in places], ANSWER_PASSAGES)
+        shown = [JudgeInput(turn.state.messages, tuple(hits)) for turn, hits in zip(chosen, passages, strict=True)]
         answers = run(flow, shown, writing.engine)
         values[system] = _qualities(chosen, answers, writing.subject, beside)
-        records += [
-            {
-                "id": one.id,
-                "searched by": system,
-                "answer": answer.text if isinstance(answer, Answer) else None,
-                **found,
-            }
-            for one, answer, found in zip(chosen, answers, values[system], strict=True)
-        ]
+        for turn, answer, qualities in zip(chosen, answers, values[system], strict=True):
+            text = answer.text if isinstance(answer, Answer) else None
+            records.append({"id": turn.id, "searched by": system, "answer": text, **qualities})
     tables, figures = [], dict[str, Any]()
     for part, members in _by_need(chosen).items():
         lines = []
         for system, every in values.items():
-            columns = {name: [every[at][name] for at in members] for name in ANSWERS_HEAD[1:4]}
-            found = {name: mean([v for v in own if v is not None], seed=seed) for name, own in columns.items()}
-            failed = sum(every[at]["failed"] == 1.0 for at in members)
-            lines.append((system, *map(share, found.values()), str(failed)))
-            figures.setdefault(system, {})[part] = {name: one.as_dict() for name, one in found.items()}
+            of_part = [every[place] for place in members]
+            means = {name: mean([row[name] for row in of_part], seed=seed) for name in ANSWERS_HEAD[1:4]}
+            failed = sum(row["failed"] == 1.0 for row in of_part)
+            lines.append((system, *map(share, means.values()), str(failed)))
+            figures.setdefault(system, {})[part] = plain(means)
         tables.append(ReportTable(f"Answers after rewrites, {part} ({len(members)})", ANSWERS_HEAD, tuple(lines)))
     judge = "this library's hallucination detection" if beside.entails is None else "a judge of entailment"
     notes = (
@@ -549,31 +579,22 @@ def _answers(
 def _qualities(
     turns: Sequence[JudgedTurn], answers: Sequence[Answer | UserError], subject: Subject, beside: Beside
 ) -> list[dict[str, float | None]]:
-    """Faithfulness, quality and word F1 of each answer, where they are known."""
-    states = answered(turns, answers)
-    found: list[dict[str, float | None]] = [
-        {"faithfulness": None, "quality": None, "word F1": None, "failed": float(state is None)} for state in states
-    ]
-    written = [(at, state) for at, state in enumerate(states) if state is not None]
-    for (at, _), value in zip(written, faithfulness([s for _, s in written], subject, beside.entails), strict=True):
-        found[at]["faithfulness"] = value
-    known = [(at, state) for at, state in written if turns[at].answers]
-    for at, state in known:
-        found[at]["word F1"] = token_f1(state.response or "", list(turns[at].answers))
+    """Return faithfulness, quality and word F1 of each answer, where they are known."""
+    qualities: list[dict[str, float | None]] = []
+    written, known = dict[int, JudgeInput](), dict[int, JudgeInput]()  # by place; known: with a right answer
+    for place, state in enumerate(answered(turns, answers)):
+        failed = float(state is None)
+        qualities.append({"faithfulness": None, "quality": None, "word F1": None, "failed": failed})
+        if state is None:
+            continue
+        written[place] = state
+        if turns[place].answers:
+            known[place] = state
+            qualities[place]["word F1"] = token_f1(state.response or "", list(turns[place].answers))
+    for place, value in zip(written, faithfulness(list(written.values()), subject, beside.entails), strict=True):
+        qualities[place]["faithfulness"] = value
     if beside.grader is not None:
-        rated = beside.grader.quality([s for _, s in known], [" / ".join(turns[at].answers) for at, _ in known])
-        for (at, _), value in zip(known, rated, strict=True):
-            found[at]["quality"] = value
-    return found
-
-
-def _figures(followups: Sequence[JudgedTurn], ranked: Sequence[Sequence[str]], seed: int) -> Mapping[str, Estimate]:
-    def over(score: Callable[[JudgedTurn, Sequence[str]], float | None]) -> Estimate:
-        values = [score(one, ranking) for one, ranking in zip(followups, ranked, strict=True)]
-        return mean([value for value in values if value is not None], seed=seed)
-
-    found = {
-        f"recall@{k}": over(lambda one, ranking, k=k: recall_at(ranking, one.relevant, k))  # type: ignore[misc]
-        for k in DEPTHS
-    }
-    return found | {"ndcg@10": over(lambda one, ranking: ndcg_at(ranking, dict.fromkeys(one.relevant, 1.0), 10))}
+        references = [" / ".join(turns[place].answers) for place in known]
+        for place, value in zip(known, beside.grader.quality(list(known.values()), references), strict=True):
+            qualities[place]["quality"] = value
+    return qualities
