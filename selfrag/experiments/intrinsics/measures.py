@@ -405,7 +405,6 @@ class _Said:
     lowest: float | None  # expected faithfulness of its worst sentence
     labels: Sequence[str | None]  # of its sentences
     gold: Sequence[str | None]  # of its sentences, as the system's dialect splits them
-    gold: Sequence[str | None]  # of its sentences, as the system's dialect splits them
 
 
 def _grade(label: str | None) -> str | None:
