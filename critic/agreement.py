@@ -48,7 +48,7 @@ class Agreement:
 
 
 def agreements(teachers: Mapping[str, Labels], *, seed: int = 0) -> list[Agreement]:
-    """Every two teachers on every group that one of them labelled; the seed is of the intervals."""
+    """Compare every two teachers on every group that one of them labelled; the seed is of the intervals."""
     return [
         compare(first, second, group, left, right, seed=seed)
         for first, second in combinations(teachers, 2)
@@ -68,7 +68,7 @@ def compare(
     seed: int = 0,
     rounds: int = ROUNDS,
 ) -> Agreement:
-    """Two teachers on one group; `left` and `right` are id -> label name of the first and the second."""
+    """Compare two teachers on one group; `left` and `right` are id -> label name of the first and the second."""
     labels = GROUPS[group]
     shared = left.keys() & right.keys()
     confusion = np.zeros((len(labels), len(labels)), dtype=np.int64)

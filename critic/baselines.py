@@ -109,7 +109,7 @@ def tfidf_critic(rows: Sequence[LabelledCase]) -> Critic:
 
 
 def _features(cases: Sequence[Case]) -> Any:
-    """A vocabulary for each part that occurs in the cases."""
+    """Return a vocabulary for each part that occurs in the cases."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline, make_union
     from sklearn.preprocessing import FunctionTransformer
@@ -139,7 +139,7 @@ class PromptedCodec:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, max_length: int = 2048) -> PromptedCodec:
-        """For a Hugging Face tokenizer, which must have an EOS."""
+        """Make the codec of a Hugging Face tokenizer, which must have an EOS."""
         if tokenizer.eos_token_id is None:
             raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), max_length)
@@ -170,7 +170,7 @@ class GeneratorCodec:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> GeneratorCodec:
-        """For a Hugging Face tokenizer, which must have reflection tokens and EOS."""
+        """Make the codec of a Hugging Face tokenizer, which must have reflection tokens and EOS."""
         return cls(Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)))
 
     @property
@@ -184,7 +184,7 @@ class GeneratorCodec:
         return len(self.prompting.prompt("x")) + self.limits.most + 16
 
     def prompt(self, case: Case) -> CriticPrompt:
-        """The training layout up to where the group's token is due."""
+        """Lay out a case as in training, up to where the group's token is due."""
         vocabulary, dropped = self.prompting.vocabulary, Counter[str]()
         parts = {part: self._part(case, part, dropped) for part in ("instruction", "preceding", "output")}
         codec, layout = self.prompting.codec, self.prompting.layout

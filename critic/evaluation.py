@@ -6,15 +6,16 @@ run that was killed and started again ends with the same figures: what models ju
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from selfrag.common.atomic import write_json, writing
 from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress
 from selfrag.common.runs import RunLog
+from selfrag.common.validation import validate
 from selfrag.evaluation.intervals import Estimate, FloatArray, bootstrap, mean
 from selfrag.evaluation.metrics.classification import BINS, equal_bins, error_statistic, macro_effective, macro_f1
 from selfrag.reflection.judgment import Judgment
@@ -50,11 +52,13 @@ class CriticFigures:
     undefined: int  # cases without a judgment
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        named = {name: getattr(self, name).as_dict() for name in ("accuracy", "macro_f1", "ece", "brier")}
+        """Return plain values, ready for JSON."""
         return {
-            **named,
-            "coverage": None if self.coverage != self.coverage else self.coverage,
+            "accuracy": self.accuracy.as_dict(),
+            "macro_f1": self.macro_f1.as_dict(),
+            "ece": self.ece.as_dict(),
+            "brier": self.brier.as_dict(),
+            "coverage": None if math.isnan(self.coverage) else self.coverage,
             "labels": list(GROUPS[self.group].names),
             "confusion": [list(row) for row in self.confusion],
             "undefined": self.undefined,
@@ -72,15 +76,13 @@ class Evaluation:
     shortened: int = 0  # rows of which a prompt could not hold every part whole
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON, without single judgments; `shortened` only where there are such rows."""
-        return {
-            "groups": {group: found.as_dict() for group, found in self.groups.items()},
-            "parts": {
-                group: {name: found.as_dict() for name, found in parts.items()} for group, parts in self.parts.items()
-            },
-            "seconds": self.seconds,
-            **({"shortened": self.shortened} if self.shortened else {}),
-        }
+        """Return plain values, ready for JSON, without single judgments; `shortened` only where there are such rows."""
+        groups = {group: figures.as_dict() for group, figures in self.groups.items()}
+        parts = {}
+        for group, by_part in self.parts.items():
+            parts[group] = {name: figures.as_dict() for name, figures in by_part.items()}
+        record: dict[str, Any] = {"groups": groups, "parts": parts, "seconds": self.seconds}
+        return record | {"shortened": self.shortened} if self.shortened else record
 
 
 def evaluate(critic: Critic, rows: Sequence[LabelledCase], *, seed: int = 0) -> Evaluation:
@@ -93,62 +95,72 @@ def evaluate(critic: Critic, rows: Sequence[LabelledCase], *, seed: int = 0) -> 
 def compare(
     rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], *, seed: int = 0, seconds: float = 0.0
 ) -> Evaluation:
-    """Figures of judgments that were made already."""
+    """Return the figures of judgments that were made already."""
+    # 1. The numbers of the rows of each group, of all its rows ("") and of each part of it.
     members: dict[str, dict[str, list[int]]] = {group: defaultdict(list) for group in GROUPS}
     for number, row in enumerate(rows):
         source = HUMAN if row.label_source == HUMAN else "derived"
         for part in ("", source, f"{row.dataset}/{row.rule}"):
             members[row.case.group][part].append(number)
-    found = {
-        group: {
-            part: figures([rows[n] for n in numbers], [judgments[n] for n in numbers], seed=seed)
-            for part, numbers in sorted(parts.items())
-        }
-        for group, parts in members.items()
-        if parts
-    }
-    groups = {group: parts.pop("") for group, parts in found.items()}
-    return Evaluation(groups, found, seconds, tuple(judgments))
+    # 2. Their figures.
+    groups: dict[str, CriticFigures] = {}
+    parts: dict[str, dict[str, CriticFigures]] = {}
+    for group, by_part in members.items():
+        for part, numbers in sorted(by_part.items()):
+            part_figures = figures([rows[n] for n in numbers], [judgments[n] for n in numbers], seed=seed)
+            if part:
+                parts.setdefault(group, {})[part] = part_figures
+            else:
+                groups[group] = part_figures
+    return Evaluation(groups, parts, seconds, tuple(judgments))
 
 
 def figures(rows: Sequence[LabelledCase], judgments: Sequence[Judgment | None], *, seed: int = 0) -> CriticFigures:
-    """Figures of rows of one group, at least one; `seed` is of the intervals."""
+    """Return the figures of rows of one group, at least one; `seed` is of the intervals."""
     groups = {row.case.group for row in rows}
     if len(groups) != 1 or len(rows) != len(judgments):
         raise ValueError(f"{len(rows)} rows of {len(groups)} groups with {len(judgments)} judgments")
     (group,) = groups
     names = GROUPS[group].names
+    size = len(names)
+    # 1. Labels as numbers; a case without a judgment has the number after the last.
     gold = np.array([names.index(row.label) for row in rows])
-    judged = np.array([len(names) if j is None else names.index(j.label) for j in judgments])
-    known = [(j.distribution, y) for j, y in zip(judgments, gold.tolist(), strict=True) if j is not None]
-    probabilities = np.array([p for p, _ in known], dtype=np.float64).reshape(-1, len(names))
-    truth = np.eye(len(names))[[y for _, y in known]].reshape(-1, len(names))
-    is_gold, is_judged = np.eye(len(names))[gold], np.eye(len(names) + 1)[judged][:, : len(names)]
+    judged = np.full(len(rows), size)
+    shares = np.zeros((len(rows), size))
+    for number, verdict in enumerate(judgments):
+        if verdict is not None:
+            judged[number] = names.index(verdict.label)
+            shares[number] = verdict.distribution
+    confusion = np.zeros((size, size + 1), dtype=int)
+    np.add.at(confusion, (gold, judged), 1)
+    # 2. Agreement, over all cases.
+    is_gold, is_judged = np.eye(size)[gold], np.eye(size + 1)[judged][:, :size]
 
     def f1(counts: FloatArray) -> FloatArray:
-        """Over the labels that a sample's gold holds; a label never judged has F1 0."""
+        """Return macro-F1 over the labels that a sample's gold holds; a label never judged has F1 0."""
         return macro_f1(counts @ (is_gold * is_judged), counts @ is_gold, counts @ is_judged)
 
-    confusion = np.zeros((len(names), len(names) + 1), dtype=int)
-    np.add.at(confusion, (gold, judged), 1)
+    # 3. Calibration, over the cases with a judgment.
+    known = judged < size
+    probabilities, truth = shares[known], is_gold[known]
+    distances = ((probabilities - truth) ** 2).sum(axis=1)
+    coverages = [verdict.coverage for verdict in judgments if verdict is not None]
     return CriticFigures(
         group,
-        mean([float(right) for right in gold == judged], seed=seed),
-        bootstrap(len(rows), f1, seed, effective=macro_effective(is_gold)),
-        bootstrap(len(known), calibration_error(probabilities, truth), seed),
-        mean(
-            [float(distance) for distance in ((probabilities - truth) ** 2).sum(axis=1)], seed=seed, bounds=(0.0, 2.0)
-        ),
-        float(np.mean([j.coverage for j in judgments if j is not None])) if known else float("nan"),
-        tuple(tuple(row) for row in confusion.tolist()),
-        len(rows) - len(known),
+        accuracy=mean((gold == judged).astype(float).tolist(), seed=seed),
+        macro_f1=bootstrap(len(rows), f1, seed, effective=macro_effective(is_gold)),
+        ece=bootstrap(len(coverages), calibration_error(probabilities, truth), seed),
+        brier=mean(distances.tolist(), seed=seed, bounds=(0.0, 2.0)),
+        coverage=float(np.mean(coverages)) if coverages else math.nan,
+        confusion=tuple(map(tuple, confusion.tolist())),
+        undefined=len(rows) - len(coverages),
     )
 
 
 def calibration_error(
     probabilities: FloatArray, truth: FloatArray, bins: int = BINS
 ) -> Callable[[FloatArray], FloatArray]:
-    """Expected calibration error of bootstrap samples, from distributions and gold [n, labels], one-hot."""
+    """Return the expected calibration error of bootstrap samples, for distributions and one-hot gold [n, labels]."""
     if not len(probabilities):
         return error_statistic(np.empty(0), np.empty(0, dtype=np.intp))
     chosen, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
@@ -168,65 +180,73 @@ NamedEvaluations = Mapping[str, Evaluation]
 
 
 def report(evaluations: NamedEvaluations, main: str) -> str:
-    """The whole report: name of a critic -> its evaluation, all on the same rows; `main` is shown in full."""
-    shown = evaluations[main]
-    groups = [group for group in GROUPS if group in shown.groups]
-    paper = [(name, *[f"{known[group]:.3f}" for group in groups]) for name, known in PAPER.items()]
-    header = ("critic", *groups)
-    cut = [f"{name} {one.shortened} of {len(one.judgments)}" for name, one in evaluations.items() if one.shortened]
-    sections = [
-        "## Accuracy, all rows\n",
-        markdown(header, [*_across(evaluations, groups, None, "accuracy"), *paper]),
-        *([f"Rows with a part shortened to fit the prompt: {'; '.join(cut)}.\n"] if cut else []),
-        "## Accuracy, rows labelled by people\n",
-        markdown(header, _across(evaluations, groups, HUMAN, "accuracy")),
-        "## Macro-F1, all rows\n",
-        markdown(header, _across(evaluations, groups, None, "macro_f1")),
-        "## Macro-F1, rows labelled by people\n",
-        markdown(header, _across(evaluations, groups, HUMAN, "macro_f1")),
-        f"## {main} in full\n",
-        _full(shown, groups),
-    ]
+    """Return the whole report: name of a critic -> its evaluation, all on the same rows; `main` is shown in full."""
+    groups = [group for group in GROUPS if group in evaluations[main].groups]
+    sections: list[str] = []
+    for title, figure in (("Accuracy", "accuracy"), ("Macro-F1", "macro_f1")):
+        for rows, part in (("all rows", None), ("rows labelled by people", HUMAN)):
+            lines = _across(evaluations, groups, part, figure)
+            is_first = not sections
+            if is_first:
+                lines += [(name, *(f"{known[group]:.3f}" for group in groups)) for name, known in PAPER.items()]
+            sections += [f"## {title}, {rows}\n", markdown(("critic", *groups), lines)]
+            if is_first:
+                sections += _shortened(evaluations)
+    sections += [f"## {main} in full\n", _full(evaluations[main], groups)]
     for group in groups:
         names = GROUPS[group].names
-        rows = [(name, *row) for name, row in zip(names, shown.groups[group].confusion, strict=True)]
-        sections += [f"### {group}: judged (columns) against gold (rows)\n", markdown(("gold", *names, "none"), rows)]
+        confusion = zip(names, evaluations[main].groups[group].confusion, strict=True)
+        table = markdown(("gold", *names, "none"), [(name, *row) for name, row in confusion])
+        sections += [f"### {group}: judged (columns) against gold (rows)\n", table]
         sections += [f"### {group}: by source of the label, data set and rule\n", _parts(evaluations, main, group)]
     return "\n".join(sections)
 
 
+def _shortened(evaluations: NamedEvaluations) -> Iterator[str]:
+    """Yield a line on the critics that could not read every row whole, if there are any."""
+    counts = []
+    for name, evaluation in evaluations.items():
+        if evaluation.shortened:
+            counts.append(f"{name} {evaluation.shortened} of {len(evaluation.judgments)}")
+    if counts:
+        yield f"Rows with a part shortened to fit the prompt: {'; '.join(counts)}.\n"
+
+
 def _across(evaluations: NamedEvaluations, groups: list[str], part: str | None, figure: str) -> list[tuple[str, ...]]:
-    """One figure of every critic in every group, or in a part of it."""
+    """Return one figure of every critic in every group, or in a part of it."""
     rows = []
-    for name, one in evaluations.items():
-        found = [one.groups.get(group) if part is None else one.parts.get(group, {}).get(part) for group in groups]
-        rows.append((name, *["-" if f is None else _interval(getattr(f, figure)) for f in found]))
+    for name, evaluation in evaluations.items():
+        cells = []
+        for group in groups:
+            in_group = evaluation.groups.get(group) if part is None else evaluation.parts.get(group, {}).get(part)
+            cells.append("-" if in_group is None else _interval(getattr(in_group, figure)))
+        rows.append((name, *cells))
     return rows
 
 
 def _full(evaluation: Evaluation, groups: list[str]) -> str:
     rows = []
     for group in groups:
-        found = evaluation.groups[group]
-        estimates = (found.accuracy, found.macro_f1, found.ece, found.brier)
-        rows.append((group, found.accuracy.n, *map(_interval, estimates), f"{found.coverage:.3f}", found.undefined))
+        of_group = evaluation.groups[group]
+        estimates = (of_group.accuracy, of_group.macro_f1, of_group.ece, of_group.brier)
+        cells = (*map(_interval, estimates), f"{of_group.coverage:.3f}", of_group.undefined)
+        rows.append((group, of_group.accuracy.n, *cells))
     return markdown(("group", "rows", "accuracy", "macro-F1", "ECE", "Brier", "coverage", "no judgment"), rows)
 
 
 def _parts(evaluations: NamedEvaluations, main: str, group: str) -> str:
-    others = {name: one.parts.get(group, {}) for name, one in evaluations.items() if name != main}
+    rivals = {name: rival.parts.get(group, {}) for name, rival in evaluations.items() if name != main}
     rows = []
-    for part, found in evaluations[main].parts[group].items():
-        rivals = [parts[part].accuracy.value if part in parts else None for parts in others.values()]
-        cells = ["-" if rival is None else f"{rival:.3f}" for rival in rivals]
-        rows.append((part, found.accuracy.n, _interval(found.accuracy), f"{found.brier.value:.3f}", *cells))
-    return markdown(("part", "rows", main, "Brier", *others), rows)
+    for part, of_part in evaluations[main].parts[group].items():
+        cells = [f"{parts[part].accuracy.value:.3f}" if part in parts else "-" for parts in rivals.values()]
+        rows.append((part, of_part.accuracy.n, _interval(of_part.accuracy), f"{of_part.brier.value:.3f}", *cells))
+    return markdown(("part", "rows", main, "Brier", *rivals), rows)
 
 
 def _interval(estimate: Estimate) -> str:
     if not estimate.defined:
         return "-"
-    if estimate.low != estimate.low:
+    if math.isnan(estimate.low):
         return f"{estimate.value:.3f}"
     return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
 
@@ -252,28 +272,60 @@ class EvaluationSubjects:
     generator: str | Path | None = None  # directory or hub name of a model with reflection tokens
 
     def __post_init__(self) -> None:
-        if self.critic is None and self.base is None and self.train is None and self.generator is None:
+        if self.train is None and not self.models():
             raise UserError("nothing to evaluate: give a critic, a generator, a base model or training rows")
 
+    def models(self) -> dict[str, str | Path]:
+        """Return the models by what they are."""
+        models = {"critic": self.critic, "base": self.base, "generator": self.generator}
+        return {name: model for name, model in models.items() if model is not None}
+
     def folders(self) -> dict[str, Path]:
-        """Folders of the models, fetched where they are named on the hub."""
+        """Return the folders of the models, fetched where they are named on the hub."""
         from critic.student.judge import resolve_critic
         from selfrag.loading import resolve_model
 
-        resolving = {"critic": resolve_critic, "base": resolve_model, "generator": resolve_model}
-        given = {name: getattr(self, name) for name in resolving}
-        return {name: resolving[name](model) for name, model in given.items() if model is not None}
+        return {
+            name: resolve_critic(model) if name == "critic" else resolve_model(model)
+            for name, model in self.models().items()
+        }
 
 
-Chunks: TypeAlias = dict[tuple[str, int], Mapping[str, Any]]
-"""What the journal holds of a critic's chunk, by name and number: `seconds` that it took, `shortened` cases, and the
-`scores` of each case: distribution and coverage, or None where there is no judgment."""
+@dataclass(frozen=True, slots=True)
+class JudgedChunk:
+    """What the journal holds of a chunk of cases that a model has judged."""
+
+    critic: str  # name of the critic
+    chunk: int  # number of the chunk
+    seconds: float  # that it took
+    shortened: int  # cases of which the prompt could not hold every part whole
+    scores: tuple[tuple[tuple[float, ...], float] | None, ...]  # distribution and coverage of each case, None without
 
 
-def _take(chunks: Chunks, record: Mapping[str, Any]) -> None:
-    scores = [None if one is None else (tuple(map(float, one[0])), float(one[1])) for one in record["scores"]]
-    known = {"seconds": float(record["seconds"]), "shortened": int(record["shortened"]), "scores": scores}
-    chunks[str(record["critic"]), int(record["chunk"])] = known
+class EvaluationJournal:
+    """Chunks that models have judged, in memory and, with a file, on disk; see `CHUNK`."""
+
+    def __init__(self, path: Path | None, identity: Mapping[str, Any]) -> None:
+        self.chunks: dict[tuple[str, int], JudgedChunk] = {}
+        self.path = path
+        self._log = None if path is None else RunLog(path, identity, self._take, otherwise="remove it to start over")
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        chunk = validate(JudgedChunk, record)
+        self.chunks[chunk.critic, chunk.chunk] = chunk
+
+    def add(self, chunk: JudgedChunk) -> None:
+        """Keep a chunk."""
+        self.chunks[chunk.critic, chunk.chunk] = chunk
+        if self._log is not None:
+            self._log.append(asdict(chunk))
+
+    def close(self, *, remove: bool) -> None:
+        """Free the file, and remove it where it is needed no more."""
+        if self._log is not None:
+            self._log.close()
+            if remove:
+                self._log.path.unlink(missing_ok=True)
 
 
 def run_evaluation(
@@ -292,49 +344,69 @@ def run_evaluation(
     Returns:
         Name of a critic -> its evaluation; the trained one first.
     """
-    rows = list(read_labelled(rows_path, judgeable=True))
-    train = None if subjects.train is None else list(read_labelled(rows_file(subjects.train)))
-    for path, read in ((rows_path, rows), (subjects.train, train)):
-        if read == []:
-            raise UserError(f"{path} holds no rows")
-    # Fitted first: rows that nothing can be fitted to are better named before a model has judged for an hour.
-    fitted: dict[str, Critic] = {} if train is None else {TFIDF: tfidf_critic(train), MAJORITY: majority_critic(train)}
+    # 1. Read the rows, and fit what counts: what is wrong with them is better named before a model judges for an hour.
+    rows = _rows(rows_path, read_labelled(rows_path, judgeable=True))
+    fitted: dict[str, Critic] = {}
+    if subjects.train is not None:
+        train = _rows(subjects.train, read_labelled(rows_file(subjects.train)))
+        fitted = {TFIDF: tfidf_critic(train), MAJORITY: majority_critic(train)}
+    # 2. Find out whether everything is there and can be written.
     folders = subjects.folders()
     about: dict[str, Any] = {}
     if out is not None:
         if out.is_dir():
             raise UserError(f"--out {out} is a folder; name a file")
-        with writing(out):  # better said before an hour of judging
+        with writing(out):
             out.parent.mkdir(parents=True, exist_ok=True)
         about = _manifest(rows_path, subjects, folders, seed)
-    found: dict[str, Evaluation] = {}
-    chunks: Chunks = {}
-    with _journal(out, about, chunks) as journal:
-        waiting: list[tuple[str, Callable[[], Evaluation]]] = [
-            *((name, partial(_asked, name, opened, rows, chunks, journal, seed)) for name, opened in _models(subjects)),
-            *((name, partial(evaluate, critic, rows, seed=seed)) for name, critic in fitted.items()),
-        ]
-        for name, evaluation in waiting:
+    # 3. Evaluate one critic after the other.
+    journal = _journal(out, about)
+    evaluations: dict[str, Evaluation] = {}
+    is_complete = False
+    try:
+        for name, evaluation in _evaluations(subjects, fitted, rows, journal, seed):
             say(f"{name}: {len(rows)} cases")
-            found[name] = evaluation()
+            evaluations[name] = evaluation()
             if out is not None:
-                critics = {name: one.as_dict() for name, one in found.items()}
-                judgments = {name: _by_id(rows, one.judgments) for name, one in found.items()}
+                critics = {name: judged.as_dict() for name, judged in evaluations.items()}
+                judgments = {name: _by_id(rows, judged.judgments) for name, judged in evaluations.items()}
                 write_json(out, {"manifest": about, "critics": critics, "judgments": judgments})
-    return found
+        is_complete = True
+    finally:
+        journal.close(remove=is_complete)
+    return evaluations
 
 
-def _models(subjects: EvaluationSubjects) -> Iterator[tuple[str, Callable[[], StudentCritic]]]:
+def _rows(path: Path, rows: Iterable[LabelledCase]) -> list[LabelledCase]:
+    listed = list(rows)
+    if not listed:
+        raise UserError(f"{path} holds no rows")
+    return listed
+
+
+def _evaluations(
+    subjects: EvaluationSubjects,
+    fitted: Mapping[str, Critic],
+    rows: list[LabelledCase],
+    journal: EvaluationJournal,
+    seed: int,
+) -> Iterator[tuple[str, Callable[[], Evaluation]]]:
+    """Yield each critic's name with what evaluates it, models first."""
     if subjects.critic is not None:
-        yield Path(subjects.critic).name, partial(load_critic, subjects.critic, subjects.engine)
+        load = partial(load_critic, subjects.critic, subjects.engine)
+        yield Path(subjects.critic).name, partial(_judge, Path(subjects.critic).name, load, rows, journal, seed)
     if subjects.base is not None:
-        yield PROMPTED, partial(_otherwise, subjects.base, subjects.engine, PromptedCodec)
+        load = partial(_load_model, subjects.base, subjects.engine, PromptedCodec)
+        yield PROMPTED, partial(_judge, PROMPTED, load, rows, journal, seed)
     if subjects.generator is not None:
-        yield GENERATOR, partial(_otherwise, subjects.generator, subjects.engine, GeneratorCodec)
+        load = partial(_load_model, subjects.generator, subjects.engine, GeneratorCodec)
+        yield GENERATOR, partial(_judge, GENERATOR, load, rows, journal, seed)
+    for name, critic in fitted.items():
+        yield name, partial(evaluate, critic, rows, seed=seed)
 
 
-def _otherwise(model: str | Path, engine: str | None, kind: type[PromptedCodec | GeneratorCodec]) -> StudentCritic:
-    """A model that is no critic, asked in its own way."""
+def _load_model(model: str | Path, engine: str | None, kind: type[PromptedCodec | GeneratorCodec]) -> StudentCritic:
+    """Load a model that is no critic, asked in its own way."""
     from selfrag.engines import load_engine
     from selfrag.loading import load_tokenizer, resolve_model
 
@@ -343,62 +415,46 @@ def _otherwise(model: str | Path, engine: str | None, kind: type[PromptedCodec |
     return StudentCritic(load_engine(engine, directory, max_model_len=codec.max_length), codec, exact=True)
 
 
-def _asked(
-    name: str,
-    opened: Callable[[], StudentCritic],
-    rows: list[LabelledCase],
-    chunks: Chunks,
-    journal: RunLog | None,
-    seed: int,
+def _judge(
+    name: str, load: Callable[[], StudentCritic], rows: list[LabelledCase], journal: EvaluationJournal, seed: int
 ) -> Evaluation:
-    """The evaluation of a model, asked about those chunks only that are not known yet; shows its progress."""
+    """Evaluate a model, asked about those chunks only that the journal lacks; shows its progress."""
     cases = [row.case for row in rows]
-    parts = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
-    missing = [number for number in range(len(parts)) if (name, number) not in chunks]
+    starts = range(0, len(cases), CHUNK)
+    missing = [number for number in range(len(starts)) if (name, number) not in journal.chunks]
     if missing:
-        done = len(cases) - sum(len(parts[number]) for number in missing)
-        with opened() as critic, Progress("evaluation", "case", len(cases), done) as progress:
+        done = len(cases) - sum(len(cases[starts[number] :][:CHUNK]) for number in missing)
+        with load() as critic, Progress("evaluation", "case", len(cases), done) as progress:
             for number in missing:
+                part = cases[starts[number] :][:CHUNK]
                 started = time.perf_counter()
-                judged = critic.judge(parts[number])
-                progress.advance(len(parts[number]))
-                record = {
-                    "critic": name,
-                    "chunk": number,
-                    "seconds": time.perf_counter() - started,
-                    "shortened": critic.shortened(parts[number]),
-                    "scores": [None if one is None else (one.distribution, one.coverage) for one in judged],
-                }
-                _take(chunks, record)
-                if journal is not None:
-                    journal.append(record)
-    found = [chunks[name, number] for number in range(len(parts))]
-    scores = [one for chunk in found for one in chunk["scores"]]
-    judgments = [
-        None if one is None else judgment(case, one[0], number, one[1])
-        for number, (case, one) in enumerate(zip(cases, scores, strict=True))
-    ]
-    evaluation = compare(rows, judgments, seed=seed, seconds=sum(chunk["seconds"] for chunk in found))
-    return replace(evaluation, shortened=sum(chunk["shortened"] for chunk in found))
+                judged = critic.judge(part)
+                progress.advance(len(part))
+                seconds = float(time.perf_counter() - started)
+                scores = tuple(
+                    None if verdict is None else (verdict.distribution, verdict.coverage) for verdict in judged
+                )
+                journal.add(JudgedChunk(name, number, seconds, critic.shortened(part), scores))
+    chunks = [journal.chunks[name, number] for number in range(len(starts))]
+    judgments: list[Judgment | None] = []
+    for score in chain.from_iterable(chunk.scores for chunk in chunks):
+        number = len(judgments)
+        judgments.append(None if score is None else judgment(cases[number], score[0], number, score[1]))
+    evaluation = compare(rows, judgments, seed=seed, seconds=sum(chunk.seconds for chunk in chunks))
+    return replace(evaluation, shortened=sum(chunk.shortened for chunk in chunks))
 
 
-@contextmanager
-def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iterator[RunLog | None]:
-    """What an evaluation that was interrupted left beside `out`; goes when all figures are written."""
+def _journal(out: Path | None, about: Mapping[str, Any]) -> EvaluationJournal:
+    """Open what an interrupted evaluation left beside `out`; without models nothing is worth keeping."""
     if out is None or not about["models"]:
-        yield None
-        return
+        return EvaluationJournal(None, {})
     from critic.teacher.forms import OWN
     from selfrag.engines import choose_engine
 
     # All that decides what the models judge: not the training rows and the seed, whose figures are made again.
     engine = about["engine"] or choose_engine()[0]
     identity = {"rows": [*about["rows"].values()], **about["models"], "engine": engine, "prompt": OWN.fingerprint}
-    path = out.with_name(f"{out.name}.journal")
-    take, otherwise = partial(_take, chunks), "remove it to start over"
-    with RunLog(path, {**identity, "chunk": CHUNK}, take, otherwise=otherwise) as journal:
-        yield journal
-    path.unlink(missing_ok=True)
+    return EvaluationJournal(out.with_name(f"{out.name}.journal"), {**identity, "chunk": CHUNK})
 
 
 def _manifest(rows_path: Path, subjects: EvaluationSubjects, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
@@ -417,5 +473,7 @@ def _manifest(rows_path: Path, subjects: EvaluationSubjects, folders: Mapping[st
 
 
 def _by_id(rows: list[LabelledCase], judgments: Sequence[Judgment | None]) -> dict[str, Any]:
-    pairs = zip(rows, judgments, strict=True)
-    return {row.id: None if judgment is None else judgment.as_dict()["distribution"] for row, judgment in pairs}
+    distributions = {}
+    for row, judged in zip(rows, judgments, strict=True):
+        distributions[row.id] = None if judged is None else judged.as_dict()["distribution"]
+    return distributions

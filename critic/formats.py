@@ -33,7 +33,7 @@ PairLoader: TypeAlias = Callable[[Iterable[RawRow], str, str | None], Iterator[P
 
 
 def rowwise(parse: Callable[[RawRow, str], Pair]) -> PairLoader:
-    """A loader for sources in which every row stands for itself; an `UnusableError` of `parse` drops the row."""
+    """Make a loader of sources whose rows stand for themselves; an UnusableError of `parse` drops the row."""
 
     def read(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
         for raw in rows:
@@ -48,7 +48,7 @@ def rowwise(parse: Callable[[RawRow, str], Pair]) -> PairLoader:
 
 
 def _asked(instruction: str, question: str) -> str:
-    """A task instruction and its question, joined as everywhere in this project."""
+    """Return a task instruction and its question, joined as everywhere in this project."""
     if not question.strip():
         raise UnusableError("no instruction")
     return SELFRAG.task(instruction, question.strip())
@@ -138,7 +138,7 @@ def _open_instruct(raw: RawRow, dataset: str) -> Pair:
 
 
 def _oasst_trees(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
-    """A tree a row.
+    """Read a tree a row.
 
     {"prompt": {"role": "prompter", "lang": "en", "text": "..", "replies": [{"message_id": "..", "text": "..", ..}]}}
     """
@@ -161,7 +161,7 @@ def _oasst_tree(raw: RawRow, dataset: str, language: str | None) -> Iterator[Pai
 
 
 def _oasst_messages(rows: Iterable[RawRow], dataset: str, language: str | None) -> Iterator[PairOutcome]:
-    """A message a row.
+    """Read a message a row.
 
     {"message_id": "..", "parent_id": null, "message_tree_id": "..", "role": "prompter", "lang": "en", "text": ".."}
 
@@ -194,7 +194,7 @@ def _oasst_name(raw: RawRow) -> str:
 
 
 def _oasst_refusal(prompt: Mapping[str, Any], language: str | None) -> str:
-    """Why the message that a tree begins with is not taken, if it is not."""
+    """Return why the message that a tree begins with is not taken, if it is not."""
     if text(prompt, "role") != "prompter":
         raise UserError(f"a tree begins with a prompter, not with {prompt['role']!r:.60}")
     if prompt.get("deleted"):
@@ -244,7 +244,7 @@ def _kilt(raw: RawRow) -> tuple[str, str, str, tuple[Passage, ...]]:
 
 @rowwise
 def _natural_questions(raw: RawRow, dataset: str) -> Pair:
-    """The question as it was typed, without a task instruction (Table 4), and its first answer."""
+    """Return the question as it was typed, without a task instruction (Table 4), and its first answer."""
     key, question, answer, passages = _kilt(raw)
     return make_pair(f"{dataset}-{key}", dataset, "short_qa", question, answer, passages)
 
@@ -258,7 +258,7 @@ def _wizard(raw: RawRow, dataset: str) -> Pair:
 
 @rowwise
 def _fever(raw: RawRow, dataset: str) -> Pair:
-    """A claim, and `true` or `false` for its verdict; KILT leaves NOT ENOUGH INFO out."""
+    """Return a claim, and `true` or `false` for its verdict; KILT leaves NOT ENOUGH INFO out."""
     key, claim, verdict, passages = _kilt(raw)
     instruction = _asked(FACT_CHECK, claim)
     truth = PublicRow.of("claims", {"answer": verdict})["truth"]
@@ -267,7 +267,7 @@ def _fever(raw: RawRow, dataset: str) -> Pair:
 
 @rowwise
 def _asqa(raw: RawRow, dataset: str) -> Pair:
-    """An ambiguous question and its first long answer, with the passages that its writer quoted.
+    """Return an ambiguous question and its first long answer, with the passages that its writer quoted.
 
     {"5742327904742262955": {"ambiguous_question": "..", "annotations": [{"long_answer": "..", "knowledge": [..]}], ..}}
 
@@ -288,7 +288,7 @@ def _asqa(raw: RawRow, dataset: str) -> Pair:
 
 @rowwise
 def _multiple_choice(raw: RawRow, dataset: str) -> Pair:
-    """A question with lettered options and the letter of the right one, in the schemas of AI2.
+    """Return a question with lettered options and the letter of the right one, in the schemas of AI2.
 
     {"id": "..", "question": "..", "choices": {"text": [..], "label": ["A", ..]}, "answerKey": "C"}          ARC
     {"id": "..", "question_stem": "..", "choices": {"text": [..], "label": ["A", ..]}, "answerKey": "C"}     OpenBookQA
@@ -315,7 +315,7 @@ def _multiple_choice(raw: RawRow, dataset: str) -> Pair:
 
 
 def choice_instruction(letters: str) -> str:
-    """The instruction for a choice among `letters`; for `ABCD` it is the paper's text."""
+    """Return the instruction for a choice among `letters`; for `ABCD` it is the paper's text."""
     count = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}.get(len(letters), str(len(letters)))
     return (
         f"Given {count} answer candidates, {', '.join(letters[:-1])} and {letters[-1]}, choose the best answer choice."
@@ -351,7 +351,7 @@ FORMATS: tuple[PairFormat, ...] = (
 
 
 def named(name: str) -> PairFormat:
-    """The format of this name."""
+    """Return the format of this name."""
     for form in FORMATS:
         if form.name == name.strip():
             return form

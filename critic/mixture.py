@@ -64,7 +64,7 @@ def load(source: RowSource, form: PairFormat, reading: MixtureReading | None = N
 
 
 def _objection(pair: Pair, reading: MixtureReading, spoken: Callable[[str], bool] | None, seen: set[str]) -> str:
-    """Why a pair is left out, if it is."""
+    """Return why a pair is left out, if it is."""
     if pair.id in seen:
         return f"an id that occurred before ({pair.id:.80})"
     for name, text in (("instruction", pair.instruction), ("output", pair.output)):
@@ -75,7 +75,7 @@ def _objection(pair: Pair, reading: MixtureReading, spoken: Callable[[str], bool
 
 
 def _detector(language: str) -> Callable[[str], bool]:
-    """A test whether a text is in `language` (ISO 639-1), for sources that do not say it themselves."""
+    """Return a test whether a text is in `language` (ISO 639-1), for sources that do not say it themselves."""
     if not re.fullmatch("[a-z]{2,3}", language):
         raise UserError(f"{language!r} is no code of a language, such as 'en'")
     classify = require("py3langid", extra="data").classify
@@ -103,7 +103,7 @@ class SeededSample(Generic[T]):
             heapq.heappop(self._kept)
 
     def items(self) -> list[T]:
-        """The sample, in the order in which it was added."""
+        """Return the sample, in the order in which it was added."""
         return [item for _, _, item in sorted(self._kept, key=lambda entry: -entry[1])]
 
 
@@ -137,7 +137,7 @@ class MixtureTally:
 def pairs(
     part: MixturePart, tally: MixtureTally, reading: MixtureReading | None = None, seed: int = 0
 ) -> Iterator[Pair]:
-    """The pairs drawn from one part, in their order; `tally` is complete when the last is taken."""
+    """Yield the pairs drawn from one part, in their order; `tally` is complete when the last is taken."""
     if part.count is not None and part.count < 0:
         raise UserError(f"{part.form.name}: {part.count} pairs cannot be drawn; 0 or more")
     from tqdm import tqdm

@@ -89,7 +89,7 @@ PairOutcome: TypeAlias = Pair | Dropped
 def make_pair(
     key: str, dataset: str, kind: str, instruction: str, output: str, passages: tuple[Passage, ...] = ()
 ) -> Pair:
-    """A pair with the white space around its texts removed; `UnusableError` for blank ones and halves of characters."""
+    """Make a pair of stripped texts; raise UnusableError for blank ones and halves of characters."""
     pair = Pair(key, dataset, instruction.strip(), output.strip(), kind, passages)
     for name, written in (("instruction", pair.instruction), ("output", pair.output)):
         if not written:
@@ -158,14 +158,14 @@ class PairSource:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A row, or a part of one, without the nulls that Arrow fills gaps with."""
+    """Return a row, or a part of one, without the nulls that Arrow fills gaps with."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(part) for key, part in value.items() if part is not None}
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def _checked(name: str, bad_rows: BadRows) -> Callable[[dict[str, Any]], Pair | Dropped]:
-    """A parser of rows in their order; ids occur once."""
+    """Return a parser of rows in their order; ids occur once."""
     seen: set[str] = set()
     row = 0
 
@@ -196,7 +196,7 @@ def open_source(
     bad_rows: BadRows = "stop",
     limit: int | None = None,
 ) -> PairSource:
-    """A source by name: a JSONL file, a folder that `save_to_disk` wrote, or a data set that `load_dataset` finds."""
+    """Open a source: a JSONL file, a folder that `save_to_disk` wrote, or a data set that `load_dataset` finds."""
     path = Path(pairs)
     if path.is_file():
         if configuration is not None or split != "train" or streaming or columns:

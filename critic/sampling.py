@@ -45,7 +45,7 @@ class SamplingRule:
 
     @property
     def searches(self) -> bool:
-        """Whether it needs a retriever."""
+        """Return whether it needs a retriever."""
         return self.evidence in ("first", "found")
 
 
@@ -69,7 +69,7 @@ RULES: tuple[SamplingRule, ...] = (
 def _draft(
     rule: SamplingRule, pair: Pair, other: Pair, find: SentenceFinder, rng: random.Random
 ) -> tuple[UnlabelledCase, str] | None:
-    """A case by a rule, and what to search for its passage (nothing where it has one); None where the pair offers none.
+    """Draw a case by a rule, and what to search for its passage, if anything; None where the pair offers no case.
 
     `other` is a pair for rules that want something foreign.
     """
@@ -202,7 +202,7 @@ def _stream(
 
 
 def report(sample: CaseSample, examples: int = 2) -> str:
-    """A sample as Markdown: counts by group, rule and data set, what was short, and examples of each rule."""
+    """Return a sample as Markdown: counts by group, rule and data set, what was short, and examples of each rule."""
     short = sample.short()
     groups = [(group, count, count - short.get(group, 0)) for group, count in sample.wanted.items()]
     sets = counted((q.case.group, q.rule, q.dataset) for q in sample.questions)

@@ -59,7 +59,7 @@ def pairs(
 
 
 def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -> MixturePart:
-    """One argument: `FORMAT[:N]=SOURCE`."""
+    """Read one argument: `FORMAT[:N]=SOURCE`."""
     left, equals, source = value.partition("=")
     name, colon, count = left.partition(":")
     if not equals or not source:
@@ -186,7 +186,7 @@ def augment(
 
 
 def _nothing() -> None:
-    """No index, no retriever."""
+    """Return no retriever: there is no index."""
 
 
 def _columns(given: Sequence[str] | None) -> dict[str, str]:

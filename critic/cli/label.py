@@ -120,7 +120,7 @@ def _prices(price_in: float | None, price_out: float | None, max_cost: float | N
 
 
 def _forms(prompts: Path | None, asked: Sequence[UnlabelledCase]) -> TeacherForms:
-    """What is asked; a form that is missing is said before anything is paid."""
+    """Return what is asked; a form that is missing is named before anything is paid."""
     from critic.teacher.forms import OWN, TeacherForms, form_name
 
     forms = OWN if prompts is None else TeacherForms.read(prompts)

@@ -91,7 +91,7 @@ def train(
 
 
 def _rows(facts: Mapping[str, Any]) -> list[str]:
-    """What is learned: counts by label, and how much of the file that is."""
+    """Return what is learned: counts by label, and how much of the file that is."""
     cut = ", ".join(f"{part} {count}" for part, count in facts["rows_with_shortened_part"].items())
     return [
         f"rows        {facts['rows']} of {facts['rows_in_file']} in the file; --per-label sets how many of each label",

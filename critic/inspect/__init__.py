@@ -62,7 +62,7 @@ class RowTally:
 
 
 def together(tallies: Sequence[RowTally]) -> RowTally:
-    """The sum of tallies."""
+    """Return the sum of tallies."""
     total = RowTally()
     for tally in tallies:
         for name in RowTally.__slots__:
@@ -110,7 +110,7 @@ _FORM = re.compile(r"(?:Nt*)*(?:RE(?:rt*s?|i)t*(?:Nt*|Ct*s?t*|RE(?:rt*s?|i)t*)*)
 
 
 def departure(target: Sequence[TargetPart]) -> str:
-    """The parts from where a target departs from the form of the paper (Table 4); empty where it does not.
+    """Return the parts from where a target departs from the form of the paper (Table 4); empty where it does not.
 
     A segment is text after `[No Retrieval]`; after `[Retrieval]`, a passage and its IsRel token, with an IsSup token
     behind it unless that is `[Irrelevant]`; or, once there was a passage, after `[Continue to Use Evidence]`, with an
@@ -189,7 +189,7 @@ def inspect_rows(
 
 
 def _shared_out(samples: Sequence[Sequence[TrainingRow]], count: int, seed: int) -> Iterator[TrainingRow]:
-    """At most `count` rows, a round at a time over the samples; within each the ones that its draw prefers."""
+    """Yield at most `count` rows, a round at a time over the samples; of each those that its draw prefers."""
     rounds = ((place, number) for place in range(count) for number, one in enumerate(samples) if place < len(one))
     sizes = Counter(number for (_, number), _ in zip(rounds, range(count), strict=False))
     for number, sample in enumerate(samples):
@@ -210,7 +210,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def render(inspection: Inspection) -> str:
-    """The page as text. The same inspection gives the same page; whatever the rows hold is text on it."""
+    """Return the page as text. The same inspection gives the same page; whatever the rows hold is text on it."""
     environment = templates("critic", "inspect")
     environment.filters |= {
         "listed": _listed,
@@ -239,7 +239,7 @@ def render(inspection: Inspection) -> str:
 
 
 def _figures(tally: RowTally) -> Iterator[str]:
-    """The columns of Table 3."""
+    """Yield the columns of Table 3."""
     yield f"{tally.rows:,}"
     yield f"{tally.retrieving / tally.rows:.1%}"
     for histogram in (tally.segments, tally.passages):
@@ -252,7 +252,7 @@ def _figures(tally: RowTally) -> Iterator[str]:
 
 
 def _spoken(group: LabelSet, sources: Sequence[tuple[str, RowTally]]) -> str:
-    """The shares of a group's labels by source, for those who hear the page."""
+    """Return the shares of a group's labels by source, as an aria label."""
     said = []
     for name, tally in sources:
         counts = tally.labels(group)
@@ -289,7 +289,7 @@ def _figure(value: Any) -> str:
 
 
 def _share(judgment: Mapping[str, Any]) -> Any:
-    """The probability of a judgment's label in a provenance record, where it is as expected."""
+    """Return the probability of a judgment's label in a provenance record, where it is as expected."""
     label, shares = judgment.get("label"), judgment.get("p")
     return shares.get(label) if isinstance(shares, Mapping) and isinstance(label, str) else None
 

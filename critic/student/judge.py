@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from critic.cases import GROUPS, Case
 from critic.judging import CaseJudge, Critic
-from critic.student.prompt import CriticPrompt
+from critic.student.prompt import CriticPrompt, Ids
 from selfrag.common.errors import UserError
 from selfrag.common.provenance import model_files
 from selfrag.decoding.option_scoring import option_logprobs, option_requests
@@ -24,12 +25,10 @@ from selfrag.reflection.findings import Code, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Cost, Judge
 from selfrag.reflection.judgment import Judgment, JudgmentSource
-from selfrag.reflection.requests import Generated, Steps, failure_of
+from selfrag.reflection.requests import Generate, Generated, Steps, failure_of
 
 if TYPE_CHECKING:
     from selfrag.engines.base import Engine
-
-Ids: TypeAlias = tuple[int, ...]
 
 DEMO = "demo"
 """The critic of the package."""
@@ -73,26 +72,36 @@ class StudentJudge(CaseJudge):
 
     def judge_cases(self, cases: Sequence[Case]) -> Steps[list[Judgment | str | None]]:
         """Return the judgment of each case; the probability mass on the labels of its group is its coverage."""
-        prompts = [self.codec.prompt(case) for case in cases]
+        # 1. Plan the requests of each case, and send all of them.
         end = (self.codec.eos_id,)
-        plans = [option_requests(prompt.ids, self._options(prompt), end) for prompt in prompts]
-        results = iter((yield [request for plan in plans for request in plan]))
+        plans: list[_Plan] = []
+        for case in cases:
+            prompt = self.codec.prompt(case)
+            options = tuple(ids for ids in prompt.options if ids)
+            offered = options if self.exact else distinguishing(options)
+            plans.append(_Plan(case, prompt, offered, option_requests(prompt.ids, offered, end)))
+        results = iter((yield [request for plan in plans for request in plan.requests]))
+        # 2. Read the labels' log-probabilities off their results.
         judgments: list[Judgment | str | None] = []
-        for number, (case, prompt, plan) in enumerate(zip(cases, prompts, plans, strict=True)):
-            own = [next(results) for _ in plan]
-            served = [result for result in own if isinstance(result, Generated)]
-            if len(served) < len(plan):
-                reason = next(failure_of(result) for result in own if not isinstance(result, Generated))
-                judgments.append(f"the engine could not judge a case: {reason}")
+        for number, plan in enumerate(plans):
+            answers = list(islice(results, len(plan.requests)))
+            served = [answer for answer in answers if isinstance(answer, Generated)]
+            if len(served) < len(answers):
+                failure = next(answer for answer in answers if not isinstance(answer, Generated))
+                judgments.append(f"the engine could not judge a case: {failure_of(failure)}")
                 continue
-            offered = iter(option_logprobs(plan, served, prompt.ids, self._options(prompt), end))
-            logprobs = [next(offered) if ids else -math.inf for ids in prompt.options]
-            judgments.append(_judgment(case, logprobs, number))
+            logprobs = iter(option_logprobs(plan.requests, served, plan.prompt.ids, plan.offered, end))
+            by_label = [next(logprobs) if ids else -math.inf for ids in plan.prompt.options]
+            judgments.append(_judgment(plan.case, by_label, number))
         return judgments
 
-    def _options(self, prompt: CriticPrompt) -> tuple[Ids, ...]:
-        offered = tuple(ids for ids in prompt.options if ids)
-        return offered if self.exact else distinguishing(offered)
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    case: Case
+    prompt: CriticPrompt
+    offered: tuple[Ids, ...]  # ids of the labels that are offered, as far as they are scored
+    requests: list[Generate]
 
 
 class StudentCritic(Critic):
@@ -146,12 +155,13 @@ def load_critic(
 
 
 def distinguishing(options: Sequence[Ids]) -> tuple[Ids, ...]:
-    """Each option up to the first token at which it differs from all others; one token where first tokens differ."""
+    """Cut each option after the first token at which it differs from all others."""
     shortest = []
     for ids in options:
-        others = [other for other in options if other != ids]
-        known = next((n for n in range(1, len(ids)) if all(other[:n] != ids[:n] for other in others)), len(ids))
-        shortest.append(ids[:known])
+        length = 1
+        while length < len(ids) and any(other[:length] == ids[:length] for other in options if other != ids):
+            length += 1
+        shortest.append(ids[:length])
     return tuple(shortest)
 
 

@@ -38,7 +38,7 @@ class CriticConfig(Judging):
 
     @classmethod
     def of(cls, recipe: Recipe) -> CriticConfig:
-        """The settings of a recipe of `CRITIC`."""
+        """Return the settings of a recipe of `CRITIC`."""
         return cls(**vars(recipe.table("critic")), training=recipe.config)
 
 

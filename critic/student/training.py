@@ -62,19 +62,22 @@ STRETCH = 48
 
 
 def length_weights(groups: Sequence[str], labels: Sequence[str], lengths: Sequence[int]) -> list[float]:
-    """A weight for each row that makes the labels of a group alike within each stretch of passage lengths.
+    """Return a weight for each row that makes the labels of a group alike within each stretch of passage lengths.
 
     Of each row come group, label and passage tokens (0 without). The mean is 1 in each group.
     """
-    keys = [(group, length and 1 + (length - 1) // STRETCH) for group, length in zip(groups, lengths, strict=True)]
-    both = Counter(zip(keys, labels, strict=True))
-    total = Counter(keys)
-    kinds = Counter(key for key, _ in both)
+    # 1. Count rows by stretch of lengths, and by label within it; 0 stands for no passage.
+    stretches = [(group, -(-length // STRETCH)) for group, length in zip(groups, lengths, strict=True)]
+    of_stretch = Counter(stretches)
+    of_label = Counter(zip(stretches, labels, strict=True))
+    kinds = Counter(stretch for stretch, _ in of_label)
+    # 2. Weigh each label of a stretch as if there were as many of all.
     low, high = WEIGHT_RANGE
-    raw = [
-        min(high, max(low, total[key] / (kinds[key] * both[key, label]))) if key[1] else 1.0
-        for key, label in zip(keys, labels, strict=True)
-    ]
+    raw = []
+    for stretch, label in zip(stretches, labels, strict=True):
+        even = of_stretch[stretch] / (kinds[stretch] * of_label[stretch, label])
+        raw.append(min(high, max(low, even)) if stretch[1] else 1.0)
+    # 3. Bring the mean of each group to 1.
     sums: dict[str, float] = defaultdict(float)
     for group, weight in zip(groups, raw, strict=True):
         sums[group] += weight
@@ -83,7 +86,7 @@ def length_weights(groups: Sequence[str], labels: Sequence[str], lengths: Sequen
 
 
 def example(row: LabelledCase, codec: PromptCodec) -> TrainingExample:
-    """One row; the loss is on the label and the EOS after it, nowhere else."""
+    """Make the example of a row; the loss is on the label and the EOS after it, nowhere else."""
     prompt = codec.prompt(row.case)
     labels = row.case.labels
     answer = prompt.options[labels.names.index(row.label)]
@@ -98,18 +101,21 @@ def example(row: LabelledCase, codec: PromptCodec) -> TrainingExample:
 
 
 def examples(rows: Sequence[LabelledCase], codec: PromptCodec) -> tuple[list[TrainingExample], dict[str, Any]]:
-    """All rows with weights against the length shortcut, and the counts that belong into a manifest."""
+    """Make the examples of all rows, with weights against the length shortcut, and counts for the manifest."""
     lengths = [evidence_tokens(row, codec) for row in rows]
     weights = length_weights([row.case.group for row in rows], [row.label for row in rows], lengths)
-    made = [replace(example(row, codec), weight=weight) for row, weight in zip(rows, weights, strict=True)]
-    shortened = Counter(part for row in rows for part in codec.prompt(row.case).dropped)
+    made: list[TrainingExample] = []
+    shortened: Counter[str] = Counter()
     by_label: dict[str, list[int]] = defaultdict(list)
-    for row, length in zip(rows, lengths, strict=True):
+    for row, weight, length in zip(rows, weights, lengths, strict=True):
+        made.append(replace(example(row, codec), weight=weight))
+        shortened.update(codec.prompt(row.case).dropped.keys())
         by_label[f"{row.case.group}/{row.label}"].append(length)
+    names = sorted(by_label)
     facts = {
         "rows": len(rows),
-        "rows_by_label": {name: len(found) for name, found in sorted(by_label.items())},
-        "median_passage_tokens_by_label": {name: statistics.median(found) for name, found in sorted(by_label.items())},
+        "rows_by_label": {name: len(by_label[name]) for name in names},
+        "median_passage_tokens_by_label": {name: statistics.median(by_label[name]) for name in names},
         "rows_with_shortened_part": dict(sorted(shortened.items())),
         "rows_with_shortened_passages": shortened["evidence"],
     }
@@ -157,10 +163,10 @@ def train_critic(
         codec.append(codec_for(tokenizer, config))
         return prepared_rows(rows, source, codec[0], config)
 
-    found = trained(prepare, base_dir, run_dir, config.training, scale, start=start)
-    if found is None:
+    result = trained(prepare, base_dir, run_dir, config.training, scale, start=start)
+    if result is None:
         return None
-    _export(found, base_dir, out_dir, config)
+    _export(result, base_dir, out_dir, config)
     for folder in (out_dir / "adapter", model_dir):
         if folder.exists():  # also where a kill came between the folder and its card
             write_card(folder, codec[0])
@@ -171,7 +177,7 @@ def train_critic(
 def planned(
     rows_path: Path, base_dir: Path, config: CriticConfig, scale: Scale | None = None, processes: int = 1
 ) -> tuple[Mapping[str, Any], RunEstimate]:
-    """What a run would learn and cost, without loading the model: facts about its rows, and the estimate."""
+    """Return what a run would learn and cost, without loading the model: facts about its rows, and the estimate."""
     from selfrag.training.estimate import estimate
     from selfrag.training.expansion import expanded_tokenizer
 
@@ -180,7 +186,7 @@ def planned(
 
 
 def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
-    """The codec of a run, for an expanded tokenizer; the longest possible prompt must fit `training.max_length`."""
+    """Make the codec of a run, for an expanded tokenizer; its longest prompt must fit `training.max_length`."""
     codec = PromptCodec.from_tokenizer(tokenizer, CriticLayout(config.style), config.limits)
     if codec.max_length > config.training.max_length:
         raise UserError(
@@ -191,14 +197,14 @@ def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
 
 
 def load_rows(path: Path, config: CriticConfig) -> tuple[list[LabelledCase], dict[str, Any]]:
-    """The balanced rows of a file, or of `train/critic.jsonl[.gz]` in a data folder, and facts about the file.
+    """Read the balanced rows of a file or data folder, and facts about the file.
 
     Rows that lack what their group judges teach nothing; they are left out and counted by reason.
     """
-    found = list(read_labelled(rows_file(path)))
+    rows = list(read_labelled(rows_file(path)))
     kept: list[LabelledCase] = []
     left_out: Counter[str] = Counter()
-    for row in balanced(found, config.per_label, config.training.seed):
+    for row in balanced(rows, config.per_label, config.training.seed):
         try:
             check(row.case)
             kept.append(row)
@@ -206,7 +212,7 @@ def load_rows(path: Path, config: CriticConfig) -> tuple[list[LabelledCase], dic
             left_out[str(error)] += 1
     if not kept:
         raise UserError(f"{path}: no row can be judged ({', '.join(left_out)}); check the file")
-    return kept, {"rows_in_file": len(found), "rows_left_out": dict(left_out)}
+    return kept, {"rows_in_file": len(rows), "rows_left_out": dict(left_out)}
 
 
 def prepared_rows(
@@ -224,24 +230,24 @@ def prepared_rows(
     return split_off(prepared, groups, config.training.held_out, config.training.seed)
 
 
-def _export(found: TrainedModel, base_dir: Path, out_dir: Path, config: CriticConfig) -> None:
+def _export(trained_model: TrainedModel, base_dir: Path, out_dir: Path, config: CriticConfig) -> None:
     """Write what is missing of adapter and checkpoint."""
     from selfrag.training.export import merge, save_adapter, save_checkpoint
 
     adapter, model = out_dir / "adapter", out_dir / "model"
     lora = config.training.method == "lora"
     if lora and not adapter.exists():
-        save_adapter(found.trainee, adapter, found.state)
+        save_adapter(trained_model.trainee, adapter, trained_model.state)
     if model.exists():
         return
-    if lora and found.state is not None:
+    if lora and trained_model.state is not None:
         merge(base_dir, adapter, model)  # the model in memory holds shards
     else:
-        save_checkpoint(found.trainee, model, found.state)
+        save_checkpoint(trained_model.trainee, model, trained_model.state)
 
 
 def _describe(out_dir: Path, base_dir: Path, config: CriticConfig, recipe: str) -> None:
-    """The loss plot, and the model card of the checkpoint, from the run's own files."""
+    """Write the loss plot and the model card of the checkpoint, from the run's own files."""
     from selfrag.training.reports import Product, plot_log
     from selfrag.training.reports import write_card as write_readme
 

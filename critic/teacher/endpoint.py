@@ -103,7 +103,7 @@ class TeacherConfig(ServerConfig):
 
     @property
     def route(self) -> str:
-        """The address that requests go to."""
+        """Return the address that requests go to."""
         return f"{self.base}/{'chat/completions' if self.api is Api.CHAT else 'completions'}"
 
 
@@ -146,7 +146,7 @@ def forecast(questions: Iterable[UnlabelledCase], config: TeacherConfig, prices:
 
 
 def body(case: Case, config: TeacherConfig, constraint: LabelConstraint) -> dict[str, Any]:
-    """The JSON of a request; a `UserError` where the case lacks what its group judges."""
+    """Return the JSON of a request; a `UserError` where the case lacks what its group judges."""
     letters = constraint is LabelConstraint.LOGPROBS
     text = config.forms.prompt(case, letters=letters)
     surfaces = list(answers(config.forms.of(case), letters=letters))
@@ -171,7 +171,7 @@ def body(case: Case, config: TeacherConfig, constraint: LabelConstraint) -> dict
 
 
 def read(content: bytes, case: Case, config: TeacherConfig, constraint: LabelConstraint) -> TeacherReply:
-    """What a reply of status 200 says about a case; `BadReplyError` where it is no JSON object with a choice."""
+    """Read a reply of status 200 about a case; raise BadReplyError where it is no JSON object with a choice."""
     reply = json_of(content)
     match reply:
         case {"choices": [{"message": {**message}} as choice, *_]} if config.api is Api.CHAT:
@@ -212,7 +212,7 @@ def bounded(text: str) -> str:
 
 
 def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]:
-    """The label name that an answer in words gives, or None and the reason, which repeats nothing of the answer.
+    """Read the label name of an answer in words, or None and the reason, which repeats nothing of the answer.
 
     `surfaces` is what may be written -> label name.
     """
@@ -279,7 +279,7 @@ def _first_token(choice: Mapping[str, Any]) -> dict[str, float] | None:
 def _best_letter(
     scores: Mapping[str, float], letters: Mapping[str, str], least: float
 ) -> tuple[str | None, str, Mapping[str, float] | None, float]:
-    """The label whose letter is most probable, or why there is none, all labels' shares, and the mass on them.
+    """Return the label with the most probable letter, or why there is none, all shares, and the mass on them.
 
     An endpoint tells the most probable tokens only. A label that is not among them is less probable than those that
     are, so the best of those present is the best of all; its probability is unknown, and is never filled in. `A` and
@@ -361,7 +361,7 @@ class EndpointTeacher:
         return {"teacher": self.name, **settings, "prompts": self.config.forms.fingerprint}
 
     def label(self, cases: Iterable[Case]) -> Generator[tuple[int, TeacherReply]]:
-        """One reply a case, in the order of arrival; see `Teacher.label`.
+        """Yield one reply a case, in the order of arrival; see `Teacher.label`.
 
         The event loop has a thread of its own, since a notebook's is running already. It ends with this generator.
         """

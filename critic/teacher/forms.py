@@ -98,12 +98,12 @@ class TeacherForms:
         return cls.parse(read_whole(path), str(path), plain=True)
 
     def of(self, case: Case) -> TeacherForm:
-        """The form that asks for a judgment of this case; there must be one of that name."""
+        """Return the form that asks for a judgment of this case; there must be one of that name."""
         check(case)
         return self.forms[form_name(case)]
 
     def prompt(self, case: Case, *, letters: bool = False) -> str:
-        """The whole request: what to judge, the labels, demonstrations, and the item with its last field open.
+        """Return the whole request: what to judge, the labels, demonstrations, and the item with its last field open.
 
         `letters` asks for a letter a label instead of the label, for scoring by the first token.
         """
@@ -152,7 +152,7 @@ def form_name(case: Case) -> str:
 
 
 def answers(form: TeacherForm, *, letters: bool = False) -> Mapping[str, str]:
-    """What the teacher may write -> label name."""
+    """Return what the teacher may write -> label name."""
     if not letters or all(len(surface) == 1 for surface in form.surfaces):
         return form.surfaces
     return dict(zip(ascii_uppercase, form.surfaces.values(), strict=False))

@@ -66,13 +66,13 @@ class Teacher(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports and `label_source` call it."""
+        """Return what reports and `label_source` call it."""
 
     def identity(self) -> Mapping[str, Any]:
         """Everything that decides its labels, as plain values; a resumed run must have the same. Holds no secret."""
 
     def label(self, cases: Iterable[Case]) -> Generator[tuple[int, TeacherReply]]:
-        """One reply a case, with its position, in the order of arrival; a `TeacherError` where it cannot continue.
+        """Yield one reply a case, with its position, in the order of arrival; raise TeacherError where none can come.
 
         Cases are consumed as slots get free, so that a caller can decide late what is asked next.
         """
@@ -90,11 +90,11 @@ class GoldTeacher:
                 self._rows.setdefault(digest(row.case), []).append(row)
 
     def identity(self) -> Mapping[str, Any]:
-        """The content of the files."""
+        """Return the content of the files."""
         return {"teacher": self.name, "gold": [sha256(file) for file in self._files]}
 
     def label(self, cases: Iterable[Case]) -> Generator[tuple[int, TeacherReply]]:
-        """One reply a case, in order; a case without a row, or with rows that disagree, is set aside."""
+        """Yield one reply a case, in order; a case without a row, or with rows that disagree, is set aside."""
         for position, case in enumerate(cases):
             rows = self._rows.get(digest(case), [])
             labels = sorted({row.label for row in rows})
@@ -150,7 +150,7 @@ class Prices:
         check_float("price of a million completion tokens", self.completion)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """What so many tokens cost."""
+        """Return what so many tokens cost."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
 
@@ -181,7 +181,7 @@ class ReplyJournal:
         self._file.__exit__()
 
     def reply(self, question: UnlabelledCase) -> TeacherReply | None:
-        """The last reply to a question; a `UserError` where that was to another case under the same id."""
+        """Return the last reply to a question; refuse one to another case under the same id."""
         case, reply = self._replies.get(question.id, ("", None))
         if reply is not None and case != digest(question.case):
             raise UserError(
@@ -233,7 +233,7 @@ class Outcomes:
         return lists | {name: getattr(self, name) for name in self.__slots__ if name not in lists}
 
     def totals(self) -> list[tuple[str, object]]:
-        """What came out, in figures with their names."""
+        """Return what came out, in figures with their names."""
         found: list[tuple[str, object]] = [
             ("labelled", len(self.rows)),
             ("labelled beyond the targets", len(self.surplus)),
@@ -256,7 +256,7 @@ class LabellingLimits:
     most_cost: float | None = None  # of all runs of the directory together, after which nothing more is asked
 
     def cost(self, journal: ReplyJournal) -> float | None:
-        """What the replies of a journal cost; None without prices."""
+        """Return what the replies of a journal cost; None without prices."""
         return self.prices.cost(journal.prompt_tokens, journal.completion_tokens) if self.prices else None
 
 
@@ -375,7 +375,7 @@ def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits:
 
 
 def report(outcomes: Outcomes) -> str:
-    """A run as Markdown: counts by group, label and data set, examples, and what was set aside."""
+    """Return a run as Markdown: counts by group, label and data set, examples, and what was set aside."""
     rows = outcomes.rows
     parts = [
         "# Labels of a teacher\n",

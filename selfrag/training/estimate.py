@@ -39,7 +39,7 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """Of the whole model."""
+        """Return the parameters of the whole model."""
         return self.body + self.vocabulary
 
     def trained(self, method: Method) -> int:
@@ -112,7 +112,7 @@ def estimate(
 
 
 def read_shape(base_dir: Path, config: TrainingConfig) -> ModelShape:
-    """The shape of a checkpoint's model, from its config.
+    """Read the shape of a checkpoint's model from its config.
 
     Raises:
         UserError: there is none that transformers knows as a causal language model.

@@ -88,7 +88,7 @@ def expand(model: Any, tokenizer: Any) -> Expansion:
 
 
 def unexpanded(model: Any) -> Expansion:
-    """Of a model whose vocabulary stays as it is."""
+    """Return the expansion of a model whose vocabulary stays as it is."""
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     if inputs is None or outputs is None:
         raise UserError(f"{type(model).__name__} has no output layer over the vocabulary; load a causal model")
@@ -116,7 +116,7 @@ def add_tokens(tokenizer: Any) -> list[str]:
 
 
 def expanded_tokenizer(base: Path, *, token_rows: bool = True) -> Any:
-    """The tokenizer that a run on a base trains with, for all that needs no weights, perhaps with `token_rows`.
+    """Load the tokenizer that a run on a base trains with, expanded where it has `token_rows`.
 
     Raises:
         UserError: there is none, or it cannot be expanded.
@@ -128,7 +128,7 @@ def expanded_tokenizer(base: Path, *, token_rows: bool = True) -> Any:
 
 
 def _check_whole(tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """Each token must come back from its own text: other programs will write prompts as text."""
+    """Check that each token comes back from its own text: other programs will write prompts as text."""
     for token in TOKENS:
         ids = tokenizer(token, add_special_tokens=False)["input_ids"]
         others = [i for i in ids if i != vocabulary.ids[token]]

@@ -28,7 +28,7 @@ from selfrag.training.model import Trainee
 
 @contextmanager
 def published(out_dir: Path) -> Iterator[Path]:
-    """A directory to fill, which takes the name `out_dir` when the block ends without an exception.
+    """Give a directory to fill, which takes the name `out_dir` when the block ends without an exception.
 
     Raises:
         UserError: `out_dir` is a file, or a directory with content; or it cannot be written.
@@ -154,13 +154,13 @@ def _adapted(trainee: Trainee) -> bool:
 
 
 def _merged(adapted: Any) -> Any:
-    """The base model of a PEFT model, with the trained state in its weights."""
+    """Return the base model of a PEFT model, with the trained state in its weights."""
     trained_parts(adapted).write_back()
     return adapted.unload()
 
 
 def _gathered(sharded: Any, state: Mapping[str, Any]) -> Any:
-    """An unsharded model like `sharded` with the weights of `state`, because a sharded one cannot load them."""
+    """Return an unsharded model like `sharded` with the weights of `state`; a sharded one cannot load them."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     with torch.device("meta"):  # nothing is computed with it; `from_config` would cut this one into shards, too
@@ -195,7 +195,7 @@ def _verify(directory: Path, model: Any) -> None:
 
 
 def shape(model: Any) -> dict[str, Any]:
-    """What base and adapter must agree on; of the model as it was trained."""
+    """Return what base and adapter must agree on; of the model as it was trained."""
     config = model.config
     return {
         "model_type": config.model_type,

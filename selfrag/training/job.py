@@ -39,7 +39,7 @@ class TrainingJob:
 
     @property
     def product(self) -> Path:
-        """The adapter, or the checkpoint of a model trained in full."""
+        """Return the adapter, or the checkpoint of a model trained in full."""
         return self.out / (ADAPTER if self.config.method == "lora" else MODEL)
 
 
@@ -85,7 +85,7 @@ def trained(
 
 
 def describe(job: TrainingJob) -> None:
-    """The loss plot and the model card of a finished run, from its journal."""
+    """Write the loss plot and the model card of a finished run, from its journal."""
     from selfrag.training import reports
 
     reports.plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
@@ -94,7 +94,7 @@ def describe(job: TrainingJob) -> None:
 
 
 def base_name(base: Path) -> str:
-    """What to call the base model in public: its name on the hub, or the last part of its path, never the path."""
+    """Return the public name of a base model: that on the hub, or the last part of its path, never the path."""
     place = base.resolve()
     name = place.name
     if place.parent.name == "snapshots" and place.parent.parent.name.startswith("models--"):

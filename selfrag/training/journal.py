@@ -48,14 +48,14 @@ def fingerprint(*paths: Path) -> str:
 
 
 def recorded(run_dir: Path) -> dict[str, Any]:
-    """The configuration of the run in a directory; empty where there is none."""
+    """Return the configuration of the run in a directory; empty where there is none."""
     path = run_dir / "manifest.json"
     # The precision is what it was before it was a setting.
     return {"precision": "bf16", **_manifest(path)["config"]} if path.exists() else {}
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """What a training wrote to resume from, or to keep.
+    """Read what a training wrote to resume from, or to keep.
 
     Raises:
         UserError: it cannot be read.

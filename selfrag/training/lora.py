@@ -63,7 +63,7 @@ class ActivatedLinear:
     activation: Activation  # says where
 
     def refresh(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: an activated LoRA has no merged weight to cache."""
 
     def write_back(self) -> None:
         """Raises, because no single matrix is equivalent to an activated LoRA."""
@@ -104,7 +104,7 @@ class TokenRows:
         return linear(hidden, self.weight).index_copy(-1, self.ids, linear(hidden, self.rows.to(hidden.dtype)))
 
     def forward_of(self, module: torch.nn.Module) -> Callable[..., Tensor]:
-        """What takes the place of the forward of `module`, which must be `replaceable`."""
+        """Return what takes the place of the forward of `module`, which must be `replaceable`."""
         return self.embed if isinstance(module, torch.nn.Embedding) else self.logits
 
     def write_back(self) -> None:
@@ -114,7 +114,7 @@ class TokenRows:
 
 
 def replaceable(module: torch.nn.Module) -> bool:
-    """Whether a module is a plain lookup or a plain product; scaled embeddings and heads with bias are not."""
+    """Return whether a module is a plain lookup or product; scaled embeddings and heads with bias are not."""
     return type(module) is torch.nn.Embedding or (type(module) is torch.nn.Linear and module.bias is None)
 
 

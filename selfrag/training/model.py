@@ -50,7 +50,7 @@ def target_losses(
 
 
 def _of_row(model: Any, row: Pack, *, keeps: bool) -> tuple[Tensor, Tensor]:
-    """A row alone, as any causal language model takes it: positions and borders are its own business."""
+    """Compute a row alone, as any causal language model takes it: positions and borders are its own business."""
     options: dict[str, Any] = {"logits_to_keep": row.predictors} if keeps else {}
     mask = torch.ones_like(row.ids)
     logits = model(input_ids=row.ids, attention_mask=mask, use_cache=False, **options).logits[0]
@@ -63,7 +63,7 @@ def _measured(logits: Tensor, pack: Pack) -> tuple[Tensor, Tensor]:
 
 
 def keeps_logits(causal: Any) -> bool:
-    """Whether a causal language model can make logits at chosen positions only; nearly all of transformers' can."""
+    """Return whether a causal language model can make logits at chosen positions only; nearly all can."""
     return "logits_to_keep" in inspect.signature(type(causal).forward).parameters
 
 
@@ -175,7 +175,7 @@ class Trainee:
 
     @property
     def differentiated(self) -> list[Parameter]:
-        """What to take gradients of, in the order of `parameters`."""
+        """Return what to take gradients of, in the order of `parameters`."""
         return [self.computed.get(name, parameter) for name, parameter in self.parameters.items()]
 
     def losses(self, pack: Pack) -> tuple[Tensor, Tensor]:
@@ -194,7 +194,7 @@ class Trainee:
 
     @property
     def causal(self) -> Any:
-        """The causal language model, without PEFT's shell."""
+        """Return the causal language model, without PEFT's shell."""
         return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
 
     def refresh(self) -> None:
@@ -286,7 +286,7 @@ def _quantized(quantize: Quantization, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _loaded(base_dir: Path, dtype: torch.dtype, attend: str, more: dict[str, Any]) -> tuple[Any, bool]:
-    """The model, and whether its rows must be computed one after the other, with transformers' own attention."""
+    """Load the model, and find out whether its rows must be computed one after the other."""
 
     def attending(kind: str | None) -> Any:
         model = load("AutoModelForCausalLM", base_dir, dtype=dtype, attn_implementation=kind, **more)
@@ -311,7 +311,7 @@ def chosen_precision(wanted: Precision, device: str) -> tuple[Precision, str]:
 
 
 def device_of(name: str) -> torch.device:
-    """A device by its name.
+    """Return a device by its name.
 
     Raises:
         UserError: the device name is unknown, or this machine or this build of torch has no such device.
@@ -396,7 +396,7 @@ def _full(model: Any, tokenizer: Any, expansion: Expansion) -> Trainee:
 
 
 def _row_modules(model: Any, expansion: Expansion) -> dict[str, Any]:
-    """The modules that hold reflection rows, by their last name, as PEFT matches them; one where they are tied."""
+    """Return the modules that hold reflection rows, by last name, as PEFT matches them; one where they are tied."""
     wanted = [model.get_input_embeddings()] + ([] if expansion.tied else [model.get_output_embeddings()])
     names = {id(module): name.rsplit(".", 1)[-1] for name, module in model.named_modules()}
     return {names[id(module)]: module for module in wanted}

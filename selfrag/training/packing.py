@@ -33,7 +33,7 @@ class Pack:
     weights: Tensor  # [n] share of the loss, not normalised
 
     def to(self, device: Any) -> Pack:
-        """The same with the tensors that the model reads on `device`."""
+        """Return the same with the tensors that the model reads on `device`."""
         names = ("ids", "positions", "predictors", "targets")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
@@ -64,7 +64,7 @@ def pack(examples: Sequence[TrainingExample], weighting: Weighting) -> Pack:
 
 
 def apart(whole: Pack) -> list[Pack]:
-    """The rows of a pack, each as a pack of its own; rows without a target are left out."""
+    """Return each row of a pack as a pack of its own; rows without a target are left out."""
     found = []
     start = 0
     for length in whole.row_lengths:
@@ -167,7 +167,7 @@ def filled(order: Iterable[int], lengths: Sequence[int], tokens: int) -> list[li
 
 
 def _stratified_order(strata: Sequence[str], rng: random.Random) -> list[int]:
-    """Each kind is spread evenly over the epoch, rows of a kind in random order."""
+    """Spread each kind evenly over the epoch, rows of a kind in random order."""
     members: dict[str, list[int]] = defaultdict(list)
     for row, kind in enumerate(strata):
         members[kind].append(row)
@@ -260,7 +260,7 @@ _ROW = 6  # tokens of each of the two rows
 
 
 def isolates(model: Any) -> bool:
-    """Whether the second of two packed rows is independent of the first; no, where a model takes no packed rows."""
+    """Return whether a packed row is independent of the one before; False where a model takes no packed rows."""
     if model.config._attn_implementation == "flash_attention_2":
         return _as_ours(model)
     device = next(model.parameters()).device

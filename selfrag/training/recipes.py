@@ -50,12 +50,12 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """What a model card calls it: the recipe, and the options that change it."""
+        """Return what a model card calls it: the recipe, and the options that change it."""
         options = sorted({source for source in self.sources.values() if source.startswith("--")})
         return f"{self.origin} with {', '.join(options)}" if options else self.origin
 
     def changed(self, given: Mapping[str, Mapping[str, Any]]) -> Recipe:
-        """The recipe with values of options.
+        """Return the recipe with values of options.
 
         Args:
             given: option -> dotted name -> value; None leaves what there is.
@@ -68,7 +68,7 @@ class Recipe:
         return found
 
     def assigned(self, assignments: Sequence[str]) -> Recipe:
-        """The recipe with values of `--set`: NAME=VALUE with a dotted name; a value that is no TOML is a string.
+        """Return the recipe with values of `--set`: NAME=VALUE, dotted names; what is no TOML is a string.
 
         Raises:
             UserError: one has another form, or names a table that the stage does not have.
@@ -88,7 +88,7 @@ class Recipe:
         return self.changed({f"--set {name}": {name: value} for name, value in given.items()})
 
     def table(self, name: str) -> Any:
-        """One table as its dataclass; what no recipe names has the dataclass's default.
+        """Return one table as its dataclass; what no recipe names has the dataclass's default.
 
         Raises:
             UserError: a setting is unknown, of the wrong kind or out of bounds.
@@ -104,17 +104,17 @@ class Recipe:
 
     @property
     def config(self) -> TrainingConfig:
-        """What is learned; errors as of `table`."""
+        """Return what is learned; errors as of `table`."""
         made: TrainingConfig = self.table("training")
         return made
 
     @property
     def scale(self) -> Scale | None:
-        """Where it is computed through the Trainer; None for the loop for one process. Errors as of `table`."""
+        """Return where the Trainer computes; None for the loop for one process. Errors as of `table`."""
         return self.table("scale") if "scale" in self.tables else None
 
     def text(self) -> str:
-        """All settings as a recipe, each with what set it in a comment.
+        """Return all settings as a recipe, each with what set it in a comment.
 
         Raises:
             UserError: as `table`.
@@ -161,7 +161,7 @@ def _with_nulls(kind: Any, table: Any) -> Any:
 
 
 def read_recipe(name: str | Path, stage: TrainingStage = GENERATOR, of: str = "") -> Recipe:
-    """A recipe of the package by name (STAGE/RECIPE), or a file, whose `extends` may name a file beside it.
+    """Read a recipe of the package by name (STAGE/RECIPE), or a file, whose `extends` may name a file beside it.
 
     The table `[intrinsics.NAME]` of the intrinsic `of` goes before the common ones of the same file.
 
@@ -201,7 +201,7 @@ def _read(name: str, stage: TrainingStage, of: str, beside: Path, seen: tuple[Pa
 
 
 def _found(name: str, stage: TrainingStage, beside: Path) -> tuple[TrainingStage | None, Path]:
-    """The stage whose recipe this is, None for a file of the user's, and its path."""
+    """Return the stage whose recipe this is, None for a file of the user's, and its path."""
     for one in (stage, *stage.others):
         short = name.removeprefix(f"{one.name}/")
         if short in one.names() and (one is stage or short != name):
@@ -210,7 +210,7 @@ def _found(name: str, stage: TrainingStage, beside: Path) -> tuple[TrainingStage
 
 
 def launch_file(scale: Scale, *, gpu: bool) -> Path:
-    """The file for `accelerate launch --config_file` that goes with these settings."""
+    """Return the file for `accelerate launch --config_file` that goes with these settings."""
     name = scale.sharding if gpu or scale.sharding != "none" else "cpu"
     return CONFIGS / "accelerate" / f"{name}.yaml"
 

@@ -25,7 +25,7 @@ _SPAN = 40  # a curve is smoothed over this share of the run
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a run's log.
+    """Read the lines of a run's log.
 
     Raises:
         UserError: there is none, or a line is bad.
@@ -133,7 +133,7 @@ def write_card(run_dir: Path, folder: Path, product: Product, *, base: str, reci
 
 
 def render(product: Product, base: str, recipe: str, run: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
-    """The card as Markdown, by `card.md.j2`."""
+    """Return the card as Markdown, by `card.md.j2`."""
     from jinja2 import Environment, PackageLoader
 
     # Markdown: HTML is escaped by `_cell`, in what comes from files.
@@ -158,7 +158,7 @@ def render(product: Product, base: str, recipe: str, run: dict[str, Any], record
 
 
 def _left_out(count: int | dict[str, int]) -> str:
-    """Of a generator's rows there is one reason; of a critic's, the manifest names each."""
+    """Format how many rows were left out: a generator's for one reason, a critic's for each that the manifest names."""
     if isinstance(count, int):
         return f"{count} too long and left out"
     return "; ".join(f"{rows} left out ({_cell(reason)})" for reason, rows in count.items()) or "none left out"
@@ -216,7 +216,7 @@ def _tensorboard(folder: Path) -> Iterator[Send]:
 
 @contextmanager
 def _wandb(run_dir: Path, name: str) -> Iterator[Send]:
-    """A run of the project `selfrag`; `WANDB_MODE=offline` and the other variables of wandb are respected."""
+    """Open a run of the project `selfrag`; `WANDB_MODE` and the other variables of wandb are respected."""
     from selfrag.training.journal import recorded  # which needs torch
 
     wandb: Any = require("wandb", extra="tracking")
@@ -231,7 +231,7 @@ def _wandb(run_dir: Path, name: str) -> Iterator[Send]:
 
 
 def run_directory(folder: Path) -> Path:
-    """The folder with the log: of a run itself, or of what `selfrag train` and `critic train` write.
+    """Return the folder with the log: of a run, or of what `selfrag train` and `critic train` write.
 
     Raises:
         UserError: there is none yet.
@@ -264,7 +264,7 @@ def track(run_dir: Path, send: Send, *, follow: bool = False, wait: Callable[[],
 
 
 def figures_of(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a line of the log, under the names that they have on a board; undefined ones are left out."""
+    """Return the numbers of a line of the log by their names on a board; undefined ones are left out."""
     found = {
         "tokens_per_second": record["tokens"] / record["seconds"] if record.get("seconds") else None,
         "learning_rate/share_of_peak": record.get("rate"),

@@ -65,11 +65,11 @@ class Validation:
 
     @classmethod
     def of(cls, examples: Sequence[TrainingExample], config: TrainingConfig) -> Validation:
-        """The rule that a configuration has for these held-out rows."""
+        """Make the rule that a configuration has for these held-out rows."""
         return cls(examples, config.weighting, config.validate_steps, config.patience)
 
     def due(self, step: int, total: int) -> bool:
-        """Whether to validate after this many steps."""
+        """Return whether to validate after this many steps."""
         return bool(self.examples) and (step % self.every == 0 or step == total)
 
     def look(self, trainee: Trainee, process: int = 0, processes: int = 1) -> LossTally:
@@ -84,7 +84,7 @@ class Validation:
         return tally
 
     def stopped(self, records: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the last `patience` validations of a log brought no lower loss."""
+        """Return whether the last `patience` validations of a log brought no lower loss."""
         if self.patience is None:
             return False
         looks = _looks(records)
@@ -92,7 +92,7 @@ class Validation:
 
 
 def improved(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the newest validation of a log is its best."""
+    """Return whether the newest validation of a log is its best."""
     looks = _looks(records)
     return len(looks) > 0 and looks[-1] < min(looks[:-1], default=math.inf)
 
@@ -246,7 +246,7 @@ def fit(
 
 
 def load_for(base_dir: Path, config: TrainingConfig, **other: Any) -> Trainee:
-    """The model as the loop for one process trains it, unless `other` arguments of `load_trainee` say more.
+    """Load the model as the loop for one process trains it; `other` are arguments of `load_trainee`.
 
     `config` has a precision that is settled.
     """
@@ -309,14 +309,14 @@ class TrainedModel:
 
 
 def settled(config: TrainingConfig, run_dir: Path, device: str) -> tuple[TrainingConfig, str]:
-    """The configuration with a precision in place of `auto`, and why this one. A run keeps the one it began with."""
+    """Return the configuration with a precision for `auto`, and why this one; a run keeps the one it began with."""
     before = recorded(run_dir).get("precision") if config.precision == "auto" else None
     precision, why = (before, "as at the first start") if before else chosen_precision(config.precision, device)
     return replace(config, precision=precision), why
 
 
 def not_finite(step: int, learning_rate: float) -> UserError:
-    """The error for a gradient that is not finite. The parameters before the step are still on disk."""
+    """Make the error for a gradient that is not finite. The parameters before the step are still on disk."""
     return UserError(
         f"step {step}: the gradient is not finite, nothing was changed by this step;"
         f" give a learning rate below {learning_rate:g} and another run directory"
@@ -330,13 +330,13 @@ def synchronize() -> None:
 
 
 def layout_for(tokenizer: Any, config: TrainingConfig) -> TargetLayout:
-    """The target layout of a run, for an expanded tokenizer."""
+    """Return the target layout of a run, for an expanded tokenizer."""
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
     return TargetLayout(prompting, config.max_length, config.max_passage, config.learn_markers)
 
 
 def plan(prepared: PreparedRows, config: TrainingConfig) -> list[StepPlan]:
-    """All steps of the run, epoch after epoch."""
+    """Return all steps of the run, epoch after epoch."""
     lengths = [len(example) for example in prepared.examples]
     steps = [
         step
@@ -406,7 +406,7 @@ def take_step(
     config: TrainingConfig,
     factor: float,
 ) -> tuple[LossTally, float]:
-    """One optimiser step on loads that the pool computes side by side; `factor` is on the peak learning rates.
+    """Take an optimiser step on loads that the pool computes side by side; `factor` is on the peak learning rates.
 
     Returns:
         Figures of the step, and the norm of its gradient; where that is not finite, nothing was changed.

@@ -49,7 +49,7 @@ class TrainingLoad:
     total: float  # weight of the whole step, all loads of all processes
 
     def to(self, device: Any) -> TrainingLoad:
-        """The same on another device."""
+        """Return the same on another device."""
         return replace(self, pack=self.pack.to(device))
 
 
@@ -184,7 +184,7 @@ def load_scaled(base_dir: Path, config: TrainingConfig, scale: Scale, *, device:
 
 
 def autocast(config: TrainingConfig, scale: Scale) -> bool:
-    """Whether the Trainer needs autocast. LoRA without shards computes in bf16 by itself (see `Fused`)."""
+    """Return whether the Trainer needs autocast. LoRA without shards computes in bf16 by itself (see `Fused`)."""
     alone = config.method == "lora" and scale.sharding == "none" and config.quantize == "none"
     return config.precision == "bf16" and not alone
 
@@ -198,7 +198,7 @@ def _attention(scale: Scale) -> str:
 
 
 def processes() -> int:
-    """How many processes train side by side, by what the launcher has set."""
+    """Return how many processes train side by side, by what the launcher has set."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -254,7 +254,7 @@ def _train(trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation:
 
 
 def _last_checkpoint(directory: Path, *, main: bool) -> Path | None:
-    """The newest complete checkpoint; the main process removes incomplete ones."""
+    """Return the newest complete checkpoint; the main process removes incomplete ones."""
     found = sorted(directory.glob("checkpoint-*"), key=step_of)
     whole = [path for path in found if (path / COMPLETE).exists()]
     if main:
@@ -293,7 +293,7 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
     def compute_loss(
         self, model: Any, inputs: dict[str, TrainingLoad], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """This load's part of the step's weighted mean; wrappers average over processes, hence the factor."""
+        """Return this load's part of the step's weighted mean; wrappers average over processes, hence the factor."""
         load = inputs["load"]
         losses, hits = target_losses(
             model, load.pack, packed=self._packed, keeps=self._keeps, rowwise=self.trainee.rowwise
@@ -321,7 +321,7 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         return self.lr_scheduler
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Not counted; the log has tokens and seconds."""
+        """Return 0: the log has tokens and seconds."""
         return 0
 
     def _get_train_sampler(self, train_dataset: Any = None) -> SequentialSampler:
@@ -350,7 +350,7 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
             ) from error
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        """The trained parameters and nothing else: PEFT would add whole matrices because their rows have grown."""
+        """Save the trained parameters alone: PEFT would add whole matrices because their rows have grown."""
         if output_dir is None or not hasattr(self.trainee.model, "peft_config"):
             super()._save(output_dir, state_dict)
             return
@@ -378,7 +378,7 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
         self.trainer.trainee.refresh()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """One line of the log, summed over the processes, and a checkpoint after a look or some minutes."""
+        """Write a line of the log, summed over the processes, and ask for a checkpoint after a look or some minutes."""
         synchronize()
         self._ended = time.monotonic()
         tally = _summed(self.trainer.tally, args.world_size)
@@ -427,7 +427,7 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
 
 
 def _agreed(value: bool, processes: int) -> bool:
-    """What the main process says; clocks differ, and all must save together."""
+    """Return what the main process says; clocks differ, and all must save together."""
     if processes == 1:
         return value
     from accelerate.utils import broadcast_object_list

@@ -63,7 +63,7 @@ class Weighting:
 
     @classmethod
     def uniform(cls) -> Weighting:
-        """Every target position alike: the plain language-model loss of the paper."""
+        """Weigh every target position alike: the plain language-model loss of the paper."""
         return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, None)
 
     def of_group(self) -> dict[TargetGroup, float]:

@@ -291,7 +291,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluation, "_manifest", lambda *args: made(*args) | {"time": "noon"})
     monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
     monkeypatch.setattr(evaluation, "load_critic", world.load)
-    monkeypatch.setattr(evaluation, "_otherwise", world.load)
+    monkeypatch.setattr(evaluation, "_load_model", world.load)
     monkeypatch.setattr(StudentCritic, "judge", lambda critic, cases: world.judge(cases))
     return world
 

@@ -592,5 +592,5 @@ def _hit(question: ChoiceQuestion, reply: Completion | Failed) -> float | None:
 
 
 def _lettered(question: ChoiceQuestion) -> ModelRequest:
-    state = JudgeInput((Message("user", question.asked),))
+    state = JudgeInput((Message("user", question.prompt),))
     return ModelRequest(state, ChatPrompt(state.messages), slots=(Slot(tuple(question.letters), last_query(state)),))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -55,12 +56,12 @@ class ChoiceQuestion:
 
     @property
     def letters(self) -> str:
-        """One letter for each option."""
+        """Return one letter for each option."""
         return ascii_uppercase[: len(self.options)]
 
     @property
-    def asked(self) -> str:
-        """What the model reads: the question, its options by letters, and what to reply."""
+    def prompt(self) -> str:
+        """Return what the model reads: the question, its options by letters, and what to reply."""
         options = [f"{letter}. {option}" for letter, option in zip(self.letters, self.options, strict=True)]
         return "\n".join([self.question, *options, "Reply with the letter of the right answer."])
 
@@ -71,20 +72,20 @@ class WrittenAnswer:
 
     id: str  # unique in its file
     dataset: str  # where it is from
-    given: JudgeInput  # conversation and passages that it was written from
+    context: JudgeInput  # conversation and passages that it was written from
     text: str  # of the answer
     score: float  # what is calibrated, such as the path score of its trace; higher is more certain
     is_right: bool
 
     @property
     def question(self) -> str:
-        """The last user turn."""
-        return self.given.query or ""
+        """Return the last user turn."""
+        return self.context.query or ""
 
     def state(self, *, after: bool) -> JudgeInput:
         """Conversation and passages, with the answer where the certainty is asked for afterwards."""
-        said = (Message("assistant", self.text),) if after else ()
-        return replace(self.given, messages=(*self.given.messages, *said))
+        answer = (Message("assistant", self.text),) if after else ()
+        return replace(self.context, messages=(*self.context.messages, *answer))
 
 
 class QuestionRecord(TypedDict):
@@ -116,7 +117,7 @@ def read_questions(path: str | Path) -> list[ChoiceQuestion | WrittenAnswer]:
 
 
 def parse_row(record: dict[str, Any]) -> ChoiceQuestion | WrittenAnswer:
-    """A multiple choice as `parse_question`, or an answer: id, dataset, conversation, documents, answer, score, right.
+    """Check a multiple choice as `parse_question`, or an answer with its score.
 
     Raises:
         UserError: a field is missing or of the wrong type.
@@ -131,9 +132,12 @@ def unseen(
     questions: list[ChoiceQuestion | WrittenAnswer], seen: Collection[str]
 ) -> list[ChoiceQuestion | WrittenAnswer]:
     """Questions none of `seen` contains; a model is too sure of what it was trained on."""
-    known = [" ".join(text.casefold().split()) for text in seen]
-    joined = "\n".join(known)
-    return [one for one in questions if " ".join(one.question.casefold().split()) not in joined]
+    joined = "\n".join(_words(text) for text in seen)
+    return [question for question in questions if _words(question.question) not in joined]
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def parse_question(record: Mapping[str, Any]) -> ChoiceQuestion:
@@ -143,8 +147,7 @@ def parse_question(record: Mapping[str, Any]) -> ChoiceQuestion:
         UserError: a field is missing or of the wrong type, two options are not different, or the label names none.
     """
     row = validate(QuestionRecord, record, others="ignore", mended=True)
-    options = row["options"]
-    stripped = [one.strip() for one in options]
+    stripped = [option.strip() for option in row["options"]]
     distinct = tuple(dict.fromkeys(stripped))
     if len(distinct) < 2:
         raise UserError("'options' must be at least two different texts")
@@ -175,18 +178,18 @@ class ChoiceAnswer:
 
     @property
     def is_right(self) -> bool:
-        """Whether it is the right one."""
+        """Return whether it is the right one."""
         return self.chosen == self.question.right
 
     @property
     def dataset(self) -> str:
-        """Where the question is from."""
+        """Return where the question is from."""
         return self.question.dataset
 
     def state(self, *, after: bool) -> JudgeInput:
-        """The question, and the model's answer to it where the certainty is asked for afterwards."""
-        said = (Message("assistant", self.question.letters[self.chosen]),) if after else ()
-        return JudgeInput((Message("user", self.question.asked), *said))
+        """Return the question, and the model's answer to it where the certainty is asked for afterwards."""
+        answer = (Message("assistant", self.question.letters[self.chosen]),) if after else ()
+        return JudgeInput((Message("user", self.question.prompt), *answer))
 
 
 OwnAnswer: TypeAlias = ChoiceAnswer | WrittenAnswer
@@ -203,8 +206,8 @@ class Calibrator:
 
     def __call__(self, answers: Sequence[OwnAnswer]) -> Floats:
         """Certainty that each answer is right [n]."""
-        found = confidences(answers, self.temperature)
-        return np.interp(found, self.confidence, self.accuracy) if self.confidence else found
+        values = confidences(answers, self.temperature)
+        return np.interp(values, self.confidence, self.accuracy) if self.confidence else values
 
 
 def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
@@ -217,15 +220,14 @@ def fit(answers: Sequence[OwnAnswer], *, isotonic: bool = True) -> Calibrator:
     """
     if len(answers) < FOLDS:
         raise UserError(f"{len(answers)} questions are too few to calibrate on; give at least {FOLDS}")
-    chosen = [one for one in answers if isinstance(one, ChoiceAnswer)]
-    if chosen and len(chosen) < len(answers):
+    choices = [answer for answer in answers if isinstance(answer, ChoiceAnswer)]
+    if choices and len(choices) < len(answers):
         raise UserError("a data set holds options and written answers; give each kind a name of its own")
-    temperature = _temperature(chosen) if chosen else 1.0
-    if chosen and not isotonic:
+    temperature = _temperature(choices) if choices else 1.0
+    if choices and not isotonic:
         return Calibrator(temperature)
-    return Calibrator(
-        temperature, *isotonic_steps(confidences(answers, temperature), [one.is_right for one in answers])
-    )
+    correct = [answer.is_right for answer in answers]
+    return Calibrator(temperature, *isotonic_steps(confidences(answers, temperature), correct))
 
 
 def isotonic_steps(values: Floats, correct: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -253,9 +255,8 @@ def out_of_fold(answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: in
             raise UserError(f"{name}: {len(members)} questions are too few for {FOLDS} folds; give {FOLDS**2}")
         order = np.random.default_rng(seed).permutation(members)
         for part in np.array_split(order, FOLDS):
-            held = set(part.tolist())
-            fitted = fit([answers[at] for at in members if at not in held], isotonic=isotonic)
-            result[part] = fitted([answers[at] for at in part])
+            fitted = fit([answers[place] for place in members if place not in part], isotonic=isotonic)
+            result[part] = fitted([answers[place] for place in part])
     return result
 
 
@@ -267,33 +268,37 @@ def of_other_data_sets(answers: Sequence[OwnAnswer]) -> list[float | None]:
     result: list[float | None] = [None] * len(answers)
     for name, members in _by_data_set(answers).items():
         kind = type(answers[members[0]])
-        others = [one for one in answers if one.dataset != name and type(one) is kind]
-        if len(others) >= FOLDS:
-            for at, value in zip(members, fit(others)([answers[at] for at in members]).tolist(), strict=True):
-                result[at] = value
+        elsewhere = [answer for answer in answers if answer.dataset != name and type(answer) is kind]
+        if len(elsewhere) >= FOLDS:
+            values = fit(elsewhere)([answers[place] for place in members])
+            for place, value in zip(members, values.tolist(), strict=True):
+                result[place] = value
     return result
 
 
 def _by_data_set(answers: Sequence[OwnAnswer]) -> dict[str, list[int]]:
     """Places of the answers to each data set, by name."""
-    names = sorted({one.dataset for one in answers})
-    return {name: [at for at, one in enumerate(answers) if one.dataset == name] for name in names}
+    places: dict[str, list[int]] = {}
+    for place, answer in enumerate(answers):
+        places.setdefault(answer.dataset, []).append(place)
+    return dict(sorted(places.items()))
 
 
 def confidences(answers: Sequence[OwnAnswer], temperature: float = 1.0) -> Floats:
-    """What is calibrated [n]: the most probable option's probability at `temperature`, or a written answer's score."""
+    """Return what is calibrated [n]: the best option's probability at `temperature`, or a written answer's score."""
     return np.array(
         [_softmax(a.logprobs, temperature).max() if isinstance(a, ChoiceAnswer) else a.score for a in answers]
     )
 
 
 def _temperature(answers: Sequence[ChoiceAnswer]) -> float:
-    """The temperature under which the right options are most probable (Guo et al., arXiv 1706.04599)."""
+    """Return the temperature under which the right options are most probable (Guo et al., arXiv 1706.04599)."""
     require("scipy", extra="eval")
     from scipy.optimize import minimize_scalar
 
     def loss(log_temperature: float) -> float:
-        chances = [_softmax(one.logprobs, np.exp(log_temperature))[one.question.right] for one in answers]
+        temperature = np.exp(log_temperature)
+        chances = [_softmax(answer.logprobs, temperature)[answer.question.right] for answer in answers]
         return -float(np.mean(np.log(np.maximum(chances, 1e-12))))
 
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
@@ -308,7 +313,7 @@ def _softmax(row: Sequence[float], temperature: float) -> Floats:
 def own_answers(
     rows: Sequence[ChoiceQuestion | WrittenAnswer], base_dir: Path, kept: Path, *, device: str = "cpu"
 ) -> list[OwnAnswer]:
-    """The model's answers, from the file `kept` if it holds those of this model and these questions, else written.
+    """Return the model's answers: from the file `kept` if they are of this model and these questions, else new ones.
 
     The rows have distinct ids. Written answers stay as they are.
 
@@ -317,30 +322,32 @@ def own_answers(
     """
     from selfrag.training.journal import fingerprint
 
-    written: list[OwnAnswer] = [one for one in rows if isinstance(one, WrittenAnswer)]
-    questions = [one for one in rows if isinstance(one, ChoiceQuestion)]
+    written = [row for row in rows if isinstance(row, WrittenAnswer)]
+    questions = [row for row in rows if isinstance(row, ChoiceQuestion)]
     if not questions:
-        return written
-    content = json.dumps([asdict(one) | {"asked": one.asked} for one in questions], ensure_ascii=False, sort_keys=True)
-    key = hashlib.sha256((fingerprint(*sorted(base_dir.glob("*.safetensors"))) + content).encode()).hexdigest()
+        return [*written]
+    content = [asdict(question) | {"asked": question.prompt} for question in questions]
+    model = fingerprint(*sorted(base_dir.glob("*.safetensors")))
+    text = model + json.dumps(content, ensure_ascii=False, sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()
     if kept.exists():
-        found = {one.id: one for one in read_identified(kept, _Kept.parse)}
-        if all(one.key == key for one in found.values()) and len(found) == len(questions):
-            return [*(ChoiceAnswer(one.id, one, found[one.id].logprobs) for one in questions), *written]
-    made = _ask(questions, base_dir, device)
-    write_jsonl(kept, ({"id": one.id, "key": key, "logprobs": one.logprobs} for one in made))
-    return [*made, *written]
+        before = {answer.id: answer for answer in read_identified(kept, _parse_kept)}
+        if {answer.key for answer in before.values()} == {key} and len(before) == len(questions):
+            return [*(ChoiceAnswer(q.id, q, before[q.id].logprobs) for q in questions), *written]
+    answers = _ask(questions, base_dir, device)
+    write_jsonl(kept, ({"id": answer.id, "key": key, "logprobs": answer.logprobs} for answer in answers))
+    return [*answers, *written]
 
 
 def option_examples(question: ChoiceQuestion, renderer: Renderer) -> list[TrainingExample]:
     """Return one example an option: the question with all options is read, the letter is measured."""
-    prompt = renderer.prompt(ChatPrompt((Message("user", question.asked),)))
-    found = []
+    prompt = renderer.prompt(ChatPrompt((Message("user", question.prompt),)))
+    examples = []
     for letter in question.letters:
         ids = tuple(renderer.text.encode(letter))
         labels = (*[MASKED] * len(prompt), *ids)
-        found.append(TrainingExample((*prompt, *ids), labels, (int(TargetGroup.TEXT),) * len(labels)))
-    return found
+        examples.append(TrainingExample((*prompt, *ids), labels, (int(TargetGroup.TEXT),) * len(labels)))
+    return examples
 
 
 def _ask(questions: Sequence[ChoiceQuestion], base_dir: Path, device: str) -> list[ChoiceAnswer]:
@@ -351,14 +358,19 @@ def _ask(questions: Sequence[ChoiceQuestion], base_dir: Path, device: str) -> li
     # A new adapter adds nothing, so this is the base model.
     trainee = load_trainee(base_dir, lora=Lora(rank=1), reach=Reach(token_rows=False, last_layers=1), device=device)
     renderer = Renderer.of(trainee.tokenizer)
-    examples = [(number, one) for number, q in enumerate(questions) for one in option_examples(q, renderer)]
+    examples: list[TrainingExample] = []
+    places: list[int] = []  # number of the question of each example
+    for number, question in enumerate(questions):
+        options = option_examples(question, renderer)
+        examples += options
+        places += [number] * len(options)
     values: list[list[float]] = [[] for _ in questions]
     with Progress("own answers", "option", len(examples)) as progress:
-        for load in filled(range(len(examples)), [len(one) for _, one in examples], LOAD_TOKENS):
-            for at, value in zip(load, _means(trainee, [examples[at][1] for at in load]), strict=True):
-                values[examples[at][0]].append(value)
+        for load in filled(range(len(examples)), [len(example) for example in examples], LOAD_TOKENS):
+            for at, value in zip(load, _means(trainee, [examples[at] for at in load]), strict=True):
+                values[places[at]].append(value)
             progress.advance(len(load))
-    return [ChoiceAnswer(q.id, q, tuple(found)) for q, found in zip(questions, values, strict=True)]
+    return [ChoiceAnswer(q.id, q, tuple(logprobs)) for q, logprobs in zip(questions, values, strict=True)]
 
 
 def _means(trainee: Trainee, examples: Sequence[TrainingExample]) -> list[float]:
@@ -367,24 +379,24 @@ def _means(trainee: Trainee, examples: Sequence[TrainingExample]) -> list[float]
     from selfrag.training.packing import pack
     from selfrag.training.settings import Weighting
 
-    counts = [sum(label != MASKED for label in one.labels) for one in examples]
+    counts = [sum(label != MASKED for label in example.labels) for example in examples]
     with torch.no_grad():
         losses, _ = trainee.losses(pack(examples, Weighting.uniform()))
     return [-float(part.mean()) for part in torch.split(losses.cpu(), counts)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptAnswer:
     id: str
-    key: str
+    key: str  # of the model and the questions
     logprobs: tuple[float, ...]
 
-    @classmethod
-    def parse(cls, record: dict[str, Any]) -> _Kept:
-        try:
-            return cls(str(record["id"]), str(record["key"]), tuple(float(one) for one in record["logprobs"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"no answer of a model: {error!r}; delete the file and start again") from error
+
+def _parse_kept(record: dict[str, Any]) -> _KeptAnswer:
+    try:
+        return validate(_KeptAnswer, record)
+    except UserError as error:
+        raise UserError(f"no answer of a model: {error}; delete the file and start again") from error
 
 
 def certainty_rows(answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed: int = 0) -> list[IntrinsicRow]:
@@ -394,21 +406,22 @@ def certainty_rows(answers: Sequence[OwnAnswer], *, isotonic: bool = True, seed:
     """
     certainties = out_of_fold(answers, isotonic=isotonic, seed=seed)
     rows = []
-    for answered, certainty in zip(answers, certainties.tolist(), strict=True):
+    for answer, certainty in zip(answers, certainties.tolist(), strict=True):
         label = CERTAINTIES[decile(certainty)]
         for moment in ("after", "before"):
-            state = answered.state(after=moment == "after")
-            group = answered.state(after=False).query or ""
-            rows.append(IntrinsicRow(f"{answered.id}/{moment}", f"{moment}/{label}", group, state, label=label))
+            state = answer.state(after=moment == "after")
+            group = answer.state(after=False).query or ""
+            rows.append(IntrinsicRow(f"{answer.id}/{moment}", f"{moment}/{label}", group, state, label=label))
     return rows
 
 
 def facts(answers: Sequence[OwnAnswer], rows: Sequence[IntrinsicRow], *, isotonic: bool = True) -> dict[str, Any]:
-    """How often the model was right and what calibrates it, by data set; how often each decile was given."""
-    sets = {name: [answers[at] for at in members] for name, members in _by_data_set(answers).items()}
-    return {
-        "own_accuracy": {name: sum(a.is_right for a in found) / len(found) for name, found in sets.items()},
-        "questions": {name: len(found) for name, found in sets.items()},
-        "calibrators": {name: asdict(fit(found, isotonic=isotonic)) for name, found in sets.items()},
-        "deciles": {name: sum(row.label == name for row in rows) for name in CERTAINTIES},
-    }
+    """Return how often the model was right and what calibrates it, by data set, and how often each decile was given."""
+    record: dict[str, dict[str, Any]] = {"own_accuracy": {}, "questions": {}, "calibrators": {}}
+    for name, places in _by_data_set(answers).items():
+        of_set = [answers[place] for place in places]
+        record["own_accuracy"][name] = sum(answer.is_right for answer in of_set) / len(of_set)
+        record["questions"][name] = len(of_set)
+        record["calibrators"][name] = asdict(fit(of_set, isotonic=isotonic))
+    deciles = Counter(row.label for row in rows)
+    return record | {"deciles": {name: deciles[name] for name in CERTAINTIES}}

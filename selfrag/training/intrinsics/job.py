@@ -78,7 +78,7 @@ def make_examples(
 
 
 def example(request: ModelRequest, target: Target, renderer: Renderer) -> TrainingExample:
-    """One target of a request: the prompt and the prefill are read, the rest and the end of turn are learned."""
+    """Return a target as an example: prompt and prefill are read, the rest and the end of turn are learned."""
     prompt = renderer.prompt(request.prompt)
     before, learned = renderer.reply(target.prefill, target.text)
     read = (*prompt, *before)
@@ -140,7 +140,7 @@ ADAPTERS = TrainingStage(
 
 
 def product(card: AdapterCard, last_layers: int | None) -> Product:
-    """An adapter in the words of its model card."""
+    """Return an adapter in the words of its model card."""
     layers = "all layers" if last_layers is None else f"at most the last {last_layers} layers"
     return Product(
         f"{card.intrinsic}: {'activated LoRA (aLoRA)' if card.invocation else 'LoRA'}",
@@ -172,7 +172,7 @@ class AdapterJob:
 
     @property
     def adapter(self) -> Path:
-        """Where the adapter goes."""
+        """Return where the adapter goes."""
         return self.out / ADAPTER
 
     @property
@@ -217,14 +217,14 @@ def run(job: AdapterJob) -> Path:
 
 
 def base_name(given: str) -> str:
-    """What a card calls the base that was asked for by this name: no path of a machine, no folder of a cache."""
+    """Return what a card calls the base of this name: no path of a machine, no folder of a cache."""
     if given == "demo":
         return "the demo model of selfrag"
     return Path(given).resolve().name if Path(given).exists() else given
 
 
 def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:
-    """The codec to train with.
+    """Return the codec to train with.
 
     Raises:
         UserError: unknown, or the dialect cannot say what a perfect model would answer.
@@ -236,7 +236,7 @@ def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:
 
 
 def load_rows(job: AdapterJob) -> tuple[list[IntrinsicRow], dict[str, Any]]:
-    """All rows of a job, and facts about how they came about.
+    """Read all rows of a job, and facts about how they came about.
 
     Raises:
         UserError: as `rows.read_labelled`; for uncertainty, as `own_answers` and `certainty_rows`.
@@ -256,7 +256,7 @@ def load_rows(job: AdapterJob) -> tuple[list[IntrinsicRow], dict[str, Any]]:
 
 
 def chosen(rows: Sequence[IntrinsicRow], most: int | None, seed: int, *, even: bool = False) -> list[IntrinsicRow]:
-    """At most `most` rows (None for all), drawn by `seed`, in the order of the file.
+    """Return at most `most` rows (None for all), drawn by `seed`, in the order of the file.
 
     With `even` as many rows of each source as of any other, as far as it has them; else every source in proportion.
     """

@@ -65,7 +65,7 @@ def evenly(rows: Sequence[T], wanted: int) -> list[T]:
 
 
 def parser(intrinsic: str) -> ParseIntrinsicRow:
-    """What reads the rows of an intrinsic.
+    """Return what reads the rows of an intrinsic.
 
     Raises:
         UserError: no rows are known for it.
@@ -261,7 +261,7 @@ def _span(begin: int, end: int, length: int) -> TextSpan:
 
 
 def gold_of(row: IntrinsicRow, request: ModelRequest) -> Gold:
-    """What is right for a request that was made from the row's state.
+    """Return what is right for a request that was made from the row's state.
 
     A sentence that no annotated stretch touches has no label (None), which is not a label that says nothing.
     """
@@ -278,7 +278,7 @@ def gold_of(row: IntrinsicRow, request: ModelRequest) -> Gold:
 
 
 def _label(site: Site, spans: Sequence[tuple[TextSpan, str]]) -> str | None:
-    """The label of the stretch that shares most characters with the sentence."""
+    """Return the label of the stretch that shares most characters with the sentence."""
     shared = [(_overlap((site.begin, site.end), span), label) for span, label in spans]
     most, label = max(shared, key=lambda one: one[0], default=(0, ""))
     return label if most else None
@@ -327,7 +327,7 @@ def training_file(intrinsic: str, data: Path) -> Path:
 
 
 def find_file(intrinsic: str, data: Path, part: str) -> Path | None:
-    """The file of one part, or None."""
+    """Return the file of one part, or None."""
     names = [f"{STEMS[intrinsic]}_{part}.jsonl{ending}" for ending in ("", ".gz")]
     places = [folder / name for folder in (data, data / "intrinsics") for name in names]
     return next((place for place in places if place.is_file()), None)
@@ -336,13 +336,13 @@ def find_file(intrinsic: str, data: Path, part: str) -> Path | None:
 def with_derived(
     rows: Sequence[IntrinsicRow], derive: Callable[[IntrinsicRow], IntrinsicRow | None], share: float
 ) -> list[IntrinsicRow]:
-    """The rows, and after them `share` (0 to 1) of those that can be derived, taken evenly over the rows."""
+    """Return the rows, and after them `share` (0 to 1) of those that can be derived, taken evenly over the rows."""
     made = [one for row in rows if (one := derive(row)) is not None]
     return [*rows, *evenly(made, round(share * len(made)))]
 
 
 def asked_alone(row: IntrinsicRow) -> IntrinsicRow | None:
-    """The row with its rewrite as the last question; None where there is no rewrite, or it is the question already.
+    """Return the row with its rewrite as the last question, or None without a rewrite of another wording.
 
     Data of rewrites hold follow-ups; an adapter of such rows alone rewrites always. What people rewrote a question to
     stands on its own in the same conversation.
@@ -354,7 +354,7 @@ def asked_alone(row: IntrinsicRow) -> IntrinsicRow | None:
 
 
 def without_evidence(row: IntrinsicRow) -> IntrinsicRow | None:
-    """The row without the sentences it cites; None where it cites nothing, or where nothing else is left.
+    """Return the row without the sentences it cites, or None where it cites nothing or nothing else is left.
 
     Data of citations hold sentences that were cited; an adapter of such rows alone cites always. With its evidence
     gone, a sentence rests on nothing that is left, as far as the annotators saw.
