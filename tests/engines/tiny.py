@@ -28,13 +28,19 @@ SENTENCES = (
 """Training text of the tokenizers."""
 
 
-def _trained(core: Any, vocab_size: int, special: list[str], alphabet: list[str]) -> Any:
+LABEL_WORDS = "yes no Yes No fully partially not Fully Partially Not new nothing same New Nothing Same"
+"""What chat models are asked to reply; their tokenizers have these words as tokens."""
+
+
+def _trained(
+    core: Any, vocab_size: int, special: list[str], alphabet: list[str], sentences: Sequence[str] = SENTENCES
+) -> Any:
     from tokenizers import trainers
 
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
-    core.train_from_iterator(SENTENCES, trainer)
+    core.train_from_iterator(sentences, trainer)
     return core
 
 
@@ -42,7 +48,12 @@ SMOL = {"unk_token": "<|endoftext|>", "bos_token": "<|im_start|>", "eos_token": 
 
 
 def byte_level_tokenizer(
-    *, reflection: bool = True, vocab_size: int = 400, special: Mapping[str, str] = SMOL, more: Sequence[str] = ()
+    *,
+    reflection: bool = True,
+    vocab_size: int = 400,
+    special: Mapping[str, str] = SMOL,
+    more: Sequence[str] = (),
+    sentences: Sequence[str] = SENTENCES,
 ) -> Any:
     """A byte-level BPE tokenizer; by default as SmolLM2 has it: `<|im_start|>` as BOS (never added) and `<|im_end|>`.
 
@@ -53,7 +64,7 @@ def byte_level_tokenizer(
 
     core = Tokenizer(models.BPE())
     core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    _trained(core, vocab_size, [*special.values(), *more], pre_tokenizers.ByteLevel.alphabet())
+    _trained(core, vocab_size, [*special.values(), *more], pre_tokenizers.ByteLevel.alphabet(), sentences)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, clean_up_tokenization_spaces=False, **special)
     return with_reflection_tokens(tokenizer) if reflection else tokenizer
 
@@ -124,7 +135,9 @@ def save_chat(path: Path, family: str, *, context: int = 2048) -> Path:
     else:
         template, special = _LLAMA, {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
         more = ("<|start_header_id|>", "<|end_header_id|>")
-    tokenizer = byte_level_tokenizer(reflection=False, special=special, more=more)
+    # Each word stands at the beginning of texts, where a reply has it without a space.
+    sentences = [*SENTENCES, *LABEL_WORDS.split() * 50]
+    tokenizer = byte_level_tokenizer(reflection=False, vocab_size=500, special=special, more=more, sentences=sentences)
     tokenizer.chat_template = template
     name = {"qwen": "Qwen3", "llama": "Llama"}[family]
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
