@@ -7,7 +7,7 @@ the tokenizer of the model is at hand.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from selfrag.judges.openai_wire import (
     route_of,
     slot_logprobs,
 )
+from selfrag.judges.text_pieces import TextPieces
 from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -58,9 +59,10 @@ HINT = "start it, or correct the URL"
 _CONSTRAINT_MODES = (ConstraintMode.STRUCTURED, ConstraintMode.SCHEMA, ConstraintMode.NONE)
 _CONTINUATIONS = (Continuation.FIELDS, Continuation.LAST_TURN, Continuation.COMPLETIONS, Continuation.NONE)
 
-_OPTIONAL = frozenset({"logprobs", "top_logprobs", "temperature"})
+_OPTIONAL = frozenset({"logprobs", "top_logprobs", "temperature", "chat_template_kwargs"})
 """Fields that some hosted models refuse. Without log-probabilities the label that was written is all that is known."""
 
+_PIECES = TextPieces()
 _NO_ROUTE = frozenset({404, 405, 501})
 
 _PROBE = ModelRequest(
@@ -213,7 +215,22 @@ class _Connection:
             reply = await self._client.send(
                 "POST", f"{config.base}{route}", lambda: content, lambda received: parse(received, route)
             )
-        return reply.value or Failed(f"{config.url}: {reply.reason}"), reply.status
+        if reply.value is None:
+            return Failed(f"{config.url}: {reply.reason}"), reply.status
+        return _counted(reply.value, content), reply.status
+
+
+def _counted(completion: Completion, content: Mapping[str, Any]) -> Completion:
+    """Return a completion with numbers of tokens; where the server reports none, they are estimated."""
+    prompt, generated = completion.prompt_tokens, completion.generated_tokens
+    if not prompt:
+        texts = [content["prompt"]] if "prompt" in content else [turn["content"] for turn in content["messages"]]
+        prompt = sum(len(_PIECES.encode(text)) for text in texts)
+    if not generated:
+        generated = len(completion.tokens or _PIECES.encode(completion.text))
+        if completion.finish == "length":
+            generated = content["max_tokens"]
+    return replace(completion, prompt_tokens=prompt, generated_tokens=generated)
 
 
 def _token_counts(completion: Completion) -> tuple[int, int, int]:

@@ -1,0 +1,96 @@
+"""Chat models that reflect by prompts, against the brute-force reference, on random trees.
+
+`SELFRAG_REFERENCE=10000` tries so many examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_model import policies, random_search, seeds, weights
+from reference import Said, Unanswerable
+from reference_chat import ChatReference, Talker, TalkingExecutor, first_sentence
+from test_reference import agree, failing, half, many, note
+from written import Characters, Searches
+
+from selfrag.common.errors import DecodingError
+from selfrag.decoding.answer import Answer
+from selfrag.decoding.beam import decode
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.sentence_ends import sentence_end
+from selfrag.decoding.trace import Trace
+from selfrag.judges.chat_model import ChatModel
+from selfrag.judges.reflection_prompts import reflection_wording
+from selfrag.reflection.weights import Weights
+from selfrag.runtime import QuestionFailed, SegmentFinal, drive
+
+chat_policies = policies.filter(lambda policy: policy.segment_end != "retrieval")
+
+
+class ChatWorld:
+    """One question to a random chat model, decoded by both."""
+
+    def __init__(self, seed: int, failures: float = 0.0) -> None:
+        self.talker, self.find = Talker(seed, failures), random_search(seed)
+
+    def decoded(self, policy: Decoding) -> Answer:
+        """Return the answer; what was streamed on the way is the beginning of it."""
+        model = ChatModel(TalkingExecutor(self.talker), Characters(), reflection_wording())
+        *committed, end = drive([decode("Q", model, policy)], None, Searches(self.find))
+        if isinstance(end, QuestionFailed):
+            raise end.error
+        assert tuple(event.segment for event in committed if isinstance(event, SegmentFinal)) == end.answer.segments
+        assert Trace.from_json(end.answer.trace.to_json()) == end.answer.trace
+        return end.answer
+
+    def said(self, policy: Decoding) -> Said | str:
+        """Return what the reference says, or why it says nothing."""
+        try:
+            return ChatReference(self.talker, lambda query: self.find(query)[: policy.searched], policy).decode("Q")
+        except Unanswerable as reason:
+            return str(reason)
+
+    def compare(self, policy: Decoding) -> Answer | None:
+        """Return the answer that both give; None if both refuse for the same reason."""
+        said = self.said(policy)
+        if isinstance(said, str):
+            with pytest.raises(DecodingError) as raised:
+                self.decoded(policy)
+            assert str(raised.value) == said
+            return None
+        answer = self.decoded(policy)
+        agree(answer, said)
+        return answer
+
+
+@many
+@given(seeds, chat_policies, failing)
+def test_a_chat_model_is_decoded_as_by_the_reference(seed: int, policy: Decoding, failures: float) -> None:
+    ChatWorld(seed, failures).compare(policy)
+
+
+@half
+@given(seeds, chat_policies, weights)
+def test_a_rescoring_that_is_exact_is_what_the_reference_decodes(seed: int, policy: Decoding, other: Weights) -> None:
+    world = ChatWorld(seed)
+    answer = world.compare(policy)
+    if answer is None:
+        return
+    rescored = answer.rescore(other)
+    if rescored.exact:
+        note("exact")
+        said = world.said(replace(policy, weights=other))
+        assert isinstance(said, Said)
+        agree(rescored, said)
+    assert answer.rescore(policy.weights) == answer
+
+
+@many
+@given(st.lists(st.sampled_from((*"ab.!?\n 3", "Dr", "Be", " Two", ".5")), max_size=12))
+def test_sentences_end_where_the_reference_sees_their_end(parts: Sequence[str]) -> None:
+    text = "".join(parts)
+    assert sentence_end(text) == first_sentence(text)
