@@ -117,7 +117,7 @@ def choose_reply(question: ReflectionQuestion, codec: TextCodec | None) -> tuple
     """
     for reply in question.replies:
         if codec is None:
-            return reply, tuple((word,) for word in reply.words)
+            return reply, tuple(tuple(dict.fromkeys((word, word.capitalize()))) for word in reply.words)
         surfaces = tuple(_single_tokens(codec, word) for word in reply.words)
         ids = [codec.encode(surface)[0] for label in surfaces for surface in label]
         if all(surfaces) and len(set(ids)) == len(ids):
