@@ -357,7 +357,8 @@ def _with_own_judges(policy: Decoding) -> Decoding:
     own = []
     for labels in CRITIQUES:
         role = labels.role
-        is_needed = policy.weights.of(role) != 0 or role in policy.require or role in policy.forbid
+        is_weighed = policy.weights.of(role) != 0 or role in policy.require or role in policy.forbid
+        is_needed = is_weighed or role is Role.RELEVANCE  # an irrelevant passage is not cited, whatever its weight
         if is_needed and role not in policy.replaced and judge_name(role) not in named:
             own.append(ScoreTerm(judge_name(role), role))
     return replace(policy, judges=(*own, *policy.judges), branch_and_bound=False)

@@ -250,7 +250,7 @@ class ChatReference(Reference):
         for number, passage in enumerate(passages):
             relevance = self.relevance(passage)
             scores[number] = -1.0 if relevance is None else relevance[0]
-        order = sorted(range(len(passages)), key=lambda number: -scores[number])
+        order = self.sorted_by(range(len(passages)), scores.__getitem__)
         return [passages[number] for number in order[: self.policy.passages]]
 
     # --- writing and judging
@@ -286,12 +286,12 @@ class ChatReference(Reference):
         return step
 
     def criticise_by_prompts(self, step: Step) -> None:
-        """IsRel of the passage, IsSup of the segment alone, IsUse of the answer so far; where a weight asks for it."""
+        """IsRel of the passage; where weights or constraints ask for them, IsSup of the segment, IsUse of the answer."""
         weights = self.policy.weights
         weight = {"isrel": weights.isrel, "issup": weights.issup, "isuse": weights.isuse}
         constrained = {*map(str, self.policy.require), *map(str, self.policy.forbid)}
         for name in DUE[step.branch]:
-            if not weight[name] and name not in constrained:
+            if name != "isrel" and not weight[name] and name not in constrained:
                 continue
             if name == "isrel":
                 assert step.passage is not None
