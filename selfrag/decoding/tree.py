@@ -22,6 +22,7 @@ from selfrag.prompting import Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL
 from selfrag.reflection.requests import (
+    ExternalResult,
     Failed,
     Generate,
     Generated,
@@ -178,6 +179,10 @@ def counted(tree: UsageCounter, batch: list[Request]) -> Steps[list[RequestResul
     results = yield batch
     pairs = [(q, r) for q, r in zip(batch, results, strict=True) if isinstance(q, Generate)]
     _count(tree, [q for q, _ in pairs], [r for _, r in pairs])
+    for result in results:
+        if isinstance(result, ExternalResult):
+            used = result.usage
+            tree.usage += Usage(used.requests, used.prompt_tokens, used.cached_tokens, used.generated_tokens)
     return results
 
 

@@ -35,7 +35,7 @@ from selfrag.judges.text_pieces import TextPieces
 from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.requests import Constraint, External, ExternalResult, Failed, Steps, failure_of
+from selfrag.reflection.requests import Constraint, External, ExternalResult, Failed, ServiceUsage, Steps, failure_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,18 @@ class EndpointExecutor(Executor):
                 completions.append(Failed(failure_of(result)))
         return completions
 
-    def _serve(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
+    def _serve(self, requests: Sequence[ModelRequest]) -> list[ExternalResult | Failed]:
         # The event loop has a thread of its own, since a notebook's is running already.
         with start_blocking_portal() as portal:
-            return portal.call(self._run, requests)
+            completions = portal.call(self._run, requests)
+        results: list[ExternalResult | Failed] = []
+        for request, completion in zip(requests, completions, strict=True):
+            if isinstance(completion, Failed):
+                results.append(completion)
+                continue
+            sent = len(request.slots) + (request.max_tokens > 0)
+            results.append(ExternalResult(completion, ServiceUsage(sent, *_token_counts(completion))))
+        return results
 
     async def _run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
         async with Client(self.config, HINT, self._traits) as client:

@@ -135,7 +135,7 @@ class Retrieved:
 
 
 ExternalService: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
-"""Payloads in, one value or `Failed` each out. Where it raises, each payload is served alone."""
+"""Payloads in, one value, `ExternalResult` or `Failed` each out. Where it raises, each payload is served alone."""
 
 PATIENCE = 600.0
 """Seconds that a service has for a batch, unless told otherwise: enough to load a model."""
@@ -152,10 +152,21 @@ class External:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceUsage:
+    """What a service spent on a request."""
+
+    requests: int = 0  # to a model
+    prompt_tokens: int = 0  # tokens of all prompts, cached ones included
+    cached_tokens: int = 0  # of these, tokens that were not computed again
+    generated_tokens: int = 0  # new tokens
+
+
+@dataclass(frozen=True, slots=True)
 class ExternalResult:
-    """Result of `External`: whatever the service gives."""
+    """Result of `External`: whatever the service gives. One that counts tokens makes it itself."""
 
     value: Any
+    usage: ServiceUsage = ServiceUsage()
 
 
 @dataclass(frozen=True, slots=True)

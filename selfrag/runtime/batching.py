@@ -117,7 +117,8 @@ def call_service(service: ExternalService, requests: Sequence[External]) -> list
             raise UserError(f"{name} returned {type(values).__name__}, not a list for its requests")
         if len(values) != len(batch):
             raise UserError(f"{name} answered {len(values)} of {len(batch)} requests")
-        return [value if isinstance(value, Failed) else ExternalResult(value) for value in values]
+        ready = (Failed, ExternalResult)
+        return [value if isinstance(value, ready) else ExternalResult(value) for value in values]
 
     return _serve_together(serve, list(requests))
 
