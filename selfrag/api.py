@@ -19,8 +19,8 @@ from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.token_writer import DecodingModel
 from selfrag.decoding.tree import Decoder
 from selfrag.engines import is_remote, ready_engine
-from selfrag.engines.base import Engine, check_process
-from selfrag.loading import DEMO, check_chat_template, load_checkpoint, load_retriever
+from selfrag.engines.base import Engine, NoEngine, check_process
+from selfrag.loading import DEMO, check_chat_template, load_checkpoint, load_retriever, model_address
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.vocabulary import Vocabulary, has_reflection_tokens
 from selfrag.runtime import Call, OwnsEngine
@@ -87,7 +87,7 @@ class SelfRAG(OwnsEngine):
 
         Args:
             name_or_path: `demo`, a directory, or a name on the Hugging Face hub such as `selfrag/selfrag_llama2_7b` or
-                `Qwen/Qwen3-4B`.
+                `Qwen/Qwen3-4B`; or `NAME@URL`, a chat model on any OpenAI-compatible server.
             retriever: a callable `queries, k -> passages`, or the directory of an index. The demo model brings its own.
             engine: `vllm`, `transformers`, the address of a `vllm serve`, a ready engine, or None for the best one
                 installed.
@@ -96,11 +96,16 @@ class SelfRAG(OwnsEngine):
                 judges it, `answerability.overlap`; `token_issup`; or a judge with a model of its own,
                 `NAME=nli:MODEL`, see `selfrag.intrinsics.named`. Also intrinsics with who judges each: `tokens`,
                 `adapter`, `prompt`, `overlap`, .. or the folder of a LoRA adapter.
-            engine_options: fields of the engine's configuration, such as `max_model_len`.
+            engine_options: fields of the engine's configuration, such as `max_model_len`; of a model at an address
+                those of `selfrag.judges.endpoint.executor_at`, such as `api_key_env`.
 
         Raises:
             UserError: the model or index cannot be used; the message says what to do.
         """
+        if (address := model_address(name_or_path)) is not None:
+            if engine is not None:
+                raise UserError(f"{name_or_path} is asked by its address; leave the engine out")
+            return cls._at_address(*address, load_retriever(retriever, demo=False), judges, engine_options)
         if judges:
             from selfrag.intrinsics.named import adapters_of, on_engine
 
@@ -121,6 +126,20 @@ class SelfRAG(OwnsEngine):
         named = on_engine(ready, tokenizer, judges, name_or_path, prompting) if judges else ()
         model = prompting or _chat_model(ready, tokenizer)
         return cls(model, ready, searched, judges=named, english_only=name_or_path == DEMO)
+
+    @classmethod
+    def _at_address(
+        cls, name: str, url: str, retriever: Retriever | None, judges: JudgeNames, options: Mapping[str, Any]
+    ) -> SelfRAG:
+        """Return a chat model on a server."""
+        from selfrag.intrinsics.named import on_endpoint
+        from selfrag.judges.chat_model import ChatModel
+        from selfrag.judges.endpoint import executor_at
+
+        executor = executor_at(name, url, **options)
+        model = ChatModel.on(executor)
+        named = on_endpoint(executor, judges) if judges else ()
+        return cls(model, executor.engine or NoEngine(), retriever, judges=named)
 
     @overload
     def generate(

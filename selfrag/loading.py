@@ -26,6 +26,12 @@ WEIGHTS, CALIBRATOR = "combined.json", "certainty.json"
 """Files in the folder of an intrinsic: weights of tokens and words, and what calibrates the scores of a beam."""
 
 
+def model_address(name_or_path: str | Path) -> tuple[str, str] | None:
+    """Return name and address of `NAME@URL`, a model behind an address; None for any other name."""
+    name, _, url = str(name_or_path).partition("@")
+    return (name, url) if "://" in url else None
+
+
 def resolve_model(name_or_path: str | Path) -> Path:
     """Directory of a checkpoint: of a registered name such as `demo`, a local one, or a snapshot from the hub."""
     if (make := registered("selfrag.models", name_or_path)) is not None:

@@ -111,10 +111,12 @@ class Answer:
         trace: everything that was considered.
         exact: after `rescore`: whether the recorded tree held everything the new settings ask for; True before. In
             16-bit formats a new decode can choose otherwise, because judgments depend on the batch
-            (docs/explanation/exact.md).
+            (docs/explanation/exact.md). Never with `whole_answers`.
         error: one line on why there is no answer, None if there is one.
         steps: stages of the flow; empty without a flow.
         note: one line that a reader should see, such as that the model answers in English only; None without one.
+        whole_answers: whether every candidate is a whole answer, one segment, in place of the segments that the
+            settings ask for: the model's server cannot go on with a reply that has begun.
     """
 
     question: str
@@ -126,6 +128,7 @@ class Answer:
     error: str | None = None
     steps: tuple[FlowStep, ...] = ()
     note: str | None = None
+    whole_answers: bool = False
 
     @classmethod
     def failed(cls, question: str, decoding: Decoding, error: Exception) -> Answer:
@@ -249,7 +252,8 @@ class Answer:
 
         trace, exact = rescore(self.trace, weights, threshold)
         text, segments = segments_of(trace, trace.best)
-        return replace(self, text=text, segments=segments, trace=trace, exact=exact and self.final)
+        exact = exact and self.final and not self.whole_answers
+        return replace(self, text=text, segments=segments, trace=trace, exact=exact)
 
     @property
     def final(self) -> bool:

@@ -250,4 +250,5 @@ def _answer(tree: Tree, best: Hypothesis | None) -> Answer:
     check_generated(tree.nodes)
     trace = tree.trace(None if best is None else best.node)
     text, segments = segments_of(trace, trace.best)
-    return Answer(tree.question, text, segments, tree.usage, trace)
+    whole = tree.writer.whole_answers
+    return Answer(tree.question, text, segments, tree.usage, trace, exact=not whole, whole_answers=whole)

@@ -85,6 +85,8 @@ class SegmentWriter(Protocol):
 
     policy: Decoding  # the settings, with the model's own judges among the terms of the score
     judges: Mapping[str, Judge]  # the model's own judges by name; empty where critiques are written with the text
+    # whether candidates are whole answers, because the model's server cannot go on with what was written
+    whole_answers: bool = False
 
     def start(self) -> Hypothesis:
         """Return the hypothesis before anything is written; refuses a question that is no text."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.common.errors import TOO_LONG, EngineError
+from selfrag.common.errors import TOO_LONG, EngineError, UserError
 from selfrag.common.reading import user_path
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.runtime.sessions import Serving, TicketResult
@@ -140,6 +140,26 @@ class BaseEngine(ABC):
         check_process(self._pid)
         if self._gone is not None:
             raise EngineError(self._gone)
+
+
+class NoEngine:
+    """Stands where an engine is wanted for a model behind an endpoint, which takes texts: nothing is asked of it."""
+
+    limits = EngineLimits(max_model_len=8192, vocab_size=1, max_watch=0)  # old turns are left out by this context
+
+    def submit(self, request: Generate) -> Ticket:
+        """Refuse a request."""
+        raise UserError(f"an endpoint takes no token ids ({len(request.prompt_ids)} given)")
+
+    def step(self) -> Sequence[TicketResult]:
+        """Return nothing."""
+        return []
+
+    def abort(self, tickets: Iterable[Ticket]) -> None:
+        """Do nothing: nothing runs."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
 
 
 def check_model(model: str) -> None:

@@ -25,12 +25,12 @@ from selfrag.common.finished import MANIFEST
 from selfrag.common.plugins import plugin
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import model_files, sha256
-from selfrag.engines.base import Engine
+from selfrag.engines.base import Engine, NoEngine
 from selfrag.evaluation.items import Item, Output, output_of
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
-from selfrag.evaluation.systems import NoEngine, Prompted, System, endpoint_system, named_system, system_of_task
+from selfrag.evaluation.systems import Prompted, System, endpoint_system, named_system, system_of_task
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, searched
 from selfrag.intrinsics.named import chat_model

@@ -30,14 +30,13 @@ from selfrag.evaluation.presets import Given, documents
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.intrinsics.flows import ChatWriter, Flow, Write
 from selfrag.intrinsics.flows.progress import FlowProgress
-from selfrag.judges.chat_model import model_of
+from selfrag.judges.chat_model import ChatModel, model_of
 from selfrag.judges.wire import ChatPrompt, Executor, ModelRequest
 from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting, passage_ids
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated, RequestResult, TokenIds
 from selfrag.reflection.weights import Weights
-from selfrag.runtime.sessions import Ticket, TicketResult
 from selfrag.tokenization import HFTextCodec, TextCodec
 
 
@@ -253,13 +252,15 @@ class Prompted:
 
 def endpoint_system(
     name: str, executor: Executor, settings: Mapping[str, Any] | None = None, task: Task | None = None
-) -> Prompted:
+) -> System:
     """Return a system by its name; `rag` reads as many passages as the protocol of a published task says.
 
-    `settings` are `passages` and `passage_words`, and win over the protocol.
+    `settings` are those of `Decoding` for ours, else `passages` and `passage_words`. They win over the protocol.
     """
+    if name in _MODES:
+        return _reflective(name, ChatModel.on(executor), settings or {})
     if name not in UNTUNED:
-        raise UserError(f"{name} needs a checkpoint; an endpoint runs {', '.join(UNTUNED)}")
+        raise UserError(f"{name} needs a checkpoint; an endpoint runs {', '.join((*UNTUNED, *_MODES))}")
     count = UNTUNED[name]
     if name == "rag" and task is not None:
         count = documents(task)
@@ -267,24 +268,6 @@ def endpoint_system(
     if unknown := sorted(set(fields) - {"passages", "passage_words"}):
         raise UserError(f"--set {unknown[0]}: a system behind an endpoint has passages and passage_words")
     return Prompted(executor, **fields)
-
-
-class NoEngine:
-    """Stands where a driver has an engine: nothing is asked of it."""
-
-    def submit(self, request: Generate) -> Ticket:
-        """Refuse: nothing asks."""
-        raise UserError(f"an endpoint takes no token ids ({len(request.prompt_ids)} given)")
-
-    def step(self) -> Sequence[TicketResult]:
-        """Return no result."""
-        return []
-
-    def abort(self, tickets: Iterable[Ticket]) -> None:
-        """Do nothing: no request runs."""
-
-    def close(self) -> None:
-        """Do nothing: no memory is taken."""
 
 
 class System(Protocol):
@@ -421,7 +404,10 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
         if live and isinstance(system, SearchesItself):
             return system.searching()
         return system
-    model = model_of(tokenizer, tokenizer.name_or_path)
+    return _reflective(name, model_of(tokenizer, tokenizer.name_or_path), changes)
+
+
+def _reflective(name: str, model: DecodingModel, changes: Mapping[str, Any]) -> Reflective:
     check_names(changes)
     base = Decoding(mode=_MODES[name], without_evidence=PROTOCOL)
     return Reflective(model, runnable(replace(base, **changes), changes))

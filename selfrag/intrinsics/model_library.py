@@ -254,10 +254,7 @@ class Library:
 
     def _prompted(self, name: str) -> Judge:
         from selfrag.judges.chat_model import ChatModel
-        from selfrag.judges.engine import EngineExecutor
 
-        if not isinstance(self.executor, EngineExecutor):
-            raise UserError(f"{name}: the model runs behind an endpoint; name it as the model: NAME@URL")
         return ChatModel.on(self.executor).judges[name]
 
     def __getitem__(self, name: str) -> Capability[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,11 +31,13 @@ from selfrag.intrinsics.model_library import (
     split_name,
     without_codec,
 )
+from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.entailment import CODEC, ENTAILMENT, LEAST, TASK, NLIJudge, TrueJudge, short_name
 from selfrag.judges.external import Late
 from selfrag.judges.prompted import PromptedJudge
+from selfrag.judges.reflection_prompts import PROMPT_JUDGE, PROMPT_JUDGES, reflection_wording
 from selfrag.judges.tokens import TokenJudge
 from selfrag.judges.wire import Executor, LateExecutor
 from selfrag.loading import load_tokenizer, resolve_model
@@ -44,7 +46,10 @@ from selfrag.reflection.judge import Judge, Scope, check_taking_part, usual_scop
 
 GROUP = "selfrag.judges"
 """Entry points of other packages: each names a judge, or a function of the text after the colon that gives one."""
-KINDS = ("true", "nli:MODEL", "judge:MODEL", "judge:MODEL@https://HOST/v1", "INTRINSIC[.JUDGE]:MODEL", "MODULE:NAME")
+KINDS = (
+    *("true", "nli:MODEL", "judge:MODEL", "judge:MODEL@https://HOST/v1", "prompt_issup:MODEL[@https://HOST/v1]"),
+    *("INTRINSIC[.JUDGE]:MODEL", "MODULE:NAME"),
+)
 """How `open_judge` names judges."""
 
 JudgeNames: TypeAlias = Sequence[str | Judge] | Mapping[str, str | Path | None]
@@ -79,8 +84,8 @@ def open_judge(spec: str) -> Judge:
 
     Args:
         spec: `true` or `true:MODEL` (T5 of TRUE), `nli:MODEL` (a cross-encoder), `judge:MODEL` (a chat model in
-            process) or `judge:MODEL@URL` (at an OpenAI-compatible endpoint), all of entailment; an intrinsic on a model
-            of its own such as `answerability:MODEL` (`intrinsic:MODEL` is hallucination detection); by words alone,
+            process) or `judge:MODEL@URL` (at an OpenAI-compatible endpoint), all of entailment; `prompt_issup:MODEL`,
+            `prompt_isrel:MODEL@URL` and so on, a chat model asked about one group; an intrinsic on a model of its own such as `answerability:MODEL` (`intrinsic:MODEL` is hallucination detection); by words alone,
             `answerability.overlap`; an entry point of `selfrag.judges`, such as `critic:DIR`; or `MODULE:NAME`. A model
             is a directory, a hub name, or `demo`.
 
@@ -100,6 +105,8 @@ def open_judge(spec: str) -> Judge:
         if not rest and by in ("overlap", "bm25"):
             return find(intrinsic)(without_codec(intrinsic, by, None, None), name=kind)
         known[kind] = partial(_intrinsic, intrinsic, by)
+    if kind in PROMPT_JUDGES:
+        known[kind] = partial(_reflection, kind)
     if kind in known:
         if not rest:
             raise UserError(f"judge {kind!r} of which model? Give {kind}:MODEL")
@@ -131,6 +138,21 @@ def _chat_judge(rest: str) -> Judge:
     judge = PromptedJudge(executor, CODEC, ENTAILMENT, min_coverage=LEAST, identity=identity)
     judge.name = f"judge {name}"
     return judge
+
+
+def _reflection(name: str, spec: str) -> Judge:
+    """Return the judge of a question of the wording, on a chat model of its own."""
+    executor, short, about = chat_model(spec)
+    wording = asdict(reflection_wording())
+    shown = {text: wording[text] for text in ("question", "passage", "write", "write_from_passage")}
+    asked = wording["questions"][name.removeprefix(PROMPT_JUDGE)]
+
+    def load() -> Judge:
+        runs = executor.loaded if isinstance(executor, LateExecutor) else executor
+        return ChatModel.on(runs).judges[name]
+
+    identity = {"kind": "judge", **about, "prompt": shown | asked}
+    return Late(f"{name} {short}", PROMPT_JUDGES[name], load, identity)
 
 
 def chat_model(spec: str) -> tuple[Executor, str, dict[str, Any]]:
@@ -251,6 +273,19 @@ def on_engine(
             raise UserError(f"the engine has no adapter {item.folder!r} for {item.intrinsic}; it has: {there}")
     prompting = prompting_of(tokenizer) if prompting is None else prompting
     library = Library(EngineExecutor(engine, tokenizer), adapters, prompting=prompting, weights=shipped_weights(model))
+    return _in_library(library, wanted)
+
+
+def on_endpoint(executor: Executor, judges: JudgeNames) -> tuple[Judge, ...]:
+    """Return judges for a chat model at an address, which judges intrinsics by prompts."""
+    wanted = _wanted(judges)
+    for item in wanted:
+        if isinstance(item, _Wanted) and item.folder is not None:
+            raise UserError(f"{item.name}: a model at an address has no adapter of {item.folder!r:.60}; ask for prompt")
+    return _in_library(Library(executor), wanted)
+
+
+def _in_library(library: Library, wanted: Sequence[_Wanted | Judge]) -> tuple[Judge, ...]:
     ready: list[Judge] = []
     for item in wanted:
         if not isinstance(item, _Wanted):

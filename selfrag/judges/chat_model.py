@@ -26,6 +26,7 @@ from selfrag.decoding.writer import Candidate, Hypothesis, ScoredOptions, Segmen
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.reflection_prompts import ReflectionWording, judge_name, reflection_codecs, reflection_wording
+from selfrag.judges.text_pieces import TextPieces
 from selfrag.judges.wire import ChatPrompt, Completion, Executor, ModelRequest, TokenLogprob
 from selfrag.loading import check_chat_template
 from selfrag.prompting import Prompting, Turn, check_question, passage_ids
@@ -54,8 +55,10 @@ class ChatModel:
     knows_tokens: bool = True  # whether `codec` is the model's own tokenizer
 
     @classmethod
-    def on(cls, executor: EngineExecutor) -> ChatModel:
-        """Return the chat model of an engine; refuses one whose tokenizer has no words for the labels."""
+    def on(cls, executor: Executor) -> ChatModel:
+        """Return the chat model of an executor; refuses a tokenizer that has no words for the labels."""
+        if not isinstance(executor, EngineExecutor):
+            return cls(executor, TextPieces(), reflection_wording(), _WITHOUT_THINKING, knows_tokens=False)
         settings = getattr(executor.renderer.tokenizer, "init_kwargs", {})
         scalings = read_scalings(settings.get(STORED) or {})
         model = cls(executor, executor.renderer.text, reflection_wording(), _WITHOUT_THINKING, scalings)
@@ -162,6 +165,10 @@ class ChatSegmentWriter(SegmentWriter):
                 "segment_end=retrieval reads reflection tokens, which this model does not have; give retrieve or"
                 " completion (--policy official is for models with reflection tokens)"
             )
+        self.whole_answers = not model.executor.continues
+        if self.whole_answers:
+            tokens = min(policy.answer_tokens, policy.segment_tokens * policy.max_segments)
+            policy = replace(policy, segment_end="completion", max_segments=1, segment_tokens=tokens)
         self.model, self.question, self.history = model, question, history
         self._passages = CutPassages(model.codec, policy.passage_tokens)
         self.judges = model.judges_for(policy, self._passages)
@@ -260,7 +267,9 @@ class ChatSegmentWriter(SegmentWriter):
         passage = None if candidate.passage is None else self._passages.cut(candidate.passage)[0]
         state = self._state(passage)
         messages = self.model.wording.messages(state)
-        return ModelRequest(state, ChatPrompt(messages, extra=self.model.extra), prefill=candidate.parent.answer)
+        prompt = ChatPrompt(messages, extra=self.model.extra)
+        # Endpoints tell the probability of what was written only where alternatives are asked for.
+        return ModelRequest(state, prompt, prefill=candidate.parent.answer, top_logprobs=1)
 
     def _request(self, draft: _Draft) -> ModelRequest:
         request = self._prompt(draft.candidate)

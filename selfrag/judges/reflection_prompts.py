@@ -40,9 +40,13 @@ BEFORE = frozenset({"retrieve", "isrel"})
 """Questions that are asked before anything is written."""
 
 
+PROMPT_JUDGE = "prompt_"
+"""How the names of these judges begin."""
+
+
 def judge_name(question: str) -> str:
     """Return what weights, guardrails and traces call the judge of a question of the wording."""
-    return f"prompt_{question}"
+    return f"{PROMPT_JUDGE}{question}"
 
 
 PROMPT_JUDGES: Mapping[str, LabelSet] = {judge_name(question): labels for question, labels in GROUPS.items()}

@@ -39,7 +39,7 @@ class ChatWorld:
 
     def decoded(self, policy: Decoding) -> Answer:
         """Return the answer; what was streamed on the way is the beginning of it."""
-        model = ChatModel(TalkingExecutor(self.talker), Characters(), reflection_wording())
+        model = ChatModel(TalkingExecutor(self.talker), Characters(), reflection_wording(), knows_tokens=False)
         *committed, end = drive([decode("Q", model, policy)], None, Searches(self.find))
         if isinstance(end, QuestionFailed):
             raise end.error
