@@ -74,7 +74,7 @@ def ask(
             answer = answering.generate(asked)
     else:
         judges = options.judge_names(model, decoding, flow, load_judge or ())
-        with options.load(model, index, quick_engine(engine), judges) as rag:
+        with options.load(model, index, quick_engine(engine, model), judges) as rag:
             answer = rag.generate(asked, evidence=evidence, flow=flow, decoding=decoding)
     _show(answer, as_json=as_json, quiet=is_quiet(ctx))  # first, so that a full disk does not cost the answer
     if trace is not None:
@@ -178,7 +178,7 @@ def chat(
     judges = options.judge_names(model, decoding, flow)
     console = Console()
     said: list[Mapping[str, str]] = []
-    with options.load(model, index, quick_engine(engine), judges) as rag:
+    with options.load(model, index, quick_engine(engine, model), judges) as rag:
         for line in _lines():
             said.append({"role": "user", "content": line})
             turns = rag.recent_turns(said, decoding)

@@ -42,8 +42,11 @@ def engine_options(engine: FieldValues) -> tuple[str | None, dict[str, Any]]:
     return engine.get("name"), settings
 
 
-def quick_engine(engine: FieldValues) -> FieldValues:
+def quick_engine(engine: FieldValues, model: str) -> FieldValues:
     """Return the options of an engine for one question: without a name and without a GPU, transformers."""
     from selfrag.engines import gpu_engine
+    from selfrag.loading import model_address
 
+    if model_address(model) is not None:
+        return engine
     return {"name": gpu_engine() or "transformers"} | engine

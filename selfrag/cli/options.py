@@ -42,7 +42,7 @@ DataFolder = Annotated[
     Path | None,
     typer.Option(exists=True, file_okay=False, help="folder of the data files, if they have moved"),
 ]
-Model = Annotated[str, WHAT(help="demo, a folder with a checkpoint, or a name on the hub")]
+Model = Annotated[str, WHAT(help="demo, a folder with a checkpoint, a name on the hub, or NAME@URL on a server")]
 Index = Annotated[
     str | None,
     WHAT(

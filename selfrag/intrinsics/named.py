@@ -85,7 +85,8 @@ def open_judge(spec: str) -> Judge:
     Args:
         spec: `true` or `true:MODEL` (T5 of TRUE), `nli:MODEL` (a cross-encoder), `judge:MODEL` (a chat model in
             process) or `judge:MODEL@URL` (at an OpenAI-compatible endpoint), all of entailment; `prompt_issup:MODEL`,
-            `prompt_isrel:MODEL@URL` and so on, a chat model asked about one group; an intrinsic on a model of its own such as `answerability:MODEL` (`intrinsic:MODEL` is hallucination detection); by words alone,
+            `prompt_isrel:MODEL@URL` and so on, a chat model asked about one group; an intrinsic on a model of its own
+            such as `answerability:MODEL` (`intrinsic:MODEL` is hallucination detection); by words alone,
             `answerability.overlap`; an entry point of `selfrag.judges`, such as `critic:DIR`; or `MODULE:NAME`. A model
             is a directory, a hub name, or `demo`.
 

@@ -286,7 +286,7 @@ class ChatReference(Reference):
         return step
 
     def criticise_by_prompts(self, step: Step) -> None:
-        """IsRel of the passage; IsSup of the segment and IsUse of the answer where weights or constraints ask for them."""
+        """IsRel of the passage; IsSup of the segment, IsUse of the answer where weights or constraints ask for them."""
         weights = self.policy.weights
         weight = {"isrel": weights.isrel, "issup": weights.issup, "isuse": weights.isuse}
         constrained = {*map(str, self.policy.require), *map(str, self.policy.forbid)}

@@ -39,11 +39,11 @@ def mcp(
 
     if not http:
         with redirect_stdout(sys.stderr):  # the standard output carries the protocol
-            rag = options.load(model, index, quick_engine(engine))
+            rag = options.load(model, index, quick_engine(engine, model))
         serve_stdio(rag)
         return
     access = access_of(api_key_file, host, allow_host or [])
     with listen(host, port) as listener:
-        rag = options.load(model, index, quick_engine(engine))
+        rag = options.load(model, index, quick_engine(engine, model))
         typer.echo(f"serving MCP at {address_of(listener, host)}/mcp")
         serve_http(rag, access, listener)
