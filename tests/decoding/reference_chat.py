@@ -109,7 +109,7 @@ def first_sentence(text: str) -> int | None:
         word = before.split()[-1] if before.split() and not before[-1].isspace() else ""
         numbered = word.isdigit() and not before.removesuffix(word).strip()
         paragraph = "\n" in after[: len(after) - len(following)]
-        if character == "." and run == 0 and (numbered or (word in ("Dr", "3") and word == "Dr" and not paragraph)):
+        if character == "." and run == 0 and (numbered or (word == "Dr" and not paragraph)):
             continue
         spaces = after[: len(after) - len(following)]
         return place + 1 + (len(spaces) if "\n" in spaces else 0)
