@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, Unpack, cast, overload
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.errors import UserError
@@ -28,6 +28,7 @@ from selfrag.runtime.batching import SharedRetriever
 from selfrag.tokenization import HFTextCodec
 
 if TYPE_CHECKING:
+    from selfrag.decoding.keywords import DecodingFields
     from selfrag.decoding.option_scoring import Length
     from selfrag.intrinsics.flows.flow import Flow
     from selfrag.intrinsics.named import JudgeNames
@@ -142,13 +143,25 @@ class SelfRAG(OwnsEngine):
         return cls(model, executor.engine or NoEngine(), retriever, judges=named)
 
     @overload
-    def generate(
-        self, question: str | Turns, *, evidence: Sequence[Passage] | None = None, **options: Any
+    def generate(  # type: ignore[overload-overlap] # a text is a sequence of texts, too
+        self,
+        question: str | Turns,
+        *,
+        evidence: Sequence[Passage] | None = None,
+        flow: Flow | str | None = None,
+        rewrite_scope: Scope = "retrieval",
+        **options: Unpack[DecodingFields],
     ) -> Answer: ...
 
     @overload
     def generate(
-        self, question: Sequence[str | Turns], *, evidence: Evidence | None = None, **options: Any
+        self,
+        question: Sequence[str | Turns],
+        *,
+        evidence: Evidence | None = None,
+        flow: Flow | str | None = None,
+        rewrite_scope: Scope = "retrieval",
+        **options: Unpack[DecodingFields],
     ) -> list[Answer]: ...
 
     def generate(
@@ -158,7 +171,7 @@ class SelfRAG(OwnsEngine):
         evidence: Evidence | None = None,
         flow: Flow | str | None = None,
         rewrite_scope: Scope = "retrieval",
-        **options: Any,
+        **options: Unpack[DecodingFields],
     ) -> Answer | list[Answer]:
         """Answer one question or conversation, or many; many share the engine's batches.
 
@@ -181,13 +194,25 @@ class SelfRAG(OwnsEngine):
         return self._asked(question, evidence, flow, rewrite_scope, options).answers()
 
     @overload
-    async def agenerate(
-        self, question: str | Turns, *, evidence: Sequence[Passage] | None = None, **options: Any
+    async def agenerate(  # type: ignore[overload-overlap] # a text is a sequence of texts, too
+        self,
+        question: str | Turns,
+        *,
+        evidence: Sequence[Passage] | None = None,
+        flow: Flow | str | None = None,
+        rewrite_scope: Scope = "retrieval",
+        **options: Unpack[DecodingFields],
     ) -> Answer: ...
 
     @overload
     async def agenerate(
-        self, question: Sequence[str | Turns], *, evidence: Evidence | None = None, **options: Any
+        self,
+        question: Sequence[str | Turns],
+        *,
+        evidence: Evidence | None = None,
+        flow: Flow | str | None = None,
+        rewrite_scope: Scope = "retrieval",
+        **options: Unpack[DecodingFields],
     ) -> list[Answer]: ...
 
     async def agenerate(
@@ -197,7 +222,7 @@ class SelfRAG(OwnsEngine):
         evidence: Evidence | None = None,
         flow: Flow | str | None = None,
         rewrite_scope: Scope = "retrieval",
-        **options: Any,
+        **options: Unpack[DecodingFields],
     ) -> Answer | list[Answer]:
         """`generate` for an event loop, which is free meanwhile. Cancelling aborts what is still running."""
         return await self._asked(question, evidence, flow, rewrite_scope, options).answers_async()
@@ -209,7 +234,7 @@ class SelfRAG(OwnsEngine):
         *,
         evidence: Sequence[Passage] | None = None,
         length: Length = "none",
-        **options: Any,
+        **options: Unpack[DecodingFields],
     ) -> Answer:
         """Answer with one of `choices`, by their exact probabilities and the critique after each passage.
 
@@ -237,7 +262,7 @@ class SelfRAG(OwnsEngine):
         evidence: Sequence[Passage] | None = None,
         flow: Flow | str | None = None,
         rewrite_scope: Scope = "retrieval",
-        **options: Any,
+        **options: Unpack[DecodingFields],
     ) -> Iterator[Segment | Answer]:
         """Segments as soon as they are final, then the answer. Leaving early aborts what is still running.
 
@@ -252,7 +277,7 @@ class SelfRAG(OwnsEngine):
         evidence: Sequence[Passage] | None = None,
         flow: Flow | str | None = None,
         rewrite_scope: Scope = "retrieval",
-        **options: Any,
+        **options: Unpack[DecodingFields],
     ) -> AsyncGenerator[Segment | Answer, None]:
         """`stream` for an event loop, which is free meanwhile. Leaving early aborts what is still running."""
         return self._asked(_one(question), evidence, flow, rewrite_scope, options).pieces_async()
@@ -319,16 +344,17 @@ class SelfRAG(OwnsEngine):
         found = find_judge(judge, self.judges, self.prompting) if isinstance(judge, str) else judge
         return ask(found, conversation, passages, arguments, engine=self.engine)
 
-    def _policy(self, options: dict[str, Any]) -> Decoding:
+    def _policy(self, options: Mapping[str, Any]) -> Decoding:
         check_process(self._pid)
-        base = options.pop("decoding", self.defaults)
+        changes = dict(options)
+        base = changes.pop("decoding", self.defaults)
         if not isinstance(base, Decoding):
             raise UserError(f"decoding={base!r:.80}: give a selfrag.Decoding, or its fields one by one")
-        check_names(options)
-        return replace(base, **options)
+        check_names(changes)
+        return replace(base, **changes)
 
     def _asked(
-        self, question: Any, evidence: Any, flow: Flow | str | None, scope: Scope, options: dict[str, Any]
+        self, question: Any, evidence: Any, flow: Flow | str | None, scope: Scope, options: Mapping[str, Any]
     ) -> Call:
         """One question or conversation, or many, as decoders."""
         policy = self._policy(options)
