@@ -33,7 +33,9 @@ _ABBREVIATION = re.compile(r"\b(dr|mr|mrs|ms|st|prof|jr|sr|vs|no|e\.g|i\.e|u\.s)
 _MARKS = re.compile(r" ?\[\d{1,3}(?:[,;] ?\d{1,3})*\]")
 _SENTENCE = re.compile(r"[.!?\u2026]+(?:\s|$)|\n+")
 _CLAUSE = re.compile(
-    r"[,;:]? (?:but|though|although|however|so)[ ,]|; | - | \u2013 | \u2014 |, (?:and|nor|therefore) ", re.IGNORECASE
+    r"[,;:]? (?:but|though|although|however|so)[ ,]|; | - | \u2013 | \u2014 |, (?:and|nor|therefore) "
+    r"(?=(?:i|we|you|he|she|it|they|the|this|that|there|so|no|none|neither|nothing|an?|please)\b)",
+    re.IGNORECASE,
 )
 _TITLE = re.compile(
     r"(?:I|We) (?:Don't|Do|Can't|Cannot|Am|Can|Could|Couldn't|Have|Haven't) [A-Za-z]+ \w"

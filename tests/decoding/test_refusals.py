@@ -9,7 +9,7 @@ import pytest
 
 from selfrag.decoding.refusals import abstains
 
-REPLIES = Path(__file__).parent / "replies.txt"
+HERE = Path(__file__).parent
 
 REFUSALS = """
 I don't know the answer
@@ -137,11 +137,13 @@ def test_defect_9_texts_that_only_hold_such_words_are_none(text: str) -> None:
     assert not abstains(text)
 
 
-def test_precision_and_recall_on_replies_of_models() -> None:
-    rows = [line for line in REPLIES.read_text(encoding="utf-8").splitlines() if line[:2] in ("+ ", "- ")]
+@pytest.mark.parametrize("name", ["replies.txt", "mtrag_replies.txt"])
+def test_precision_and_recall_on_replies_of_models(name: str) -> None:
+    lines = (HERE / name).read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith(("+ ", "- "))]
     refused = [line for line in rows if abstains(line[2:])]
     right = sum(line.startswith("+") for line in refused)
-    assert len(rows) >= 400
+    assert len(rows) > 250
     assert right / len(refused) >= 0.97
     assert right / sum(line.startswith("+") for line in rows) >= 0.97
 

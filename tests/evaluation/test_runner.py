@@ -22,7 +22,7 @@ import pytest
 from scripted_run import FILE, ITEMS, Slow, data_file, finetuned, job, reply, start
 from written import PROMPTING, scripted
 
-from scripts.reproduction.steps import write_samples
+from scripts.reproduction.standins import write_samples
 from scripts.reproduction.table2 import ROWS
 from selfrag.cli.main import main
 from selfrag.cluster import Actors
