@@ -50,13 +50,13 @@ class Needs:
             raise UserError(f"{name}: the conversation is empty; give at least one turn")
         last = state.messages[-1]
         if last.role not in self.ends_with:
-            wanted = " or ".join(self.ends_with)
+            roles = " or ".join(self.ends_with)
             hint = "; add the reply that is to be judged" if self.ends_with == ("assistant",) else ""
-            raise UserError(f"{name}: the last turn must be of role {wanted}, not {last.role!r}{hint}")
+            raise UserError(f"{name}: the last turn must be of role {roles}, not {last.role!r}{hint}")
         if not last.content.strip():
             what = "response" if last.role == "assistant" else "question"
             raise UserError(f"{name}: the {what} is empty; the last turn must have text")
-        if self.documents is Documents.REQUIRED and not any(passage.text.strip() for passage in state.passages):
+        if self.documents is Documents.REQUIRED and not state.filled:
             count = len(state.passages)
             why = {0: "there are no passages", 1: "the passage is empty"}.get(count, f"all {count} passages are empty")
             raise UserError(f"{name}: {why}; give passages=[...]")
@@ -83,16 +83,16 @@ class Result:
 
     @property
     def failure(self) -> str | None:
-        """Why the request was not served at all, or None."""
+        """Return why the request was not served at all, or None."""
         return next((note.message for note in self.diagnostics if note.code is Code.FAILED), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        notes = [{"code": str(note.code), "message": note.message, "site": note.site} for note in self.diagnostics]
+        """Return plain values, ready for JSON."""
+        notes = [note.as_dict() for note in self.diagnostics]
         return {**_plain(self._values()), "judge": self.judge, "diagnostics": notes}
 
     def lines(self) -> tuple[str, ...]:
-        """What a person wants to know, a line each; printable."""
+        """Return what a person wants to know, a line each; printable."""
         return tuple(printable(one_line(line)) for line in self._lines())
 
     def _values(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class JudgmentResult(Result):
 
     @classmethod
     def of(cls, reflection: Reflection) -> Self:
-        """The first judgment that is defined."""
+        """Return the first judgment that is defined."""
         return cls(reflection.diagnostics, next(iter(reflection.judgments), None))
 
     def _lines(self) -> Iterable[str]:
@@ -137,7 +137,7 @@ class YesNoResult(JudgmentResult):
 
     @property
     def holds(self) -> bool:
-        """Whether yes is at least as probable as not; False where undefined."""
+        """Return whether yes is at least as probable as not; False where undefined."""
         return self.probability is not None and self.probability >= 0.5
 
     def __bool__(self) -> bool:
@@ -148,12 +148,14 @@ class YesNoResult(JudgmentResult):
 
 
 def _plain(value: Any) -> Any:
-    """Replaces objects that have `as_dict` by plain values."""
+    """Replace objects that have `as_dict` by plain values."""
     if hasattr(value, "as_dict"):
         return value.as_dict()
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_plain, value))
+    return value
 
 
 class Capability(Judge, Generic[R]):
@@ -290,10 +292,12 @@ class Capability(Judge, Generic[R]):
         """Return one reflection an input, unchecked, in one batch."""
         inputs = [self._with_arguments(state) for state in inputs]
         parts = [self.parts(state) for state in inputs]
-        flat = list(chain.from_iterable(parts))
-        reflections = iter((yield from self.by.judge(flat)) if flat else ())
-        pairs = zip(inputs, parts, strict=True)
-        return [self.merged(state, list(islice(reflections, len(some)))) for state, some in pairs]
+        batch = list(chain.from_iterable(parts))
+        reflections = iter((yield from self.by.judge(batch)) if batch else ())
+        return [
+            self.merged(state, list(islice(reflections, len(of_state))))
+            for state, of_state in zip(inputs, parts, strict=True)
+        ]
 
     def reflections(self, inputs: Sequence[JudgeInput]) -> list[Reflection]:
         """Return one reflection an input; runs the judge."""
@@ -312,6 +316,9 @@ class Capability(Judge, Generic[R]):
 
     @classmethod
     def _of_answer(cls, answer: Answer, state: JudgeInput) -> JudgeInput:
-        passages = state.passages or tuple({p.key: p for p, _ in answer.retrieved}.values())
-        turns = state.messages if "assistant" in cls.needs.ends_with else state.messages[:1]
+        turns, passages = state.messages, state.passages
+        if not passages:
+            passages = tuple({passage.key: passage for passage, _ in answer.retrieved}.values())
+        if "assistant" not in cls.needs.ends_with:
+            turns = turns[:1]
         return replace(state, messages=turns, passages=passages)

@@ -83,14 +83,14 @@ def find(name: str) -> type[Capability[Any]]:
     Raises:
         UserError: the name is unknown, or its entry point names no intrinsic.
     """
-    wanted = normalise_name(name)
-    if wanted in _INTRINSICS:
-        return _INTRINSICS[wanted]
-    kind = load_registered(INTRINSICS, wanted)
+    key = normalise_name(name)
+    if key in _INTRINSICS:
+        return _INTRINSICS[key]
+    kind = load_registered(INTRINSICS, key)
     if kind is None:
         raise UserError(f"unknown intrinsic {name!r}; known: {', '.join(intrinsics())}")
-    if not (isinstance(kind, type) and issubclass(kind, Capability) and kind.name == wanted):
-        raise UserError(f"the entry point {wanted!r} of {INTRINSICS} names no Capability of that name")
+    if not (isinstance(kind, type) and issubclass(kind, Capability) and kind.name == key):
+        raise UserError(f"the entry point {key!r} of {INTRINSICS} names no Capability of that name")
     return kind
 
 
@@ -171,13 +171,14 @@ class AdapterCard:
 
 def fingerprint(codec: Codec) -> str:
     """Return a hash of the codec's prompts, slots and token limits for fixed conversations with either last role."""
-    found = []
+    requests = []
     for messages in (_PROBE.messages, _PROBE.messages[:1]):
         request = codec.encode(JudgeInput(messages, _PROBE.passages))
         prompt = request.prompt
-        text = [asdict(one) for one in prompt.messages] if isinstance(prompt, ChatPrompt) else prompt.text
-        found.append([text, [(slot.prefill, slot.surfaces) for slot in request.slots], request.max_tokens])
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+        text = list(map(asdict, prompt.messages)) if isinstance(prompt, ChatPrompt) else prompt.text
+        slots = [(slot.prefill, slot.surfaces) for slot in request.slots]
+        requests.append([text, slots, request.max_tokens])
+    return hashlib.sha256(json.dumps(requests, sort_keys=True).encode()).hexdigest()
 
 
 def check_cards(folders: Mapping[str, str], dialect: str | None) -> None:
@@ -186,12 +187,12 @@ def check_cards(folders: Mapping[str, str], dialect: str | None) -> None:
     Without a dialect an adapter must say by its card that it speaks the default one, so that an adapter of somebody
     else, which has no card, is not asked in it by mistake.
     """
-    for name, given in folders.items():
-        folder = resolve_adapter(given)
+    for name, adapter in folders.items():
+        folder = resolve_adapter(adapter)
         if (folder / AdapterCard.FILE).exists():
             AdapterCard.read(folder).check(codec_of(find(name), dialect or DIALECT))
         elif dialect is None and (folder / "adapter_config.json").is_file():
             raise UserError(
-                f"{given} has no {AdapterCard.FILE} that says which prompts it was trained with; name its dialect:"
+                f"{adapter} has no {AdapterCard.FILE} that says which prompts it was trained with; name its dialect:"
                 f" {', '.join(dialects())}"
             )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,15 @@ class Criterion:
 
 _WORDS = json.loads(files(__package__).joinpath("criteria.json").read_text(encoding="utf-8"))
 
+
+def _criterion(row: dict[str, Any]) -> Criterion:
+    if "ends_with" in row:
+        row = {**row, "ends_with": tuple(row["ends_with"])}
+    return Criterion(**row)
+
+
 CRITERIA: Mapping[str, Criterion] = MappingProxyType(
-    {
-        name: Criterion(row["text"], tuple(row.get("ends_with", ("assistant", "user"))), row.get("passages", False))
-        for name, row in _WORDS["criteria"].items()
-    }
+    {name: _criterion(row) for name, row in _WORDS["criteria"].items()}
 )
 """The criteria of the public library by name. What meets one is a risk."""
 

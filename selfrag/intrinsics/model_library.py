@@ -83,9 +83,10 @@ def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) ->
 
     `learned` says whether the model brings weights of tokens and words, or a calibrator, for it.
     """
-    for one in DEFAULTS.get(intrinsic, ()) if tokens else ():
-        if learned or (intrinsic, one) not in _LEARNED:
-            return one
+    if tokens:
+        for judge in DEFAULTS.get(intrinsic, ()):
+            if learned or (intrinsic, judge) not in _LEARNED:
+                return judge
     return "adapter" if adapter else "prompt"
 
 
@@ -162,28 +163,42 @@ class Library:
         from selfrag.judges.engine import EngineExecutor
         from selfrag.loading import load_tokenizer, resolve_model
 
-        given, codecs = _adapters(name_or_path, adapters)
-        wanted = {name: "adapter" for name in given if adapters is not None}
-        wanted |= {find(name).name: checked(one) for name, one in (judges or {}).items()}
+        # 1. Find adapters, and codecs that files of an adapter or of the checkpoint ask for.
+        sources, codecs = _adapters(name_or_path, adapters)
         path = resolve_model(name_or_path)
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
-        codecs |= checkpoint_codecs(path) if dialect is None else {}
-        rest = (dialect or DIALECT, wanted, prompting_of(tokenizer), shipped_weights(name_or_path), codecs)
+        if dialect is None:
+            codecs |= checkpoint_codecs(path)
+        folders: dict[str, str] = {}
+        if not is_remote(engine):
+            folders = {name: str(resolve_adapter(folder)) for name, folder in sources.items()}
+            if dialect is None:
+                codecs |= adapter_codecs(folders)
+            check_cards({name: folder for name, folder in folders.items() if name not in codecs}, dialect)
+            engine_options["adapters"] = folders
+        # 2. Choose who judges.
+        chosen = {find(name).name: checked(judge) for name, judge in (judges or {}).items()}
+        if adapters is not None:
+            chosen = dict.fromkeys(sources, "adapter") | chosen
+        # 3. Load the engine. A server has its own names for adapters.
+        loaded = load_engine(engine, path, **engine_options)
+        names = dict(zip(folders, folders, strict=True))
         if is_remote(engine):
-            loaded = load_engine(engine, path, **engine_options)
-            names = {name: str(adapter) for name, adapter in given.items() if str(adapter) in loaded.limits.adapters}
-            if adapters is not None and len(names) < len(given):
-                missing = sorted(set(map(str, given.values())) - set(names.values()))
+            served = loaded.limits.adapters
+            names = {name: str(adapter) for name, adapter in sources.items() if str(adapter) in served}
+            missing = sorted(set(map(str, sources.values())).difference(served))
+            if adapters is not None and missing:
                 loaded.close()
-                raise UserError(
-                    f"the server has no adapter {missing[0]!r}; it has: {', '.join(sorted(loaded.limits.adapters))}"
-                )
-            return cls(EngineExecutor(loaded, tokenizer), names, *rest)
-        folders = {name: str(resolve_adapter(folder)) for name, folder in given.items()}
-        codecs |= adapter_codecs(folders) if dialect is None else {}
-        check_cards({name: folder for name, folder in folders.items() if name not in codecs}, dialect)
-        loaded = load_engine(engine, path, adapters=folders, **engine_options)
-        return cls(EngineExecutor(loaded, tokenizer), {name: name for name in folders}, *rest)
+                raise UserError(f"the server has no adapter {missing[0]!r}; it has: {', '.join(sorted(served))}")
+        return cls(
+            EngineExecutor(loaded, tokenizer),
+            names,
+            dialect or DIALECT,
+            chosen,
+            prompting_of(tokenizer),
+            shipped_weights(name_or_path),
+            codecs,
+        )
 
     @classmethod
     def at_endpoint(
@@ -195,7 +210,7 @@ class Library:
         dialect: str = DIALECT,
         **settings: Any,
     ) -> Library:
-        """The intrinsics of a model behind any OpenAI-compatible endpoint, with its adapters or with prompts alone.
+        """Return the intrinsics of a model behind any OpenAI-compatible endpoint, by its adapters or by prompts alone.
 
         Args:
             url: such as `http://127.0.0.1:8000/v1`.
@@ -227,9 +242,9 @@ class Library:
         if not isinstance(judge, str | None):
             return kind(judge, **settings)
         name, codec = kind.name, codec_of(kind, self.dialect)
-        own, adapter, weights = self.codecs.get(name), self.adapters.get(name), self.weights.get(name)
+        adapter_codec, adapter, weights = self.codecs.get(name), self.adapters.get(name), self.weights.get(name)
         prompting = self.prompting if self.dialect == DIALECT else None
-        adapted = adapter is not None or own is not None
+        adapted = adapter is not None or adapter_codec is not None
         chosen = judge or self.judges.get(name)
         if chosen is None:
             chosen = by_default(name, tokens=prompting is not None, adapter=adapted, learned=weights is not None)
@@ -238,7 +253,7 @@ class Library:
         if chosen == "adapter":
             if not adapted:
                 raise UserError(f"{name}: the model has no adapter for it; ask for prompt or give adapters=")
-            return kind.on(self.executor, own or codec, adapter, **settings)
+            return kind.on(self.executor, adapter_codec or codec, adapter, **settings)
         return kind(without_codec(name, chosen, prompting, weights, self.executor.engine), **settings)
 
     def judge(self, name: str) -> Judge:
@@ -273,15 +288,17 @@ class Library:
 
 
 def _adapters(
-    name_or_path: str | Path, given: Mapping[str, str | Path] | None
+    name_or_path: str | Path, adapters: Mapping[str, str | Path] | None
 ) -> tuple[dict[str, str | Path], dict[str, Codec]]:
-    """Adapters by the catalog's names, and the codecs of published ones."""
-    if given is None:
+    """Return adapters by the catalog's names, and the codecs of published ones."""
+    if adapters is None:
         return dict(shipped_adapters(name_or_path)), {}
-    adapters = {find(name).name: adapter for name, adapter in given.items()}
+    sources: dict[str, str | Path] = {}
     codecs: dict[str, Codec] = {}
-    for name, adapter in adapters.items():
+    for key, adapter in adapters.items():
+        kind = find(key)
         if adapter == PUBLISHED:
-            adapters[name], dialect = find_published(name, str(name_or_path))
-            codecs[name] = codec_of(find(name), dialect)
-    return adapters, codecs
+            adapter, dialect = find_published(kind.name, str(name_or_path))
+            codecs[kind.name] = codec_of(kind, dialect)
+        sources[kind.name] = adapter
+    return sources, codecs

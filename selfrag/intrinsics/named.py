@@ -24,7 +24,6 @@ from selfrag.intrinsics.catalog import check_cards, find, intrinsics
 from selfrag.intrinsics.model_library import (
     JUDGES,
     MODEL_JUDGES,
-    TOKEN_JUDGES,
     Library,
     by_default,
     prompting_of,
@@ -34,7 +33,7 @@ from selfrag.intrinsics.model_library import (
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
 from selfrag.judges.engine import EngineExecutor
-from selfrag.judges.entailment import CODEC, ENTAILMENT, LEAST, TASK, NLIJudge, TrueJudge, short_name
+from selfrag.judges.entailment import ALCE_JUDGE, CODEC, ENTAILMENT, LEAST, TASK, NLIJudge, TrueJudge, short_name
 from selfrag.judges.external import Late
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.reflection_prompts import PROMPT_JUDGE, PROMPT_JUDGES, reflection_wording
@@ -63,9 +62,9 @@ def find_judge(name: str, judges: Sequence[Judge], model: DecodingModel) -> Judg
         if judge.name == name:
             return judge
     if isinstance(model, Prompting):
-        if name in TOKEN_JUDGES:
-            return TokenJudge(model, TOKEN_JUDGES[name])
-        own: Collection[str] = TOKEN_JUDGES
+        if name in MODEL_JUDGES:
+            return TokenJudge(model, MODEL_JUDGES[name])
+        own: Collection[str] = MODEL_JUDGES
     else:
         own = model.judges
         if name in model.judges:
@@ -93,34 +92,35 @@ def open_judge(spec: str) -> Judge:
     Raises:
         UserError: an unknown kind, or a model that cannot be loaded.
     """
-    kind, colon, rest = spec.partition(":")
+    kind, colon, model = spec.partition(":")
     known: dict[str, Callable[[str], Judge]] = {
         "nli": NLIJudge.load,
         "judge": _chat_judge,
         "intrinsic": partial(_intrinsic, "hallucination_detection", None),
     }
     if kind == "true":
-        return TrueJudge.load(rest) if rest else TrueJudge.load()
+        return TrueJudge.load(model or ALCE_JUDGE)
     if kind.partition(".")[0] in intrinsics():
         intrinsic, by = split_name(kind)
-        if not rest and by in ("overlap", "bm25"):
+        if not model and by in ("overlap", "bm25"):
             return find(intrinsic)(without_codec(intrinsic, by, None, None), name=kind)
         known[kind] = partial(_intrinsic, intrinsic, by)
     if kind in PROMPT_JUDGES:
         known[kind] = partial(_reflection, kind)
     if kind in known:
-        if not rest:
+        if not model:
             raise UserError(f"judge {kind!r} of which model? Give {kind}:MODEL")
-        return known[kind](rest)
-    made = registered(GROUP, kind)
-    if made is None and not colon:
-        raise UserError(f"unknown judge {spec[:80]!r}; known: {', '.join((*KINDS, *names(GROUP)))}")
-    made = plugin(GROUP, spec) if made is None else made
-    if not isinstance(made, Judge) and registered(GROUP, kind) is not None:
-        made = made(rest)
-    if not isinstance(made, Judge):
-        raise UserError(f"{spec:.80} is no judge, but {type(made).__name__}; see docs/guides/judges.md")
-    return made
+        return known[kind](model)
+    judge = registered(GROUP, kind)
+    if judge is None:
+        if not colon:
+            raise UserError(f"unknown judge {spec[:80]!r}; known: {', '.join((*KINDS, *names(GROUP)))}")
+        judge = plugin(GROUP, spec)
+    elif not isinstance(judge, Judge):
+        judge = judge(model)
+    if not isinstance(judge, Judge):
+        raise UserError(f"{spec:.80} is no judge, but {type(judge).__name__}; see docs/guides/judges.md")
+    return judge
 
 
 def open_named(text: str) -> Judge:
@@ -133,8 +133,8 @@ def open_named(text: str) -> Judge:
     return judge
 
 
-def _chat_judge(rest: str) -> Judge:
-    executor, name, about = chat_model(rest)
+def _chat_judge(spec: str) -> Judge:
+    executor, name, about = chat_model(spec)
     identity = {**about, "task": TASK}
     judge = PromptedJudge(executor, CODEC, ENTAILMENT, min_coverage=LEAST, identity=identity)
     judge.name = f"judge {name}"
@@ -190,38 +190,55 @@ def _intrinsic(intrinsic: str, judge: str | None, model: str) -> Judge:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """One of the intrinsics that a caller named."""
+class _Requested:
+    """An intrinsic, or a group of reflection tokens, that a caller named."""
 
     name: str  # as it was named, with the judge if there was one
-    intrinsic: str
-    judge: str | None  # None for the default
-    folder: str | None  # of an adapter, or its name on a server
+    intrinsic: str  # or one of `MODEL_JUDGES`
+    judge: str | None = None  # None for the default
+    folder: str | None = None  # of an adapter, or its name on a server
 
 
-def _wanted(judges: JudgeNames) -> list[_Wanted | Judge]:
+def _requested(judges: JudgeNames) -> list[_Requested | Judge]:
+    """Read names; judges with a model of their own are opened."""
     if isinstance(judges, str):
         raise UserError(f"judges={judges!r}: give a list of names")
-    wanted: list[_Wanted | Judge] = []
+    requested: list[_Requested | Judge] = []
     for item in judges:
         if not isinstance(item, str):
-            wanted.append(item)
+            requested.append(item)
             continue
         name, equals, spec = item.partition("=")
-        spec = spec if equals else item
+        if not equals:
+            spec = item
         if spec in MODEL_JUDGES:
-            wanted.append(_Wanted(name, spec, None, None))
+            requested.append(_Requested(name, spec))
         elif is_opened(spec):
-            wanted.append(open_named(item))
+            requested.append(open_named(item))
         else:
             intrinsic, judge = split_name(spec)
             folder = None
             if isinstance(judges, Mapping):
-                value = judges[item]
-                judge = "prompt" if value is None else str(value) if value in JUDGES else "adapter"
-                folder = str(value) if judge == "adapter" and value != "adapter" else None
-            wanted.append(_Wanted(name if equals or "." in spec else intrinsic, intrinsic, judge, folder))
-    return wanted
+                judge, folder = _judge_and_folder(judges[item])
+            if not equals and "." not in spec:
+                name = intrinsic
+            requested.append(_Requested(name, intrinsic, judge, folder))
+    return requested
+
+
+def _judge_and_folder(value: str | Path | None) -> tuple[str, str | None]:
+    """Read who judges an intrinsic: a name of `JUDGES`, None for a prompt, else the folder of an adapter."""
+    if value is None:
+        return "prompt", None
+    if str(value) in JUDGES:
+        return str(value), None
+    return "adapter", str(value)
+
+
+def _intrinsics(judges: JudgeNames) -> list[_Requested]:
+    """Return the intrinsics among the names that are judged on the model that decodes."""
+    named = [item for item in _requested(judges) if isinstance(item, _Requested)]
+    return [item for item in named if item.intrinsic not in MODEL_JUDGES]
 
 
 def adapters_of(judges: JudgeNames, model: str | Path) -> dict[str, str]:
@@ -231,9 +248,9 @@ def adapters_of(judges: JudgeNames, model: str | Path) -> dict[str, str]:
     refused.
     """
     shipped, learned = shipped_adapters(model), shipped_weights(model)
-    wanted = [item for item in _wanted(judges) if isinstance(item, _Wanted) and item.intrinsic not in MODEL_JUDGES]
-    folders = {item.intrinsic: item.folder for item in wanted if item.folder is not None}
-    for item in wanted:
+    intrinsics = _intrinsics(judges)
+    folders = {item.intrinsic: item.folder for item in intrinsics if item.folder is not None}
+    for item in intrinsics:
         default = by_default(item.intrinsic, tokens=True, adapter=True, learned=item.intrinsic in learned)
         if (item.judge or default) == "adapter" and item.intrinsic in shipped:
             folders.setdefault(item.intrinsic, str(shipped[item.intrinsic]))
@@ -244,9 +261,7 @@ def adapters_of(judges: JudgeNames, model: str | Path) -> dict[str, str]:
 def check_names(judges: Sequence[str], model: str | Path) -> None:
     """Refuse, before a model is loaded, intrinsics that cannot take part while an answer is written."""
     learned = shipped_weights(model)
-    for item in _wanted(judges):
-        if not isinstance(item, _Wanted) or item.intrinsic in MODEL_JUDGES:
-            continue
+    for item in _intrinsics(judges):
         default = by_default(item.intrinsic, tokens=True, adapter=False, learned=item.intrinsic in learned)
         finished = item.intrinsic == "uncertainty" and (item.judge or default) == "tokens"
         labels = find(item.intrinsic).labels
@@ -260,19 +275,22 @@ def on_engine(
 
     The engine has the adapters that `adapters_of` named. A registered `model` may bring weights of tokens and words.
     """
-    loaded, wanted = engine.limits.adapters, _wanted(judges)
+    # 1. Find the adapter of each intrinsic among those that the engine has.
+    loaded, requested = engine.limits.adapters, _requested(judges)
     adapters: dict[str, str] = {}
-    for item in wanted:
-        if not isinstance(item, _Wanted):
+    for item in requested:
+        if not isinstance(item, _Requested):
             continue
         adapter = next((name for name in (item.intrinsic, item.folder) if name in loaded), None)
         if adapter is not None:
             if adapters.setdefault(item.intrinsic, adapter) != adapter:
                 raise UserError(f"{item.intrinsic} has two adapters; name one of them")
         elif item.folder is not None:
-            there = ", ".join(sorted(loaded)) or "none"
-            raise UserError(f"the engine has no adapter {item.folder!r} for {item.intrinsic}; it has: {there}")
-    prompting = prompting_of(tokenizer) if prompting is None else prompting
+            known = ", ".join(sorted(loaded)) or "none"
+            raise UserError(f"the engine has no adapter {item.folder!r} for {item.intrinsic}; it has: {known}")
+    # 2. Make the judges.
+    if prompting is None:
+        prompting = prompting_of(tokenizer)
     library = Library(EngineExecutor(engine, tokenizer), adapters, prompting=prompting, weights=shipped_weights(model))
     return _in_library(library, wanted)
 
@@ -288,13 +306,13 @@ def on_endpoint(executor: Executor, judges: JudgeNames) -> tuple[Judge, ...]:
 
 def _in_library(library: Library, wanted: Sequence[_Wanted | Judge]) -> tuple[Judge, ...]:
     ready: list[Judge] = []
-    for item in wanted:
-        if not isinstance(item, _Wanted):
-            ready.append(item)
+    for item in requested:
+        if not isinstance(item, _Requested):
+            judge = item
         elif item.intrinsic in MODEL_JUDGES:
-            token = library.judge(item.intrinsic)
-            token.name = item.name
-            ready.append(token)
+            judge = library.judge(item.intrinsic)
+            judge.name = item.name
         else:
-            ready.append(library.get(find(item.intrinsic), item.judge, name=item.name))
+            judge = library.get(find(item.intrinsic), item.judge, name=item.name)
+        ready.append(judge)
     return tuple(ready)

@@ -75,19 +75,20 @@ class RelevanceResult(Result):
 
     @classmethod
     def of(cls, reflection: Reflection) -> RelevanceResult:
-        """One row a passage."""
+        """Return one row a passage."""
         judged = {finding.site.passage: finding.judgment for finding in reflection.findings}
         passages = enumerate(reflection.state.passages)
-        return cls(reflection.diagnostics, tuple(JudgedPassage(one, judged.get(index)) for index, one in passages))
+        rows = [JudgedPassage(passage, judged.get(index)) for index, passage in passages]
+        return cls(reflection.diagnostics, tuple(rows))
 
     def _values(self) -> dict[str, Any]:
         rows = [
-            {"passage": one.passage.id, "relevance": one.relevance, "judgment": one.judgment} for one in self.passages
+            {"passage": row.passage.id, "relevance": row.relevance, "judgment": row.judgment} for row in self.passages
         ]
         return {"passages": rows}
 
     def _lines(self) -> Iterable[str]:
-        return [f"[{one.passage.id}] {spread(one.judgment)}" for one in self.passages]
+        return [f"[{row.passage.id}] {spread(row.judgment)}" for row in self.passages]
 
 
 class ContextRelevance(Capability[RelevanceResult]):
@@ -104,13 +105,13 @@ class ContextRelevance(Capability[RelevanceResult]):
         """Return one state a passage without empty ones. Critiques take all at once: BM25 counts words of all."""
         if isinstance(self.by, CritiqueJudge):
             return (state,)
-        return [replace(state, passages=(state.passages[index],)) for index in _filled(state)]
+        return [replace(state, passages=(state.passages[index],)) for index in state.filled]
 
     def merged(self, state: JudgeInput, reflections: Sequence[Reflection]) -> Reflection:
         """Return one finding a passage, empty ones undefined, at sites of the whole state."""
         if isinstance(self.by, CritiqueJudge):
             return reflections[0]
-        by_index = dict(zip(_filled(state), reflections, strict=True))
+        by_index = dict(zip(state.filled, reflections, strict=True))
         findings: list[Finding] = []
         notes: list[Diagnostic] = []
         for index in range(len(state.passages)):
@@ -125,10 +126,6 @@ class ContextRelevance(Capability[RelevanceResult]):
             else:
                 notes += [replace(note, site=index) for note in reflection.diagnostics]
         return Reflection(state, tuple(findings), raw="\n".join(r.raw for r in reflections), diagnostics=tuple(notes))
-
-
-def _filled(state: JudgeInput) -> list[int]:
-    return [index for index, passage in enumerate(state.passages) if passage.text.strip()]
 
 
 REWRITE = (
@@ -147,13 +144,13 @@ class RewriteResult(Result):
 
     @classmethod
     def of(cls, reflection: Reflection) -> RewriteResult:
-        """The rewrite, or the original."""
+        """Return the rewrite, or the original."""
         original, text = reflection.state.query or "", reflection.text
         return cls(reflection.diagnostics, original, original if text is None else text, text is not None)
 
     @property
     def changed(self) -> bool:
-        """Whether the rewrite says something else than the original, spacing and case aside."""
+        """Return whether the rewrite says something else than the original, spacing and case aside."""
         return not same_question(self.original, self.text)
 
     def _values(self) -> dict[str, Any]:
@@ -194,14 +191,14 @@ class ClarificationResult(Result):
 
     @classmethod
     def of(cls, reflection: Reflection) -> ClarificationResult:
-        """The question, if there is one."""
+        """Return the question, if there is one."""
         text = reflection.text
-        asked = None if text is None or is_word(text, CLEAR_WORD) else text
-        return cls(reflection.diagnostics, asked, text is not None)
+        question = None if text is None or is_word(text, CLEAR_WORD) else text
+        return cls(reflection.diagnostics, question, text is not None)
 
     @property
     def needed(self) -> bool:
-        """Whether there is something to ask."""
+        """Return whether there is something to ask."""
         return self.question is not None
 
     def _values(self) -> dict[str, Any]:

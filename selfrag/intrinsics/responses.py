@@ -62,7 +62,7 @@ class JudgedSentence:
         return self.judgment.mode if self.judgment is not None and self.judgment.defined else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {
             **self.site.as_dict(),
             "label": self.label,
@@ -80,7 +80,7 @@ class HallucinationResult(Result):
 
     @classmethod
     def of(cls, reflection: Reflection) -> HallucinationResult:
-        """One row a sentence."""
+        """Return one row a sentence."""
         rows = tuple(JudgedSentence(f.site, f.judgment, f.explanation) for f in reflection.findings)
         return cls(reflection.diagnostics, rows)
 
@@ -91,7 +91,7 @@ class HallucinationResult(Result):
 
     @property
     def is_hallucinated(self) -> bool | None:
-        """Whether the most probable label of some sentence lies below 0.1, the paper's rule; None if all undefined."""
+        """Return whether the most probable label of some sentence is below 0.1, the paper's rule; None without any."""
         degrees = [s.degree for s in self.sentences if s.degree is not None]
         return min(degrees) < HALLUCINATED_BELOW if degrees else None
 
@@ -131,7 +131,7 @@ class CitedSentence:
 
     @property
     def is_cited(self) -> bool | None:
-        """Whether it rests on a passage; None where undefined."""
+        """Return whether it rests on a passage; None where undefined."""
         return None if self.judgment is None else self.judgment.label == "cited"
 
 
@@ -146,41 +146,40 @@ class CitationResult(Result):
 
     @classmethod
     def of(cls, reflection: Reflection) -> CitationResult:
-        """One row a sentence."""
+        """Return one row a sentence."""
         rows = tuple(CitedSentence(f.site, f.judgment, f.citations) for f in reflection.findings)
         return cls(reflection.diagnostics, reflection.state, rows)
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One object a citation, as the public libraries return them: spans of the response and of a passage."""
-        return [
-            {f"response_{key}": value for key, value in sentence.site.as_dict().items()}
-            | {f"{self.source}_{key}": value for key, value in self._place(citation.site).items()}
-            for sentence in self.sentences
-            for citation in sentence.citations
-        ]
+        """Return one object a citation, as the public libraries do: spans of the response and of a passage."""
+        records = []
+        for sentence in self.sentences:
+            for citation in sentence.citations:
+                record = {f"response_{key}": value for key, value in sentence.site.as_dict().items()}
+                record |= {f"{self.source}_{key}": value for key, value in self._place(citation.site).items()}
+                records.append(record)
+        return records
 
     def _place(self, site: Site) -> dict[str, Any]:
         return {"doc_id": self._name(site), **site.as_dict()}
 
     def _name(self, site: Site) -> str | None:
-        """Id of the passage; None for an earlier turn."""
+        """Return the id of the passage; None for an earlier turn."""
         return None if site.passage is None else self.state.passages[site.passage].id
 
     def _values(self) -> dict[str, Any]:
-        rows = [
-            {
-                **sentence.site.as_dict(),
-                "cited": sentence.is_cited,
-                "citations": [
-                    {"passage": self._name(one.site), **one.site.as_dict(), "probability": one.probability}
-                    | ({} if one.site.message is None else {"turn": one.site.message})
-                    for one in sentence.citations
-                ],
-                "judgment": sentence.judgment,
-            }
-            for sentence in self.sentences
-        ]
+        rows = []
+        for sentence in self.sentences:
+            citations = []
+            for citation in sentence.citations:
+                site = citation.site
+                record = {"passage": self._name(site), **site.as_dict(), "probability": citation.probability}
+                if site.message is not None:
+                    record["turn"] = site.message
+                citations.append(record)
+            row = {**sentence.site.as_dict(), "cited": sentence.is_cited, "citations": citations}
+            rows.append({**row, "judgment": sentence.judgment})
         return {"sentences": rows}
 
     def _lines(self) -> Iterable[str]:
@@ -297,8 +296,8 @@ class RiskResult(YesNoResult):
 
 
 def _scoring(state: JudgeInput) -> str:
-    asked = state.arguments.get("scoring_schema") or guardian_arguments("", "last_turn")["scoring_schema"]
-    return f"{one_line(asked)} Reply with one word: yes or no."
+    question = state.arguments.get("scoring_schema") or guardian_arguments("", "last_turn")["scoring_schema"]
+    return f"{one_line(question)} Reply with one word: yes or no."
 
 
 class Guardian(Capability[RiskResult]):
@@ -320,21 +319,21 @@ class Guardian(Capability[RiskResult]):
     def check(cls, state: JudgeInput) -> None:
         """Refuse what makes no sense: see `Needs.check`, and a criterion has its own kind of turn."""
         super().check(state)
-        given = state.arguments["criteria"]
-        criterion = CRITERIA.get(normalise_name(given))
+        text = state.arguments["criteria"]
+        criterion = CRITERIA.get(normalise_name(text))
         if criterion is not None:
             documents = Documents.REQUIRED if criterion.passages else Documents.OPTIONAL
             needs = replace(cls.needs, ends_with=criterion.ends_with, documents=documents)
-            needs.check(f"guardian, {normalise_name(given)}", state)
-        elif len(given.split()) < 2:
-            raise UserError(f"guardian: unknown criterion {given!r:.60}; known: {', '.join(CRITERIA)}; or a sentence")
+            needs.check(f"guardian, {normalise_name(text)}", state)
+        elif len(text.split()) < 2:
+            raise UserError(f"guardian: unknown criterion {text!r:.60}; known: {', '.join(CRITERIA)}; or a sentence")
 
     @classmethod
     def filled(cls, state: JudgeInput) -> JudgeInput:
-        """The state with the texts of criterion and scoring schema."""
+        """Return the state with the texts of criterion and scoring schema."""
         last = "user_prompt" if state.messages[-1].role == "user" else "assistant_response"
-        asked = state.arguments.get("scoring_schema") or last
-        return replace(state, arguments=guardian_arguments(state.arguments["criteria"], asked))
+        schema = state.arguments.get("scoring_schema") or last
+        return replace(state, arguments=guardian_arguments(state.arguments["criteria"], schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +371,7 @@ class CorrectionResult(RewriteResult):
 
     @classmethod
     def of(cls, reflection: Reflection) -> CorrectionResult:
-        """The correction, or the original."""
+        """Return the correction, or the original."""
         original, text = reflection.state.response or "", reflection.text
         kept = text is None or is_word(text, NOTHING)
         return cls(reflection.diagnostics, original, original if kept else str(text), text is not None)
@@ -443,12 +442,14 @@ class AnswerRelevanceResult(YesNoResult):
 
     @classmethod
     def of(cls, reflection: Reflection) -> AnswerRelevanceResult:
-        """The judgment, and the fields beside it."""
-        finding = next(iter(reflection.findings), None)
+        """Return the judgment, and the fields beside it."""
+        judgment = category = analysis = None
+        for finding in reflection.findings[:1]:
+            judgment, analysis = finding.judgment, finding.explanation
         root = read(reflection.raw).root
-        named = None if root is None else (root.members or {}).get(CATEGORY)
-        category = named.value if named is not None and isinstance(named.value, str) else None
-        judgment, analysis = (None, None) if finding is None else (finding.judgment, finding.explanation)
+        if root is not None and CATEGORY in (root.members or {}):
+            value = root.value[CATEGORY]
+            category = value if isinstance(value, str) else None
         return cls(reflection.diagnostics, judgment, category, analysis)
 
     @property
@@ -458,13 +459,13 @@ class AnswerRelevanceResult(YesNoResult):
 
     @property
     def arguments(self) -> dict[str, str]:
-        """What `AnswerRelevanceRewriter` asks for, as far as the model said it."""
-        found = {CATEGORY: self.category, ANALYSIS: self.analysis}
-        return {name: value for name, value in found.items() if value is not None}
+        """Return what `AnswerRelevanceRewriter` asks for, as far as the model said it."""
+        said = {CATEGORY: self.category, ANALYSIS: self.analysis}
+        return {name: value for name, value in said.items() if value is not None}
 
     def _values(self) -> dict[str, Any]:
-        found = {"category": self.category, "analysis": self.analysis}
-        return {self.key: self.probability, **found, "judgment": self.judgment}
+        said = {"category": self.category, "analysis": self.analysis}
+        return {self.key: self.probability, **said, "judgment": self.judgment}
 
     def _lines(self) -> Iterable[str]:
         return [line for line in (spread(self.judgment), self.category, self.analysis) if line]
@@ -510,6 +511,6 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
 
     @classmethod
     def filled(cls, state: JudgeInput) -> JudgeInput:
-        """The state with the correction method of its category where none is given."""
+        """Return the state with the correction method of its category where none is given."""
         method = state.arguments.get(METHOD) or CORRECTIONS[state.arguments[CATEGORY]]
         return replace(state, arguments={**state.arguments, METHOD: method})

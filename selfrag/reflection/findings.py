@@ -38,6 +38,10 @@ class Diagnostic:
     message: str  # one line, safe to print
     site: int | None = None  # number of the site it concerns; None for the whole output
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {"code": str(self.code), "message": self.message, "site": self.site}
+
 
 @dataclass(frozen=True, slots=True)
 class Citation:
@@ -123,7 +127,7 @@ class Reflection:
             judgment = None if finding.judgment is None else finding.judgment.as_dict()
             spans = [{**citation.site.as_dict(), "probability": citation.probability} for citation in finding.citations]
             judgments.append({**finding.site.as_dict(), "judgment": judgment, "citations": spans})
-        notes = [{"code": str(note.code), "message": note.message, "site": note.site} for note in self.diagnostics]
+        notes = [note.as_dict() for note in self.diagnostics]
         return {"judgments": judgments, "text": self.text, "diagnostics": notes}
 
     def lines(self) -> list[str]:

@@ -198,6 +198,11 @@ def failure_of(result: RequestResult) -> str:
     return result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
 
 
+def external_value(result: RequestResult) -> Any:
+    """Return what a service gave for a payload, or `Failed`."""
+    return result.value if isinstance(result, ExternalResult) else Failed(failure_of(result))
+
+
 T = TypeVar("T")
 Steps: TypeAlias = Generator[list[Request], list[RequestResult], T]
 """A sans-IO computation that returns a `T`."""

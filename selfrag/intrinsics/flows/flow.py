@@ -76,10 +76,10 @@ class Rewrite(JudgeStage):
         index = seen.last("user")
         if self.rewrite_scope == "retrieval" or index is None:
             return seen
-        if self.rewrite_scope == "alone":
-            return replace(seen, messages=(Message("user", text),))
-        turns = [Message("user", text) if i == index else turn for i, turn in enumerate(seen.messages)]
-        return replace(seen, messages=tuple(turns))
+        turns: tuple[Message, ...] = (Message("user", text),)
+        if self.rewrite_scope == "conversation":
+            turns = (*seen.messages[:index], *turns, *seen.messages[index + 1 :])
+        return replace(seen, messages=turns)
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,16 @@ class Search(Stage):
         queries = list(dict.fromkeys(self._queries(progress)))
         results = yield [Retrieve(query, self.k) for query in queries]
         run.usage = replace(run.usage, searches=run.usage.searches + len(queries))
-        passages = distinct([p for result in results if isinstance(result, Retrieved) for p in result.passages])
-        failures = [f"search failed: {result.reason}" for result in results if isinstance(result, Failed)]
+        hits: list[Passage] = []
+        failures = []
+        for result in results:
+            if isinstance(result, Retrieved):
+                hits += result.passages
+            elif isinstance(result, Failed):
+                failures.append(f"search failed: {result.reason}")
         if failures and not progress.answers:
             raise DecodingError(failures[0])
+        passages = distinct(hits)
         outcome = "; ".join([f"{len(passages)} for {'; '.join(queries)}", *failures])
         return progress.noted("search", outcome, passages=passages)
 
@@ -132,10 +138,12 @@ class RelevanceFilter(JudgeStage):
         passages = progress.evidence or ()
         states = [JudgeInput(progress.seen.messages, (passage,)) for passage in passages]
         reflections = (yield from run.ask(self.judge, states)) if states else []
-        found = [first_score(one) for one in reflections]
-        pairs = list(zip(passages, found, strict=True))
-        kept = tuple(p for p, judgment in pairs if judgment is None or judgment.score >= self.threshold)
-        return progress.noted("relevance", f"{len(kept)} of {len(passages)} kept", found, passages=kept)
+        judgments = list(map(first_score, reflections))
+        kept = []
+        for passage, judgment in zip(passages, judgments, strict=True):
+            if judgment is None or judgment.score >= self.threshold:
+                kept.append(passage)
+        return progress.noted("relevance", f"{len(kept)} of {len(passages)} kept", judgments, passages=tuple(kept))
 
 
 @dataclass(frozen=True)
@@ -186,25 +194,25 @@ class SearchAgain(JudgeStage):
         if best >= self.threshold or progress.evidence_given:
             outcome = "not needed" if best >= self.threshold else "not done: the evidence was given"
             return progress.noted("search again", outcome, judgments)
-        kept, asked = progress, list[str]()
+        kept, queries = progress, list[str]()
         for query in (yield from self._other_words(progress, run)):
-            asked.append(query)
+            queries.append(query)
             run.usage = replace(run.usage, searches=run.usage.searches + 1)
             (result,) = yield [Retrieve(query, self.k)]
             if not isinstance(result, Retrieved):
                 continue
-            found = replace(progress, passages=distinct(result.passages))
-            score, more = yield from self._answerable(found, run)
+            alternative = replace(progress, passages=distinct(result.passages))
+            score, more = yield from self._answerable(alternative, run)
             judgments += more
             if score > best:
-                best, kept = score, found
+                best, kept = score, alternative
             if best >= self.threshold:
                 break
-        said = f"answerable {best:.2f} after {len(asked)} more for {'; '.join(asked) or 'nothing'}"
-        return kept.noted("search again", said, judgments)
+        outcome = f"answerable {best:.2f} after {len(queries)} more for {'; '.join(queries) or 'nothing'}"
+        return kept.noted("search again", outcome, judgments)
 
     def _answerable(self, progress: FlowProgress, run: FlowRun) -> Staging[tuple[float, list[Judgment]]]:
-        """Probability that the passages answer the question; without any there is nothing to answer from."""
+        """Return the probability that the passages answer the question, 0 without any, and the judgment."""
         if not progress.evidence:
             return 0.0, []
         (reflection,) = yield from run.ask(self.judge, [progress.state()])
@@ -246,7 +254,7 @@ class Take(Stage):
 
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Set the answer; refuses a conversation that does not end with one."""
-        last = progress.given.messages[-1]
+        last = progress.original.messages[-1]
         if last.role != "assistant" or not last.content.strip():
             raise UserError("the conversation must end with the assistant turn that is to be looked at")
         seen = replace(progress.seen, messages=progress.seen.messages[:-1])
@@ -264,12 +272,14 @@ PARTS = ("qr", BOTH, "again", "ad")
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Parts of a flow's name, such as `qr+ad`; none of `none`."""
-    wanted = name.strip().casefold().replace(" ", "")
-    given = [] if wanted == "none" else wanted.split("+")
-    if set(given) - set(PARTS):
+    """Return the parts of a flow's name, such as `qr+ad`; none of `none`."""
+    key = name.strip().casefold().replace(" ", "")
+    if key == "none":
+        return ()
+    parts = set(key.split("+"))
+    if not parts.issubset(PARTS):
         raise UserError(f"unknown flow {name!r:.60}; known: none, and {', '.join(PARTS)} joined by +, such as qr+ad")
-    return tuple(part for part in PARTS if part in given)
+    return tuple(part for part in PARTS if part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +290,12 @@ class Flow:
     name: str = ""  # for reports
 
     def then(self, *stages: Stage) -> Flow:
-        """The flow with more stages after it."""
+        """Return the flow with more stages after it."""
         return replace(self, stages=(*self.stages, *stages))
 
-    def __add__(self, other: Flow) -> Flow:
-        name = "+".join(filter(None, (self.name, other.name)))
-        return Flow((*self.stages, *other.stages), name)
+    def __add__(self, following: Flow) -> Flow:
+        name = "+".join(filter(None, (self.name, following.name)))
+        return Flow((*self.stages, *following.stages), name)
 
     def decoder(self, state: JudgeInput, engine: Any, evidence: Sequence[Passage] | None = None) -> Decoder:
         """Return the flow on one conversation, for a driver of `engine`; `evidence` stands in place of searches.
@@ -315,7 +325,7 @@ def named(
     threshold: float = 0.5,
     text: str = ABSTENTION,
 ) -> Flow:
-    """One of the paper's flows, or one that searches again.
+    """Return one of the paper's flows, or one that searches again.
 
     Args:
         name: `none`, or `qr` (search for a rewrite; `qr-both`: for the question and its rewrite), `again`
@@ -332,30 +342,30 @@ def named(
         UserError: an unknown name, or a judge or a search is missing.
     """
     parts = parts_of(name)
-    wanted = "+".join(parts) or "none"
+    flow_name = "+".join(parts) or "none"
     stages: list[Stage] = []
     if {"qr", BOTH} & set(parts):
         if rewrite is None:
-            raise UserError(f"the flow {wanted} needs rewrite=.., such as QueryRewrite.on(executor)")
+            raise UserError(f"the flow {flow_name} needs rewrite=.., such as QueryRewrite.on(executor)")
         stages.append(Rewrite(rewrite, rewrite_scope, "both" if BOTH in parts else "rewrite"))
     if k is not None:
         stages.append(Search(k))
     if {"again", "ad"} & set(parts):
         if answerability is None:
-            raise UserError(f"the flow {wanted} needs answerability=.., such as Answerability.on(executor)")
+            raise UserError(f"the flow {flow_name} needs answerability=.., such as Answerability.on(executor)")
         if k is None:
-            raise UserError(f"the flow {wanted} judges what was found; give k=5, say")
+            raise UserError(f"the flow {flow_name} judges what was found; give k=5, say")
         if "again" in parts:
             stages.append(SearchAgain(answerability, rewrite, k, threshold))
         if "ad" in parts:
             stages.append(AnswerabilityGate(answerability, threshold, text))
-    return Flow((*stages, Write(writer)), wanted)
+    return Flow((*stages, Write(writer)), flow_name)
 
 
 def run(
     flow: Flow, conversations: Iterable[Conversation], engine: Serving, retriever: Retriever | None = None
 ) -> list[Answer | UserError]:
-    """A flow over conversations that share the engine's batches.
+    """Run a flow over conversations that share the engine's batches.
 
     Args:
         flow: what to do.
@@ -366,12 +376,14 @@ def run(
     Returns:
         For each conversation its answer, or why it has none.
     """
-    states: Sequence[JudgeInput] = [read_input(one) for one in conversations]
+    states = [read_input(conversation) for conversation in conversations]
     decoders = (flow.decoder(state, engine) for state in states)
     results: dict[int, Answer | UserError] = {}
     for event in drive(decoders, engine, retriever):
-        if isinstance(event, QuestionAnswered | QuestionFailed):
-            results[event.index] = event.answer if isinstance(event, QuestionAnswered) else event.error
+        if isinstance(event, QuestionAnswered):
+            results[event.index] = event.answer
+        elif isinstance(event, QuestionFailed):
+            results[event.index] = event.error
     return [results[index] for index in range(len(states))]
 
 
@@ -392,14 +404,20 @@ class CertaintyFilter(JudgeStage):
     def run(self, progress: FlowProgress, run: FlowRun) -> Staging[FlowProgress]:
         """Keep, order, or end; an undefined judgment keeps nothing."""
         states = [progress.state(answer) for answer in progress.answers]
-        found = [first_score(one) for one in (yield from run.ask(self.judge, states))]
-        sure = {i: self._certainty(judgment) for i, judgment in enumerate(found) if judgment is not None}
-        kept = sorted((i for i, value in sure.items() if value >= self.threshold - 1e-9), key=lambda i: -sure[i])
-        best = f", best {max(sure.values()):.2f}" if sure else ""
-        outcome = f"{len(kept)} of {len(found)} at least {self.threshold:g}{best}"
+        reflections = yield from run.ask(self.judge, states)
+        judgments = list(map(first_score, reflections))
+        certain: list[tuple[float, Answer]] = []  # with their certainty
+        for answer, judgment in zip(progress.answers, judgments, strict=True):
+            if judgment is not None:
+                certain.append((self._certainty(judgment), answer))
+        certain.sort(key=lambda pair: -pair[0])
+        kept = tuple([answer for certainty, answer in certain if certainty >= self.threshold - 1e-9])
+        outcome = f"{len(kept)} of {len(judgments)} at least {self.threshold:g}"
+        if certain:
+            outcome += f", best {certain[0][0]:.2f}"
         if not kept:
-            return progress.noted("certainty", outcome, found, over=abstention(progress, self.text, outcome))
-        return progress.noted("certainty", outcome, found, answers=tuple(progress.answers[i] for i in kept))
+            return progress.noted("certainty", outcome, judgments, over=abstention(progress, self.text, outcome))
+        return progress.noted("certainty", outcome, judgments, answers=kept)
 
     def _certainty(self, judgment: Judgment) -> float:
         return judgment.score if self.by == "expectation" else judgment.mode
@@ -417,13 +435,16 @@ class HallucinationFilter(JudgeStage):
         """Keep or end."""
         if not progress.evidence:
             return progress.noted("faithfulness", "no passages to compare with")
-        states = [progress.state(answer) for answer in progress.answers]
-        found = yield from run.ask(self.judge, states)
-        worst = [_lowest(reflection) for reflection in found]
-        kept = [a for a, low in zip(progress.answers, worst, strict=True) if low is None or low >= self.threshold]
-        shown = ", ".join("undefined" if low is None else f"{low:.2f}" for low in worst)
-        outcome = f"{len(kept)} of {len(found)} kept, worst sentences {shown}"
-        judgments = [judgment for reflection in found for judgment in reflection.judgments]
+        kept, worst = [], []
+        judgments: list[Judgment] = []
+        reflections = yield from run.ask(self.judge, list(map(progress.state, progress.answers)))
+        for answer, reflection in zip(progress.answers, reflections, strict=True):
+            judgments += reflection.judgments
+            lowest = min((judgment.score for judgment in reflection.judgments if judgment.defined), default=None)
+            worst.append("undefined" if lowest is None else f"{lowest:.2f}")
+            if lowest is None or lowest >= self.threshold:
+                kept.append(answer)
+        outcome = f"{len(kept)} of {len(worst)} kept, worst sentences {', '.join(worst)}"
         if not kept:
             return progress.noted("faithfulness", outcome, judgments, over=abstention(progress, self.text, outcome))
         return progress.noted("faithfulness", outcome, judgments, answers=tuple(kept))
@@ -439,36 +460,32 @@ class Cite(JudgeStage):
         """Give each answer its citations; where nothing is defined it keeps those it has."""
         if not progress.evidence:
             return progress.noted("cite", "no passages to cite")
-        states = [progress.state(answer) for answer in progress.answers]
-        found = yield from run.ask(self.judge, states)
-        answers = tuple(cited(answer, one) for answer, one in zip(progress.answers, found, strict=True))
-        judgments = [judgment for reflection in found for judgment in reflection.judgments]
-        spans = sum(len(finding.citations) for reflection in found for finding in reflection.findings)
-        return progress.noted("cite", f"{spans} spans cited", judgments, answers=answers)
+        answers, spans = [], 0
+        judgments: list[Judgment] = []
+        reflections = yield from run.ask(self.judge, list(map(progress.state, progress.answers)))
+        for answer, reflection in zip(progress.answers, reflections, strict=True):
+            answers.append(cited(answer, reflection))
+            judgments += reflection.judgments
+            spans += sum(len(finding.citations) for finding in reflection.findings)
+        return progress.noted("cite", f"{spans} spans cited", judgments, answers=tuple(answers))
 
 
 def cited(answer: Answer, reflection: Reflection) -> Answer:
-    """The answer with a segment for each sentence and its most probable passage as citation."""
+    """Return the answer with a segment for each sentence and its most probable passage as citation."""
     segments = tuple(_segment(answer, reflection.state, finding) for finding in reflection.findings)
     return replace(answer, segments=segments) if segments and reflection.judgments else answer
 
 
 def _segment(answer: Answer, state: JudgeInput, finding: Finding) -> Segment:
     site = finding.site
-    owner = next((s for s in answer.segments if s.start <= site.begin < s.end), answer.segments[-1])
-    ranked = sorted(finding.citations, key=lambda one: -(one.probability or 0.0))
-    first = next((one.site.passage for one in ranked if one.site.passage is not None), None)
-    citation = None if first is None else state.passages[first]
+    inside = [segment for segment in answer.segments if segment.start <= site.begin < segment.end]
+    owner = (inside or answer.segments[-1:])[0]
+    ranked = sorted(finding.citations, key=lambda citation: -(citation.probability or 0.0))
+    indices = [citation.site.passage for citation in ranked if citation.site.passage is not None]
+    citation = state.passages[indices[0]] if indices and not refuses(site.text) else None
     judgments = {**owner.judgments, Role.CITATION: finding.judgment}
-    if refuses(site.text):
-        citation = None
     finish: FinishReason = owner.finish if site.end >= owner.end else "stop"
     return Segment(site.text, site.begin, site.end, citation, judgments, owner.score, owner.node, finish=finish)
-
-
-def _lowest(reflection: Reflection) -> float | None:
-    scores: Sequence[float] = [judgment.score for judgment in reflection.judgments if judgment.defined]
-    return min(scores, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,9 +508,9 @@ class ConversationDecoders:
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UserError(f"two judges are called {twice!r}; give one of them another name")
 
-    def decoder(self, given: Any, passages: Sequence[Passage] | None) -> Decoder:
-        """The decoder of one question or conversation; refuses one that does not end with the user's turn."""
-        state = read_input(given)
+    def decoder(self, conversation: Any, passages: Sequence[Passage] | None) -> Decoder:
+        """Return the decoder of one conversation; refuse one that does not end with the user's turn."""
+        state = read_input(conversation)
         if state.messages[-1].role != "user":
             raise UserError("the conversation must end with the user's turn, which is the question")
         flow = self._flow(state, given_passages=passages is not None)
@@ -522,4 +539,4 @@ class ConversationDecoders:
         )
 
     def _of(self, role: Role) -> Judge | None:
-        return next((one for one in self.judges if one.role == role), None)
+        return next((judge for judge in self.judges if judge.role == role), None)

@@ -26,7 +26,7 @@ from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import External, ExternalResult, Failed, RequestResult, Steps, failure_of, gather
+from selfrag.reflection.requests import External, Failed, RequestResult, Steps, external_value, gather
 
 T = TypeVar("T")
 Staging: TypeAlias = Generator[Yielded, list[RequestResult], T]
@@ -39,7 +39,7 @@ ABSTENTION = "I don't know the answer"
 class FlowProgress:
     """One conversation on its way."""
 
-    given: JudgeInput  # the conversation as it came; never changed
+    original: JudgeInput  # the conversation as it came; never changed
     seen: JudgeInput  # what guardrails and the writer see of it
     query: str  # what is searched for
     # evidence; None where nothing was searched, so that a writer may search by itself
@@ -50,25 +50,28 @@ class FlowProgress:
     over: Answer | None = None  # the answer that ends the flow before its last stage
 
     def noted(self, name: str, outcome: str, judgments: Sequence[Judgment | None] = (), **changes: Any) -> FlowProgress:
-        """The progress after a stage: what changed, a line about it, and the judgments that are defined."""
-        step = FlowStep(name, outcome, tuple(one for one in judgments if one is not None), after=bool(self.answers))
+        """Return the progress after a stage: what changed, a line about it, and the judgments that are defined."""
+        defined = tuple([judgment for judgment in judgments if judgment is not None])
+        step = FlowStep(name, outcome, defined, after=bool(self.answers))
         return replace(self, steps=(*self.steps, step), **changes)
 
     @property
     def question(self) -> str:
-        """The last user turn as it came."""
-        return self.given.query or ""
+        """Return the last user turn as it came."""
+        return self.original.query or ""
 
     @property
     def evidence(self) -> tuple[Passage, ...] | None:
-        """The passages found, or else those that came with the conversation; None where nobody has searched yet."""
+        """Return the passages searched for, or else those of the conversation; None where nobody has searched yet."""
         return self.passages if self.passages is not None else self.seen.passages or None
 
     def state(self, answer: Answer | None = None) -> JudgeInput:
         """Return what a judge looks at: the conversation as seen, the passages, and an answer where there is one."""
-        turns = self.seen.messages if answer is None else (*self.seen.messages, Message("assistant", answer.text))
-        path_score = None if answer is None else answer.path_score
-        return JudgeInput(turns, self.evidence or (), path_score=path_score)
+        state = JudgeInput(self.seen.messages, self.evidence or ())
+        if answer is None:
+            return state
+        turns = (*state.messages, Message("assistant", answer.text))
+        return replace(state, messages=turns, path_score=answer.path_score)
 
 
 @dataclass(slots=True)
@@ -112,9 +115,10 @@ def begin(state: JudgeInput, evidence: Sequence[Passage] | None = None) -> FlowP
     index = state.last("user")
     if index is None or not state.messages[index].content.strip():
         raise UserError("the conversation has no question; its last user turn must have text")
-    given = None if evidence is None else tuple(evidence)
-    question = state.messages[index].content
-    return FlowProgress(state, state, question, given, evidence_given=given is not None)
+    progress = FlowProgress(state, state, state.messages[index].content)
+    if evidence is None:
+        return progress
+    return replace(progress, passages=tuple(evidence), evidence_given=True)
 
 
 def first_score(reflection: Reflection) -> Judgment | None:
@@ -142,7 +146,7 @@ class SelfRAGWriter:
     judges: tuple[Judge, ...] = ()  # that the policy names
 
     def write(self, progress: FlowProgress, run: FlowRun, samples: int) -> Staging[list[Answer]]:
-        """The best finished hypotheses; several samples cost no more than one."""
+        """Return the best finished hypotheses; several samples cost no more than one."""
         *history, question = _turns(progress)
         answer = yield from decode(
             question.text,
@@ -169,68 +173,65 @@ class ChatWriter:
     without_evidence: WithoutEvidence = "abstain"  # as in `Decoding`, where the flow searched and found nothing
 
     def write(self, progress: FlowProgress, run: FlowRun, samples: int) -> Staging[list[Answer]]:
-        """Distinct answers, in the order written."""
+        """Return distinct answers, in the order written."""
         if progress.passages == () and self.without_evidence == "abstain":
             cause = AnswerReason.NOTHING_FOUND
             return [abstention(progress, ABSTENTION, str(cause), cause)]
         if samples > 1 and not self.temperature:
             raise UserError(f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say")
-        request = self.request(progress)
-        steps = self._asked([request] * samples, run.engine)
+        steps = self._results([self.request(progress)] * samples, run.engine)
         (results,) = yield from gather([steps], partial(counted, run))
         if self.executor.engine is None or self.executor.engine is not run.engine:  # others are counted as they go
             run.usage = run.usage + _spent(results)
-        state, texts, reason = progress.state(), list[str](), ""
+        texts: dict[str, None] = {}
+        reason = ""
         for result in results:
             if isinstance(result, Failed):
                 reason = result.reason
             elif result.text.strip():
-                texts.append(result.text.strip())
+                texts[result.text.strip()] = None
         if not texts:
             raise DecodingError(f"no answer could be written: {printable(reason) or 'the model wrote nothing'}")
-        return [taken(progress.question, text, state.passages) for text in dict.fromkeys(texts)]
+        passages = progress.state().passages
+        return [taken(progress.question, text, passages) for text in texts]
 
     def request(self, progress: FlowProgress) -> ModelRequest:
-        """Documents, conversation and task in one user turn."""
+        """Return documents, conversation and task as one user turn."""
         state = progress.state()
-        filled = [index for index, passage in enumerate(state.passages) if passage.text.strip()]
-        prompt = layout.turn(
-            *(layout.plain_document(state, index) for index in filled),
-            layout.conversation(state.messages),
-            f"Task: {GROUNDED if filled else TASK}",
-        )
+        documents = [layout.plain_document(state, index) for index in state.filled]
+        task = f"Task: {GROUNDED if documents else TASK}"
+        prompt = layout.turn(*documents, layout.conversation(state.messages), task)
         turns = (Message("user", prompt),)
         return ModelRequest(state, ChatPrompt(turns), self.max_tokens, self.temperature, adapter=self.adapter)
 
-    def _asked(self, requests: Sequence[ModelRequest], engine: Any) -> Steps[list[Completion | Failed]]:
+    def _results(self, requests: Sequence[ModelRequest], engine: Any) -> Steps[list[Completion | Failed]]:
         if self.executor.engine is None or self.executor.engine is engine:
             return (yield from self.executor.steps(requests))
         results = yield [External(self.executor.run, request, self.name) for request in requests]
-        return [one.value if isinstance(one, ExternalResult) else Failed(failure_of(one)) for one in results]
+        return [external_value(result) for result in results]
 
 
 def finished(answer: Answer, most: int) -> list[Answer]:
-    """An answer and the other finished hypotheses of its beam, best first, each text once."""
+    """Return an answer and the other finished hypotheses of its beam, best first, each text once."""
     trace = answer.trace
     if most == 1 or trace.best is None:
         return [answer]
     ends = [node for node in trace.nodes if node.status is Status.FINISHED and node.id != trace.best]
-    found = {answer.text: answer}
+    answers = {answer.text: answer}
     for node in sorted(ends, key=lambda node: (-node.path_score, node.id)):
-        other = replace(trace, best=node.id)
-        text, segments = segments_of(other, node.id)
-        found.setdefault(text, replace(answer, text=text, segments=segments, trace=other))
-    return list(found.values())[:most]
+        alternative = replace(trace, best=node.id)
+        text, segments = segments_of(alternative, node.id)
+        answers.setdefault(text, replace(answer, text=text, segments=segments, trace=alternative))
+    return list(answers.values())[:most]
 
 
 def taken(question: str, text: str, passages: Sequence[Passage]) -> Answer:
-    """A text as an `Answer` of one segment without citation; its trace holds the passages it was written from."""
+    """Return a text as an `Answer` of one segment without citation; its trace holds the passages of the writer."""
     action: Action = "retrieve" if passages else "write"
     node = Node(0, ROOT, 1, "none", None, text, finish="given", ended=True, status=Status.FINISHED)
     decision = Decision(ROOT, action, "given", passages=tuple(passages))
     trace = Trace(question, Decoding(), (node,), (decision,), 0)
-    plain, segments = segments_of(trace, 0)
-    return Answer(question, plain, segments, Usage(), trace)
+    return Answer(question, *segments_of(trace, 0), Usage(), trace)
 
 
 def abstention(progress: FlowProgress, text: str, reason: str, cause: AnswerReason = AnswerReason.GUARDRAIL) -> Answer:
@@ -242,12 +243,16 @@ def abstention(progress: FlowProgress, text: str, reason: str, cause: AnswerReas
 
 
 def _turns(progress: FlowProgress) -> list[Turn]:
-    """The turns as seen, up to the last user turn."""
+    """Return the turns as seen, up to the last user turn."""
     last = progress.seen.last("user")
-    return [Turn(turn.role, turn.content) for turn in progress.seen.messages[: 0 if last is None else last + 1]]
+    if last is None:
+        return []
+    return [Turn(turn.role, turn.content) for turn in progress.seen.messages[: last + 1]]
 
 
 def _spent(results: Sequence[Completion | Failed]) -> Usage:
-    done = [one for one in results if isinstance(one, Completion)]
-    counts = ([one.prompt_tokens, one.cached_tokens, one.generated_tokens] for one in done)
-    return Usage(len(results), *map(sum, zip(*counts, strict=True)))
+    usage = Usage(len(results))
+    for result in results:
+        if isinstance(result, Completion):
+            usage = usage + Usage(0, result.prompt_tokens, result.cached_tokens, result.generated_tokens)
+    return usage
