@@ -70,7 +70,7 @@ LEFT = "style='text-align:left'"
 
 
 def named(passage: Passage, most: int = NAME) -> str:
-    """A passage's title, or its id where it has none, and the page of its document where that is known."""
+    """Return a passage's title, or its id where it has none, and the page of its document where that is known."""
     page = passage.metadata.get("page")
     where = f", p. {page}" if isinstance(page, int) and not isinstance(page, bool) else ""
     return cut(passage.title or passage.id, most) + where
@@ -86,18 +86,18 @@ def file_of(passage: Passage) -> str:
 
 
 def judged(judgment: Judgment | None) -> str:
-    """`Relevant 0.93`, or a dash for a critique that was not made."""
+    """Return `Relevant 0.93`, or a dash for a critique that was not made."""
     return "-" if judgment is None else f"{judgment.label} {max(judgment.distribution):.2f}"
 
 
 def reflections(segment: ShownSegment) -> str:
-    """All judgments of a segment in one line."""
-    own = [f"{labels.role}: {judged(segment.judgments.get(labels.role))}" for labels in GROUPS]
-    return ", ".join([*own, *(f"{name}: {judged(judgment)}" for name, judgment in segment.judges.items())])
+    """Return all judgments of a segment in one line."""
+    judgments = {str(labels.role): segment.judgments.get(labels.role) for labels in GROUPS} | dict(segment.judges)
+    return ", ".join(f"{name}: {judged(judgment)}" for name, judgment in judgments.items())
 
 
 def spoken(answer: ShownAnswer) -> str:
-    """The text with its citations."""
+    """Return the text with its citations."""
     return answer.cited_text() or "(no answer)"
 
 
@@ -118,27 +118,28 @@ def notes(answer: ShownAnswer) -> list[str]:
 
 
 def plain(answer: ShownAnswer) -> str:
-    """Text with numbered citations, why it ends early if it does, then the cited passages."""
+    """Return text with numbered citations, why it ends early if it does, then the cited passages."""
     if answer.error is not None:
         return cut(f"error: {answer.error}")
     cited = []
     for number, passage in enumerate(answer.citations, 1):
-        file = file_of(passage)
-        cited.append(f"[{number}] {named(passage)}" + (f" ({file})" if file else ""))
+        line, file = f"[{number}] {named(passage)}", file_of(passage)
+        cited.append(f"{line} ({file})" if file else line)
     return "\n".join([printable(spoken(answer)), *map(cut, notes(answer)), *cited])
 
 
 def html(answer: ShownAnswer) -> str:
-    """A small table: each segment with its citation and judgments; passages unfold. Needs no style sheet or script."""
+    """Return a small table: each segment with its citation and judgments; passages unfold. It needs no script."""
     if answer.error is not None:
         return f"<p><b>error</b>: {_escaped(answer.error)}</p>"
     numbers = answer.numbers
     rows = []
-    for s in answer.segments:
-        mark = f" <sup>[{numbers[s.citation.key]}]</sup>" if s.citation else ""
-        cells = (
-            f"<td {LEFT}>{_escaped(s.text)}{mark}</td><td {LEFT}>{_escaped(reflections(s))}</td><td>{s.score:.3f}</td>"
-        )
+    for segment in answer.segments:
+        text = _escaped(segment.text)
+        if segment.citation:
+            text += f" <sup>[{numbers[segment.citation.key]}]</sup>"
+        judgments = _escaped(reflections(segment))
+        cells = f"<td {LEFT}>{text}</td><td {LEFT}>{judgments}</td><td>{segment.score:.3f}</td>"
         rows.append(f"<tr>{cells}</tr>")
     passages = []
     for passage in answer.citations:
@@ -148,8 +149,8 @@ def html(answer: ShownAnswer) -> str:
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
     said = "" if rows else f"<p>{_escaped(spoken(answer))}</p>"
     for note in notes(answer):
-        label, _, rest = note.partition(": ")
-        said += f"<p><b>{label}</b>: {_escaped(rest)}</p>"
+        label, _, text = note.partition(": ")
+        said += f"<p><b>{label}</b>: {_escaped(text)}</p>"
     return f"<p><b>{_escaped(answer.question)}</b></p>{said}<table>{head}{''.join(rows)}</table>{''.join(passages)}"
 
 

@@ -51,7 +51,7 @@ GROUP_OF: dict[str, LabelSet] = {label.token: labels for labels in GROUPS for la
 
 
 def slug(token: str) -> str:
-    """The token's name as a CSS class and an HTML id."""
+    """Return the token's name as a CSS class and an HTML id."""
     return re.sub("[^a-z0-9]+", "-", token.casefold()).strip("-")
 
 

@@ -11,26 +11,31 @@ from selfrag.common.untrusted import inert, visible
 from selfrag.render.colours import COLOURS, DARK, LIGHT, slug
 
 
-def style_sheet(*own: str) -> str:
-    """The style sheet, with the rules of one page last."""
-    badges = [
-        f".t-{slug(t)} {{ background: {c.light[0]}; color: {c.light[1]} }} .b-{slug(t)} {{ fill: {c.bar} }}"
-        for t, c in COLOURS.items()
-    ]
-    dark = [f".t-{slug(t)} {{ background: {c.dark[0]}; color: {c.dark[1]} }}" for t, c in COLOURS.items()]
+def style_sheet(*page_rules: str) -> str:
+    """Return the style sheet, with the rules of one page last."""
+    badges, dark = [], []
+    for token, colours in COLOURS.items():
+        badge = _badge(token, colours.light)
+        badges.append(f"{badge} .b-{slug(token)} {{ fill: {colours.bar} }}")
+        dark.append(_badge(token, colours.dark))
     return "\n".join(
         [
             f":root {{ {_variables(LIGHT)} }}",
             files(__package__).joinpath("page.css").read_text(encoding="utf-8").strip(),
             *badges,
             f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} {' '.join(dark)} }}",
-            *own,
+            *page_rules,
         ]
     )
 
 
+def _badge(token: str, colours: tuple[str, str]) -> str:
+    background, text = colours
+    return f".t-{slug(token)} {{ background: {background}; color: {text} }}"
+
+
 def picked_out(box: str, rows: str) -> str:
-    """The rule by which a radio button with this id hides the rows that it does not pick, without a script."""
+    """Return the rule by which a radio button with this id hides the rows that it does not pick, without a script."""
     return f"body:has(#{box}:checked) {rows} {{ display: none }}"
 
 

@@ -26,7 +26,7 @@ def save(figure: Any, out: Path) -> Path:
 
 
 def encoded(figure: Any, suffix: str) -> bytes:
-    """The bytes of a `matplotlib.figure.Figure` as a file of one of `FORMATS`."""
+    """Return the bytes of a `matplotlib.figure.Figure` as a file of one of `FORMATS`."""
     from matplotlib import rc_context
 
     # No date and a fixed salt of the ids: a picture changes only if what it shows does. An SVG keeps its text.

@@ -26,11 +26,16 @@ def compact(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table that is read as text as well: columns are as wide as their longest cell."""
-    lines = [list(head), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    padded = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join((padded[0], rule, *padded[1:]))
+    table = [list(head), *map(list, rows)]
+    widths = [0] * len(head)
+    for row in table:
+        widths = list(map(max, widths, map(len, row)))
+    lines = []
+    for row in table:
+        cells = map(str.ljust, row, widths)
+        lines.append(f"| {' | '.join(cells)} |")
+    rule = "|".join("-" * (width + 2) for width in widths)
+    return "\n".join((lines[0], f"|{rule}|", *lines[1:]))
 
 
 def quoted(text: str, most: int = 600) -> str:

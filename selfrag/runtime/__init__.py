@@ -232,7 +232,7 @@ class _Driver:
         yield from self.deliver(arrived)
 
     def events(self, decoders: Iterable[Decoder], max_live: int) -> Generator[DriverEvent | None, None, None]:
-        """Everything that happens; None where there is nothing to do until something arrives."""
+        """Yield everything that happens; None where there is nothing to do until something arrives."""
         waiting, more = enumerate(decoders), True
         while more or self.live:
             while more and self.live < max_live:
@@ -257,8 +257,8 @@ def drive(
         max_live: questions in flight, which bounds memory.
     """
     bell = threading.Event()
-    with session(engine or _NO_ENGINE, bell.set) as own:
-        for event in _Driver(own, _Beside(retriever, bell.set)).events(decoders, max_live):
+    with session(engine or _NO_ENGINE, bell.set) as opened:
+        for event in _Driver(opened, _Beside(retriever, bell.set)).events(decoders, max_live):
             if event is not None:
                 yield event
                 continue
@@ -276,9 +276,9 @@ async def adrive(
         with suppress(RuntimeError):  # the loop was closed before the engine came back
             loop.call_soon_threadsafe(bell.set)
 
-    own = open_session(engine, ring)
+    opened = open_session(engine, ring)
     try:
-        for event in _Driver(own, _Beside(retriever, ring)).events(decoders, MAX_LIVE):
+        for event in _Driver(opened, _Beside(retriever, ring)).events(decoders, MAX_LIVE):
             if event is not None:
                 yield event
                 continue
@@ -286,7 +286,7 @@ async def adrive(
                 await asyncio.wait_for(bell.wait(), 1.0)
             bell.clear()
     finally:
-        own.close(wait=False)
+        opened.close(wait=False)
 
 
 class _NoEngine:
@@ -299,7 +299,7 @@ class _NoEngine:
         return []
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
-        """Nothing runs."""
+        """Do nothing: nothing runs."""
 
 
 _NO_ENGINE = _NoEngine()
@@ -348,7 +348,7 @@ class Call:
     notes: Sequence[str | None] = ()  # of each question; none where no answer has one
 
     def answers(self) -> Answer | list[Answer]:
-        """What the caller gets when all is done."""
+        """Return what the caller gets when all is done."""
         return self._collected(drive(self.decoders, self.engine, self.retriever))
 
     async def answers_async(self) -> Answer | list[Answer]:
@@ -371,13 +371,14 @@ class Call:
         ends = {event.index: event for event in events if not isinstance(event, SegmentFinal)}
         if self.questions is None:
             return self._noted(answer_of(ends[0]), 0)
-        listed = [ends[index] for index in range(len(self.questions))]
-        return [
-            self._noted(end.answer, number)
-            if isinstance(end, QuestionAnswered)
-            else Answer.failed(question, self.policy, end.error)
-            for number, (end, question) in enumerate(zip(listed, self.questions, strict=True))
-        ]
+        answers = []
+        for index, question in enumerate(self.questions):
+            end = ends[index]
+            if isinstance(end, QuestionAnswered):
+                answers.append(self._noted(end.answer, index))
+            else:
+                answers.append(Answer.failed(question, self.policy, end.error))
+        return answers
 
     def _noted(self, answer: Answer, number: int) -> Answer:
         """Return an answer with the note on its question, if there is one."""
@@ -386,10 +387,10 @@ class Call:
 
 
 def answer_of(end: QuestionAnswered | QuestionFailed) -> Answer:
-    """The answer to a single question; where there is none, why is raised."""
+    """Return the answer to a single question; where there is none, raise why."""
     if isinstance(end, QuestionFailed):
         raise end.error
-    if end.answer.error is not None:
-        raise DecodingError(end.answer.error)
     answer: Answer = end.answer
+    if answer.error is not None:
+        raise DecodingError(answer.error)
     return answer

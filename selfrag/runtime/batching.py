@@ -84,12 +84,12 @@ class SharedRetriever:
         Raises:
             UserError: the retriever failed, or what it gave are no passages.
         """
-        found: list[Sequence[Passage]] = []
+        hits: list[Sequence[Passage]] = []
         for result in self.batcher.submit([Retrieve(query, k) for query in queries]).result():
             if not isinstance(result, Retrieved):
                 raise UserError(result.reason if isinstance(result, Failed) else str(result))
-            found.append(result.passages)
-        return found
+            hits.append(result.passages)
+        return hits
 
 
 def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> list[RequestResult]:

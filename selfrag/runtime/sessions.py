@@ -120,7 +120,7 @@ class _Worker(threading.Thread):
         self._owners: dict[Ticket, tuple[Session, Ticket]] = {}
 
     def enter(self, ring: Callable[[], None]) -> Session | None:
-        """A new session, or None if this thread has ended."""
+        """Return a new session, or None if this thread has ended."""
         with self._changed:
             if self._ended:
                 return None
@@ -183,7 +183,7 @@ class _Worker(threading.Thread):
         return True
 
     def _may_step(self) -> bool:
-        """Whether to step now. A single session is waited for, so that its next requests join the batch."""
+        """Return whether to step now. A single session is waited for, so that its next requests join the batch."""
         return len(self._sessions) > 1 or all(session.waiting for session in self._sessions)
 
     def _submit(self, session: Session, queued: list[tuple[Ticket, Generate]]) -> None:
@@ -192,14 +192,14 @@ class _Worker(threading.Thread):
             self._theirs[ours], self._owners[theirs] = theirs, (session, ours)
 
     def _step(self) -> None:
-        found: dict[Session, list[TicketResult]] = {}
+        by_session: dict[Session, list[TicketResult]] = {}
         for theirs, result in self._engine.step():
             if theirs in self._owners:
                 session, ours = self._owners[theirs]
                 if has_ended(result):
                     del self._owners[theirs], self._theirs[ours]
-                found.setdefault(session, []).append((ours, result))
-        for session, results in found.items():
+                by_session.setdefault(session, []).append((ours, result))
+        for session, results in by_session.items():
             self._deliver(session, results)
 
     def _guarded(self, sessions: Iterable[Session], work: Callable[[], None]) -> None:
@@ -236,7 +236,7 @@ def _key(engine: Serving) -> tuple[int, int]:
 
 
 def open_session(engine: Serving, ring: Callable[[], None]) -> Session:
-    """A session on an engine, from any thread; the engine's thread calls `ring` whenever results have arrived."""
+    """Open a session on an engine, from any thread; the engine's thread calls `ring` whenever results have arrived."""
     while True:
         key = _key(engine)
         worker = _WORKERS.get(key) or _WORKERS.setdefault(key, _Worker(engine))

@@ -32,36 +32,37 @@ def served_page(served: ServedModel) -> tuple[str, str]:
 
 
 def traces_page(traces: Mapping[str, Trace]) -> str:
-    """A page of one file that shows traces and ranks them again; it asks no address for anything.
+    """Return a page of one file that shows traces and ranks them again; it asks no address for anything.
 
     Each trace stands under the fragment of the page's address that shows it, such as `item-3`; an empty one is shown
     where there is no fragment.
     """
     shown = {name: trace.as_dict() for name, trace in traces.items()}
     data = {"name": "demo", "model": "demo", "index": None, "needs_key": False, "server": False, "traces": shown}
-    return _page(
-        "selfrag: recorded answers" if len(shown) > 1 else "selfrag: a recorded answer", data, connect="'none'"
-    )[0]
+    title = "selfrag: recorded answers" if len(shown) > 1 else "selfrag: a recorded answer"
+    return _page(title, data, connect="'none'")[0]
 
 
 def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
     script = _asset("viewer.js")
     policy = page_policy(script, pictures=True, connect=connect)
+    values: dict[str, dict[str, float]] = {}
+    names: dict[str, list[str]] = {}
+    for labels in CRITIQUES:
+        values[str(labels.role)] = {label.name: label.value for label in labels}
+        names[str(labels.role)] = [label.name for label in sorted(labels, key=lambda label: label.value)]
     known = {
-        "values": {str(labels.role): {label.name: label.value for label in labels} for labels in CRITIQUES},
-        "labels": {
-            str(labels.role): [label.name for label in sorted(labels, key=lambda label: label.value)]
-            for labels in CRITIQUES
-        },
+        "values": values,
+        "labels": names,
         "retrieve": list(RETRIEVE.names),
         "least_coverage": LEAST_COVERAGE,
         "abstention": Decoding.abstention,
         "defaults": decoding_dict(Decoding()),
     }
-    given = json.dumps(data | known, ensure_ascii=True).replace("<", "\\u003c")
+    content = json.dumps(data | known, ensure_ascii=True).replace("<", "\\u003c")
     body = (
         f"{_asset('viewer.html').replace('{title}', inert(title, 160))}"
-        f'<script type="application/json" id="given">{given}</script>\n<script>{script}</script>'
+        f'<script type="application/json" id="given">{content}</script>\n<script>{script}</script>'
     )
     icon = '<link rel="icon" href="data:,">'  # else a browser asks the server for one
     text = document(title, style_sheet(_asset("viewer.css")), body, policy, icon)

@@ -34,10 +34,10 @@ def svg(trace: Trace, *, name: str = "node") -> str:
     width = (max((node.depth for node in trace.nodes), default=0) + 1) * (BOX[0] + GAP_X) + GAP_Y
     parts = [_box(f"{name}{ROOT}", 0, rows[ROOT], _question(trace), fill="#dfe8f7", thick=True)]
     for node in trace.nodes:
-        thick = node.id in chosen
-        parts.append(_edge(0 if node.parent == ROOT else node.depth - 1, rows[node.parent], rows[node.id], thick=thick))
-        box = f"{name}{node.id}"
-        parts.append(_box(box, node.depth, rows[node.id], _lines(node), fill=FILLS[node.status], thick=thick))
+        thick, row = node.id in chosen, rows[node.id]
+        depth = 0 if node.parent == ROOT else node.depth - 1
+        parts.append(_edge(depth, rows[node.parent], row, thick=thick))
+        parts.append(_box(f"{name}{node.id}", node.depth, row, _lines(node), fill=FILLS[node.status], thick=thick))
     style = "font-family='sans-serif' font-size='11'"
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{width:.0f}' height='{height:.0f}' {style}>"
@@ -85,10 +85,11 @@ def _edge(depth: int, start: float, end: float, *, thick: bool) -> str:
 
 def _box(key: str, depth: int, row: float, lines: list[str], *, fill: str, thick: bool) -> str:
     x, y = _corner(depth, row)
-    text = "".join(
-        f"<text x='{x + 8:.0f}' y='{y + 16 + i * LINE:.0f}' font-weight='{400 if i else 700}'>{inert(line)}</text>"
-        for i, line in enumerate(lines)
-    )
+    text, weight = "", 700  # the first line is bold
+    for index, line in enumerate(lines):
+        place = f"x='{x + 8:.0f}' y='{y + 16 + index * LINE:.0f}'"
+        text += f"<text {place} font-weight='{weight}'>{inert(line)}</text>"
+        weight = 400
     return (
         f"<g id='{key}'><rect x='{x:.0f}' y='{y:.0f}' width='{BOX[0]}' height='{BOX[1]}' rx='5' fill='{fill}' "
         f"stroke='#555' stroke-width='{2.5 if thick else 0.8}'/>{text}</g>"
@@ -103,10 +104,13 @@ def _question(trace: Trace) -> list[str]:
 
 def _lines(node: Node) -> list[str]:
     source = {"none": "without evidence", "continue": "same evidence", "passage": "evidence"}[node.branch]
-    title = visible(f"{source}: {node.passage.title or node.passage.id}") if node.passage else source
+    title = source
+    if node.passage:
+        title = visible(f"{source}: {node.passage.title or node.passage.id}")
     scores = []
     for labels in CRITIQUES:
         judgment = node.judgments.get(labels.role)
-        scores.append(f"{labels.role} {judgment.score:.2f}" if judgment else f"{labels.role} -")
+        score = f"{judgment.score:.2f}" if judgment else "-"
+        scores.append(f"{labels.role} {score}")
     body = wrap(shorten(visible(node.text or node.finish), 100, placeholder=" .."), 50)[:2]
     return [shorten(title, 48, placeholder=" .."), *body, ", ".join(scores), f"score {node.score:.3f}, {node.status}"]
