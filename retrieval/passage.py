@@ -27,6 +27,10 @@ class Passage:
 
     Raises:
         UserError: a field is of another type.
+
+    Example:
+        >>> Passage("p7", "Goethe wrote Faust.", "Faust").key
+        ('p7', 'Faust', 'Goethe wrote Faust.')
     """
 
     id: str
@@ -95,7 +99,15 @@ def _score(name: str, given: object) -> float | None:
 
 
 class Retriever(Protocol):
-    """Batched search. Any callable `queries, k -> passages` is a retriever; `k` is an upper bound."""
+    """Batched search. Any callable `queries, k -> passages` is a retriever; `k` is an upper bound.
+
+    Example:
+        >>> def retrieve(queries, k):
+        ...     return [[Passage("p7", f"All about {query}.")][:k] for query in queries]
+        >>> retriever: Retriever = retrieve
+        >>> retriever(["Faust"], 5)[0][0].text
+        'All about Faust.'
+    """
 
     def __call__(self, queries: Sequence[str], k: int, /) -> Sequence[Sequence[Passage]]:
         """For each query up to `k` passages, best first."""

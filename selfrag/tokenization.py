@@ -20,17 +20,29 @@ from selfrag.reflection.labels import TOKENS
 
 
 class TextCodec(Protocol):
-    """What prompting and decoding need of a tokenizer."""
+    """What prompting and decoding need of a tokenizer.
+
+    Example:
+        >>> class Bytes:
+        ...     bos_ids = ()
+        ...     def encode(self, text):
+        ...         return list(text.encode())
+        ...     def decode(self, ids):
+        ...         return bytes(ids).decode(errors="replace")
+        >>> codec: TextCodec = Bytes()
+        >>> codec.decode(codec.encode("Faust"))
+        'Faust'
+    """
 
     @property
     def bos_ids(self) -> tuple[int, ...]:
-        """Ids that start every prompt (empty for models that want none)."""
+        """Return the ids that start every prompt (empty for models that want none)."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; never a control id, whatever the text says."""
+        """Return the ids of `text`; never a control id, whatever the text says."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids that hold no control id."""
+        """Return the text of ids that hold no control id."""
 
 
 LONG_TEXT = 2_000

@@ -16,7 +16,16 @@ _LONGEST = 2000  # characters of a message; the middle of a longer one is left o
 
 
 class UserError(Exception):
-    """Something outside the code is wrong. `str(error)` is one line: the value at fault, then what to do."""
+    """Something outside the code is wrong. `str(error)` is one line: the value at fault, then what to do.
+
+    Example:
+        >>> from selfrag import Decoding
+        >>> try:
+        ...     Decoding(max_segments=0)
+        ... except UserError as error:
+        ...     print(error)
+        max_segments=0: give a whole number of at least 1
+    """
 
     def __init__(self, message: str) -> None:
         line = " ".join(message.split())

@@ -68,6 +68,11 @@ def check_names(names: Iterable[str]) -> None:
 class Decoding:
     """How to decode. Defaults differ from the paper in `undefined` and `aggregate`; `official` is the published code.
 
+    Example:
+        >>> policy = Decoding(mode="always", max_segments=2)
+        >>> policy.max_segments, policy.beam, str(policy.weights)
+        (2, 2, 'isrel=1,issup=1,isuse=0.5')
+
     Attributes:
         mode: when to retrieve; `adaptive` asks the model at each segment.
         threshold: retrieve above this ratio, in [0, 1]; None lets the most probable Retrieve token decide.

@@ -58,6 +58,14 @@ class Engine(Serving, Protocol):
     Tickets are the engine's own, unique for its lifetime. After `abort` nothing comes back for the ticket. An engine
     that dies raises `EngineError` from `submit` or `step`; a request that it cannot serve comes back as `Failed` from
     `step`.
+
+    Example:
+        >>> from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
+        >>> engine: Engine = ScriptedEngine(lambda request: ScriptedReply((7, 8, 2)), eos_id=2)
+        >>> ticket = engine.submit(Generate((1, 5), max_tokens=10))
+        >>> [(served, result)] = engine.step()
+        >>> served == ticket, result.token_ids, str(result.finish)
+        (True, (7, 8, 2), 'eos')
     """
 
     @property

@@ -41,15 +41,7 @@ def unlike(position: int) -> float:
 
 @dataclass(slots=True)
 class ScriptedEngine:
-    """Serves `reply(request)`.
-
-    Example:
-        >>> engine = ScriptedEngine(lambda request: ScriptedReply((7, 8, 2)), eos_id=2)
-        >>> ticket = engine.submit(Generate((1, 5), max_tokens=10))
-        >>> [(_, result)] = engine.step()
-        >>> result.token_ids, str(result.finish)
-        ((7, 8, 2), 'eos')
-    """
+    """Serves `reply(request)`."""
 
     reply: Callable[[Generate], ScriptedReply | Failed]  # from a request to what the model would write, or `Failed`
     eos_id: int  # ends every generation

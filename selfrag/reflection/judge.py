@@ -39,7 +39,18 @@ class Scope(StrEnum):
 
 @runtime_checkable
 class Judge(Protocol):
-    """Turns inputs into judgments. Subclass it to inherit what most judges have in common."""
+    """Turns inputs into judgments. Subclass it to inherit what most judges have in common.
+
+    Example:
+        >>> from selfrag.judges.asking import judge
+        >>> from selfrag.judges.external import FunctionJudge
+        >>> from selfrag.reflection.labels import ISUSE
+        >>> def grade(inputs):
+        ...     return [[0, 0, 0, 0, 1] if "." in state.text else [1, 0, 0, 0, 0] for state in inputs]
+        >>> turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Goethe."}]
+        >>> judge(FunctionJudge("sentences", ISUSE, grade), turns).lines()
+        ['5 1.00: Goethe.']
+    """
 
     name: str  # as weights, guardrails, traces and the command line call it
     labels: LabelSet  # what its judgments are over; their role says what is judged

@@ -36,6 +36,12 @@ class Judgment:
         coverage: probability mass on the label set before normalising; near 0 means no judgment was expected here.
         source: who judged.
         evidence: id of the passage judged against, if any.
+
+    Example:
+        >>> from selfrag.reflection.labels import ISSUP
+        >>> judgment = Judgment(ISSUP, "segment 1", (0.5, 0.25, 0.25), coverage=1.0)
+        >>> judgment.label, judgment.score
+        ('Fully supported', 0.625)
     """
 
     labels: LabelSet

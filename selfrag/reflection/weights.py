@@ -48,6 +48,16 @@ class Weights:
         isuse: weight of the utility critique (IsUse).
         judges: weights of the judges with a term of their own, by name; as an option NAME=NUMBER. Kept as pairs in the
             order of the names.
+
+    Raises:
+        UserError: a weight is no finite number or too large, or a name is none of a judge.
+
+    Example:
+        >>> weights = Weights.parse("issup=2,+citations=0.5")
+        >>> str(weights)
+        'isrel=1,issup=2,isuse=0.5,+citations=0.5'
+        >>> weights.of("citations")
+        0.5
     """
 
     isrel: float = 1.0

@@ -175,7 +175,8 @@ def said(codec: Any) -> Iterator[Any]:
         except UserError as error:
             yield name, str(error)
             continue
-        yield name, as_json(request)
+        # Fields of other codecs are not recorded where they are at their defaults.
+        yield name, {key: value for key, value in as_json(request).items() if value or key not in ("prefill", "sentence")}
         for gold in GOLD:
             try:
                 yield name, as_json(codec.teach(request, gold))

@@ -1,0 +1,48 @@
+"""Examples in docstrings run and print what they say; public names and protocols of judges and engines have one."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+import selfrag
+from retrieval.passage import Retriever
+from selfrag.engines.base import Engine
+from selfrag.reflection.judge import Judge
+from selfrag.tokenization import TextCodec
+
+ROOT = Path(selfrag.__file__).parents[1]
+WITH_DEMO = {"selfrag", "selfrag.api", "selfrag.decoding.answer"}
+"""Modules whose examples ask the demo model."""
+
+
+def modules() -> list[str]:
+    """Return the modules that have an example."""
+    files = [file for room in ("selfrag", "retrieval", "critic") for file in (ROOT / room).rglob("*.py")]
+    with_example = [file.relative_to(ROOT) for file in files if ">>> " in file.read_text(encoding="utf-8")]
+    return sorted(".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in with_example)
+
+
+def check(module: str) -> None:
+    results = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+    assert results.attempted
+    assert not results.failed
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if name not in WITH_DEMO])
+def test_examples_print_what_they_say(module: str) -> None:
+    check(module)
+
+
+@pytest.mark.demo
+@pytest.mark.parametrize("module", sorted(WITH_DEMO))
+def test_examples_of_the_demo_model_print_what_they_say(module: str) -> None:
+    check(module)
+
+
+@pytest.mark.parametrize("value", [*map(selfrag.__getattr__, selfrag.__all__[:-1]), selfrag.generate, Judge, Engine, TextCodec, Retriever])
+def test_public_names_and_protocols_have_an_example(value: object) -> None:
+    assert ">>> " in (value.__doc__ or "")
