@@ -80,6 +80,15 @@ def generate(question: str | Sequence[str], **options: Any) -> Answer | list[Ans
 
     Returns:
         One answer, or one for each question of a list.
+
+    Raises:
+        UserError: an unknown option, a value that is not allowed, or nothing could be generated.
+
+    Example:
+        >>> from selfrag import Passage
+        >>> faust = Passage("faust", "Faust is a tragedy by Johann Wolfgang von Goethe.", "Faust")
+        >>> generate("Who wrote Faust?", evidence=[faust]).text
+        'Johann Wolfgang von Goethe'
     """
     answers: Answer | list[Answer] = _default().generate(question, **options)
     return answers

@@ -61,6 +61,14 @@ class SelfRAG(OwnsEngine):
         judges: what else may judge or rewrite, beside the model's own tokens; see `selfrag.judges`. Those that
             `Decoding.judges` and `Decoding.guardrails` name take part; one that rewrites queries serves conversations.
         english_only: whether answers to questions in other languages say that the model knows English only.
+
+    Example:
+        >>> from selfrag import Passage
+        >>> with SelfRAG.from_pretrained() as rag:
+        ...     faust = Passage("faust", "Faust is a tragedy by Johann Wolfgang von Goethe.", "Faust")
+        ...     print(rag.generate("Who wrote Faust?", evidence=[faust], max_segments=1))
+        Johann Wolfgang von Goethe [1]
+        [1] Faust
     """
 
     prompting: DecodingModel

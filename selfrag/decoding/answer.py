@@ -33,7 +33,7 @@ class Usage:
         return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
@@ -52,6 +52,13 @@ class Segment:
         node: id in the trace.
         judges: judgments of the judges with a term of their own, by name; None where undefined.
         finish: `stop`, or `length` where the token budget or the context cut the segment.
+
+    Example:
+        >>> from selfrag import generate
+        >>> faust = Passage("faust", "Faust is a tragedy by Johann Wolfgang von Goethe.", "Faust")
+        >>> (segment,) = generate("Who wrote Faust?", evidence=[faust]).segments
+        >>> segment.text, segment.citation.title, segment.judgments[Role.RELEVANCE].label
+        ('Johann Wolfgang von Goethe', 'Faust', 'Relevant')
     """
 
     text: str
@@ -64,13 +71,16 @@ class Segment:
     judges: Mapping[str, Judgment | None] = field(default_factory=dict)
     finish: FinishReason = "stop"
 
+    @property
+    def all_judgments(self) -> dict[str, Judgment | None]:
+        """Judgments by the names of the groups and judges; None where undefined."""
+        return {str(labels.role): self.judgments.get(labels.role) for labels in GROUPS} | dict(self.judges)
+
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        named = {str(labels.role): self.judgments.get(labels.role) for labels in GROUPS} | dict(self.judges)
-        reflections = {
-            name: None if one is None else dict(zip(one.labels.names, one.distribution, strict=True))
-            for name, one in named.items()
-        }
+        """Return plain values, ready for JSON."""
+        reflections: dict[str, dict[str, float] | None] = {}
+        for name, judgment in self.all_judgments.items():
+            reflections[name] = None if judgment is None else judgment.probabilities
         return {
             "text": self.text,
             "start": self.start,
@@ -93,9 +103,9 @@ class FlowStep:
     after: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        found = [judgment.as_dict() for judgment in self.judgments]
-        return {"name": self.name, "outcome": self.outcome, "judgments": found}
+        """Return plain values, ready for JSON."""
+        judgments = [judgment.as_dict() for judgment in self.judgments]
+        return {"name": self.name, "outcome": self.outcome, "judgments": judgments}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,16 @@ class Answer:
         note: one line that a reader should see, such as that the model answers in English only; None without one.
         whole_answers: whether every candidate is a whole answer, one segment, in place of the segments that the
             settings ask for: the model's server cannot go on with a reply that has begun.
+
+    Example:
+        >>> from selfrag import generate
+        >>> faust = Passage("faust", "Faust is a tragedy by Johann Wolfgang von Goethe.", "Faust")
+        >>> answer = generate("Who wrote Faust?", evidence=[faust])
+        >>> print(answer)
+        Johann Wolfgang von Goethe [1]
+        [1] Faust
+        >>> answer.rescore(threshold=0.5).text
+        'Johann Wolfgang von Goethe'
     """
 
     question: str
@@ -132,17 +152,17 @@ class Answer:
 
     @classmethod
     def failed(cls, question: str, decoding: Decoding, error: Exception) -> Answer:
-        """The answer to a question that could not be answered, in a list of others."""
+        """Return the answer to a question that could not be answered, in a list of others."""
         return cls(question, "", (), Usage(), Trace(question, decoding, (), (), None), error=str(error))
 
     @property
     def abstained(self) -> bool:
-        """Whether a fixed text, `Decoding.abstention`, stands in place of an answer; `reason` says why."""
+        """Return whether a fixed text, `Decoding.abstention`, stands in place of an answer; `reason` says why."""
         return self.trace.abstained
 
     @property
     def reason(self) -> AnswerReason | None:
-        """Why this is the abstention, or rests on no evidence although it was looked for; None for other answers.
+        """Return why this is the abstention, or rests on no evidence although it was looked for; None for other answers.
 
         One of `nothing found`, `every passage left out`, `guardrail` and `constraints not met`.
         """
@@ -155,7 +175,7 @@ class Answer:
 
     @property
     def without_evidence(self) -> bool:
-        """Whether the model wrote by itself where evidence was looked for and there was none."""
+        """Return whether the model wrote by itself where evidence was looked for and there was none."""
         return self.reason is not None and not self.abstained
 
     @property
@@ -165,7 +185,7 @@ class Answer:
 
     @property
     def partial(self) -> str | None:
-        """Why the answer ends early, in one line; None if it is complete.
+        """Return why the answer ends early, in one line; None if it is complete.
 
         A later search failed or found nothing, or a later generation failed.
         """
@@ -174,11 +194,11 @@ class Answer:
     @property
     def citations(self) -> tuple[Passage, ...]:
         """Cited passages in order of first citation, each once; `[1]` is the first."""
-        found: dict[tuple[str, str, str], Passage] = {}
+        passages: dict[tuple[str, str, str], Passage] = {}
         for segment in self.segments:
             if segment.citation is not None:
-                found.setdefault(segment.citation.key, segment.citation)
-        return tuple(found.values())
+                passages.setdefault(segment.citation.key, segment.citation)
+        return tuple(passages.values())
 
     @property
     def numbers(self) -> dict[tuple[str, str, str], int]:
@@ -198,21 +218,25 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain values, `partial` and `steps` only where there is something to say."""
-        retrieved = [{"id": p.id, "title": p.title, "score": p.score, "segment": i} for p, i in self.retrieved]
-        return {
+        retrieved = []
+        for passage, number in self.retrieved:
+            retrieved.append({"id": passage.id, "title": passage.title, "score": passage.score, "segment": number})
+        values: dict[str, Any] = {
             "question": self.question,
             "text": self.text,
             "finish": self.finish,
             "abstained": self.abstained,
             "reason": None if self.reason is None else str(self.reason),
             "without_evidence": self.without_evidence,
-            **({"partial": self.partial} if self.partial else {}),
-            **({"note": self.note} if self.note else {}),
-            "segments": [segment.as_dict() for segment in self.segments],
-            "retrieved": retrieved,
-            "usage": self.usage.as_dict(),
-            **({"steps": [step.as_dict() for step in self.steps]} if self.steps else {}),
         }
+        for name in ("partial", "note"):
+            if getattr(self, name):
+                values[name] = getattr(self, name)
+        values["segments"] = [segment.as_dict() for segment in self.segments]
+        values |= {"retrieved": retrieved, "usage": self.usage.as_dict()}
+        if self.steps:
+            values["steps"] = [step.as_dict() for step in self.steps]
+        return values
 
     def frame(self) -> Any:
         """Return a pandas frame with a row for each segment: text, citation, judgments and score.
@@ -225,19 +249,19 @@ class Answer:
         for segment in self.segments:
             passage = segment.citation
             row: dict[str, Any] = {"text": segment.text, "start": segment.start, "end": segment.end}
-            row["citation"] = None if passage is None else numbers[passage.key]
-            row["title"] = None if passage is None else passage.title
-            for name in ("file", "page"):
-                row[name] = None if passage is None else passage.metadata.get(name)
-            judgments = {str(labels.role): segment.judgments.get(labels.role) for labels in GROUPS}
-            for name, judgment in (judgments | dict(segment.judges)).items():
-                row[name] = None if judgment is None else judgment.label
-                row[f"{name}_p"] = None if judgment is None else max(judgment.distribution)
+            row |= dict.fromkeys(("citation", "title", "file", "page"))
+            if passage is not None:
+                row |= {"citation": numbers[passage.key], "title": passage.title}
+                row |= {"file": passage.metadata.get("file"), "page": passage.metadata.get("page")}
+            for name, judgment in segment.all_judgments.items():
+                row[name] = row[f"{name}_p"] = None
+                if judgment is not None:
+                    row[name], row[f"{name}_p"] = judgment.label, max(judgment.distribution)
             rows.append(row | {"score": segment.score, "finish": segment.finish})
         return pandas.DataFrame(rows)
 
     def rescore(self, weights: Weights | None = None, threshold: float | None = None) -> Answer:
-        """The answer that other weights or another threshold would have given, without the model.
+        """Return the answer that other weights or another threshold would have given, without the model.
 
         `exact` of the result says whether the recorded tree was complete for that setting, and no stage of a flow
         looked at the answer after it was written.
@@ -257,7 +281,7 @@ class Answer:
 
     @property
     def final(self) -> bool:
-        """Whether no stage of a flow saw the written answer; what it says of others is not recorded."""
+        """Return whether no stage of a flow saw the written answer; what it says of others is not recorded."""
         return not any(step.after for step in self.steps)
 
     def _repr_html_(self) -> str:
@@ -267,29 +291,32 @@ class Answer:
         return plain(self)
 
     def with_seconds(self, seconds: float) -> Answer:
-        """The same answer with its wall time filled in."""
+        """Return the same answer with its wall time filled in."""
         return replace(self, usage=replace(self.usage, seconds=seconds))
 
     def cited_text(self, mark: Callable[[Passage], str] | None = None) -> str:
-        """The answer with a mark after each segment that cites, before the white space at its end.
+        """Return the answer with a mark after each segment that cites, before the white space at its end.
 
         An abstention has no segments and no marks.
 
         Args:
             mark: makes the mark of a citation; by default its number in brackets.
         """
-        numbers, pieces, position = self.numbers, list[str](), 0
-        for s in self.segments:
-            written = self.text[position : s.end]
+        numbers, marked, position = self.numbers, "", 0
+        for segment in self.segments:
+            written = self.text[position : segment.end]
             body = written.rstrip()
-            shown = "" if s.citation is None else f" {mark(s.citation) if mark else f'[{numbers[s.citation.key]}]'}"
-            pieces.append(body + shown + written[len(body) :])
-            position = s.end
-        return "".join(pieces) + self.text[position:]
+            marked += body
+            if segment.citation is not None:
+                shown = mark(segment.citation) if mark else f"[{numbers[segment.citation.key]}]"
+                marked += f" {shown}"
+            marked += written[len(body) :]
+            position = segment.end
+        return marked + self.text[position:]
 
 
-def joint(before: str, segment: str) -> str:
-    """Separator of two segments: empty next to white space or before closing punctuation, else one space."""
+def segment_separator(before: str, segment: str) -> str:
+    """Return the separator of two segments: empty next to white space or before closing punctuation, else one space."""
     if not before or before[-1].isspace() or segment[0].isspace() or segment[0] in ".,;:!?)]}%":
         return ""
     return " "
@@ -309,8 +336,9 @@ def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...
         body = step.text.strip(" ") if segments else step.text.lstrip().rstrip(" ")
         if not body.strip():
             continue
-        start = len(text) + len(joint(text, body))
-        text += joint(text, body) + body
+        text += segment_separator(text, body)
+        start = len(text)
+        text += body
         says_nothing = refuses(body) or body == trace.decoding.abstention
         citation = None if step.branch == "none" or says_nothing else cited
         judgments = {Role.RETRIEVE: decisions[step.parent].judgment, **step.judgments}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from itertools import takewhile
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from retrieval.passage import Passage
@@ -82,22 +82,24 @@ def decode(
         else:
             written = yield from write(tree, candidates, depth)
         usable, staying = yield from _judge(tree, written.usable)
-        parents = {tree.nodes[node].parent for node in (*(h.node for h in usable), *written.bounded)}
-        stuck = [h for h in live if h.node != ROOT and h.node not in parents]  # nothing follows: the answer ends there
+        followed = {ROOT, *(tree.nodes[node].parent for node in written.bounded)}
+        followed.update(tree.nodes[hypothesis.node].parent for hypothesis in usable)
+        stuck = [hypothesis for hypothesis in live if hypothesis.node not in followed]  # their answers end there
         finished, live = _select(tree, staying, last=depth == policy.max_segments)
         best = _finish(tree, [*stuck, *finished], best)
         bounded |= written.bounded
         deferred: list[Hypothesis] = []
         if policy.prunes:
-            if best is not None and pruning.cannot_win(tree, live, _score(tree, best)):
+            if best is not None and pruning.can_stop_early(tree, live, _score(tree, best)):
                 live = []
-            unresolved = pruning.in_question(tree, bounded, _score(tree, best))
+            unresolved = pruning.unresolved_nodes(tree, bounded, _score(tree, best))
             deferred = [bounded[node].parent for node in unresolved]
-        committed = yield from _commit(tree, [*([] if best is None else [best]), *live, *deferred], committed)
+        alive = [*live, *deferred] if best is None else [best, *live, *deferred]
+        committed = yield from _commit(tree, alive, committed)
         if not live:
             break
     if policy.prunes:
-        while unresolved := pruning.in_question(tree, bounded, _score(tree, best)):
+        while unresolved := pruning.unresolved_nodes(tree, bounded, _score(tree, best)):
             finished = yield from pruning.resume(tree, {node: bounded[node] for node in unresolved[: policy.beam]})
             best = _finish(tree, finished, best)
         if best is not None:
@@ -109,47 +111,82 @@ def _score(tree: Tree, best: Hypothesis | None) -> float:
     return -math.inf if best is None else tree.nodes[best.node].path_score
 
 
+@dataclass(slots=True)
+class _BoundaryPlan:
+    """What is done after one hypothesis, as far as it has been decided."""
+
+    hypothesis: Hypothesis
+    action: Action
+    reason: str  # why, in a few words
+    retrieved: RetrievedEvidence = field(default_factory=lambda: RetrievedEvidence(None, ()))
+    evidence: EvidenceFilterResult = field(default_factory=lambda: EvidenceFilterResult(()))
+    judgments: list[tuple[str, Judgment]] = field(default_factory=list)  # of guardrails and of the shortlist
+
+
 def _expand(tree: Tree, live: list[Hypothesis]) -> Steps[list[Candidate]]:
     """Decide at each boundary, search where asked for, and lay out the next segment's candidates."""
-    plans: list[tuple[Hypothesis, Action, str]] = [
-        (h, *tree.policy.action(h.boundary, has_evidence=h.evidence is not None)) for h in live
-    ]
-    first, asked = live[0].node == ROOT, {}
-    routed = (yield from _route(tree)) if first else None
-    if routed is not None:
-        plans, asked[ROOT] = [(live[0], *routed[:2])], routed[2]
-    wanted = [h for h, action, _ in plans if action == "retrieve"]
-    results = yield from find(tree, [h.text for h in wanted], tree.query)
-    short = yield from shortlisted(tree, [(h, result.passages) for h, result in zip(wanted, results, strict=True)])
-    admitted = yield from _admit(tree, [passages for passages, _ in short], first=first)
-    for one, (_, judged) in zip(admitted, short, strict=True):
-        one.judged[:0] = judged
-    found = {h.node: (result, one) for h, result, one in zip(wanted, results, admitted, strict=True)}
+    # 1. Decide at each boundary.
+    first = live[0].node == ROOT
+    plans = []
+    for hypothesis in live:
+        action, reason = tree.policy.action(hypothesis.boundary, has_evidence=hypothesis.evidence is not None)
+        plans.append(_BoundaryPlan(hypothesis, action, reason))
+    decided = (yield from _route(tree)) if first else None
+    if decided is not None:
+        plans[0].action, plans[0].reason, plans[0].judgments = decided
+    # 2. Search, and leave out what the guardrails refuse.
+    searching = [plan for plan in plans if plan.action == "retrieve"]
+    results = yield from find(tree, [plan.hypothesis.text for plan in searching], tree.query)
+    for plan, result in zip(searching, results, strict=True):
+        plan.retrieved = result
+    shortlists = yield from shortlisted(tree, [(plan.hypothesis, plan.retrieved.passages) for plan in searching])
+    filtered = yield from _admit(tree, [passages for passages, _ in shortlists], first=first)
+    for plan, (_, judged), evidence in zip(searching, shortlists, filtered, strict=True):
+        plan.evidence = evidence
+        plan.judgments += [*judged, *evidence.judged]
+    # 3. Record the decisions, and lay out candidates.
     candidates: list[Candidate] = []
+    for plan in plans:
+        candidates += _lay_out(tree, plan, first=first)
+    return candidates
+
+
+def _lay_out(tree: Tree, plan: _BoundaryPlan, *, first: bool) -> list[Candidate]:
+    """Record the decision at a boundary, and return the candidates after it; none where the answer ends there."""
+    hypothesis, action, evidence, retrieved = plan.hypothesis, plan.action, plan.evidence, plan.retrieved
     abstaining = tree.policy.without_evidence == "abstain"
-    for hypothesis, action, reason in plans:
-        result, evidence = found.get(hypothesis.node, (RetrievedEvidence(None, ()), EvidenceFilterResult(())))
-        reason = "; ".join([reason, *evidence.reasons])
-        cause: AnswerReason | None = None
-        if evidence.abstained:
-            action, cause = "abstain", AnswerReason.GUARDRAIL
-        elif result.failure is not None:
-            reason = f"{reason}; search failed: {result.failure}"
-        elif action == "retrieve" and not evidence.passages and not evidence.writes:
-            cause = AnswerReason.NOTHING_LEFT if result.passages else AnswerReason.NOTHING_FOUND
-            reason = f"{reason}; {cause}"
-            if first and abstaining:
-                action = "abstain"
-        if action == "continue" and hypothesis.evidence is not None:
-            evidence = EvidenceFilterResult((hypothesis.evidence,))
-        guardrails = (*asked.get(hypothesis.node, ()), *evidence.judged)
-        at = hypothesis.node, action, reason, hypothesis.boundary
-        tree.decisions.append(Decision(*at, result.query, evidence.passages, guardrails, result.failure, cause))
-        if result.failure is not None or (cause is not None and (action == "abstain" or abstaining)):
-            continue  # the answer ends at this boundary
-        candidates += [tree.writer.candidate(hypothesis, action, passage) for passage in evidence.passages]
-        if not evidence.passages or (action == "retrieve" and tree.policy.no_retrieval_branch):
-            candidates.append(tree.writer.candidate(hypothesis, "write", None))
+    passages = evidence.passages
+    reason = "; ".join([plan.reason, *evidence.reasons])
+    cause: AnswerReason | None = None
+    if evidence.abstained:
+        action, cause = "abstain", AnswerReason.GUARDRAIL
+    elif retrieved.failure is not None:
+        reason = f"{reason}; search failed: {retrieved.failure}"
+    elif action == "retrieve" and not passages and not evidence.writes:
+        cause = AnswerReason.NOTHING_LEFT if retrieved.passages else AnswerReason.NOTHING_FOUND
+        reason = f"{reason}; {cause}"
+        if first and abstaining:
+            action = "abstain"
+    if action == "continue" and hypothesis.evidence is not None:
+        passages = (hypothesis.evidence,)
+    tree.decisions.append(
+        Decision(
+            hypothesis.node,
+            action,
+            reason,
+            hypothesis.boundary,
+            retrieved.query,
+            passages,
+            tuple(plan.judgments),
+            retrieved.failure,
+            cause,
+        )
+    )
+    if retrieved.failure is not None or (cause is not None and (action == "abstain" or abstaining)):
+        return []
+    candidates = [tree.writer.candidate(hypothesis, action, passage) for passage in passages]
+    if not passages or (action == "retrieve" and tree.policy.no_retrieval_branch):
+        candidates.append(tree.writer.candidate(hypothesis, "write", None))
     return candidates
 
 
@@ -171,27 +208,27 @@ def _admit(tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool) 
     return (yield from filter_evidence(tree, searches, first=first))
 
 
-def _judge(tree: Tree, grown: list[Hypothesis]) -> Steps[tuple[list[Hypothesis], list[Hypothesis]]]:
+def _judge(tree: Tree, written: list[Hypothesis]) -> Steps[tuple[list[Hypothesis], list[Hypothesis]]]:
     """Return the hypotheses that no judge rejects, and of these the ones that pass the whole cascade."""
-    nodes = [tree.nodes[hypothesis.node] for hypothesis in grown]
+    nodes = [tree.nodes[hypothesis.node] for hypothesis in written]
     if tree.judges:
         from selfrag.decoding.judging import judge_candidates
 
         nodes = yield from judge_candidates(tree, nodes)
     staying = {node.id for node in nodes}
-    usable = [h for h in grown if tree.nodes[h.node].status is not Status.FORBIDDEN]
-    return usable, [h for h in usable if h.node in staying]
+    usable = [hypothesis for hypothesis in written if tree.nodes[hypothesis.node].status is not Status.FORBIDDEN]
+    return usable, [hypothesis for hypothesis in usable if hypothesis.node in staying]
 
 
-def _select(tree: Tree, grown: list[Hypothesis], *, last: bool) -> tuple[list[Hypothesis], list[Hypothesis]]:
-    """Returns the finished hypotheses, and the unfinished ones among the best `beam`, in tree order.
+def _select(tree: Tree, written: list[Hypothesis], *, last: bool) -> tuple[list[Hypothesis], list[Hypothesis]]:
+    """Return the finished hypotheses, and the unfinished ones among the best `beam`, in tree order.
 
     Hypotheses with equal text merge into the best one if all of them end or none does. Every other finished hypothesis
     is kept, whatever its rank. Ties go to the earlier candidate in the tree, so every search of one tree agrees.
     """
     distinct: dict[tuple[object, bool], Hypothesis] = {}
     finished, live = [], []
-    for hypothesis in sorted(grown, key=lambda h: -tree.nodes[h.node].path_score):
+    for hypothesis in sorted(written, key=lambda h: -tree.nodes[h.node].path_score):
         node = tree.nodes[hypothesis.node]
         over = node.ended or last
         if distinct.setdefault((hypothesis.texts, over), hypothesis) is not hypothesis:
@@ -215,8 +252,12 @@ def _finish(tree: Tree, finished: list[Hypothesis], best: Hypothesis | None) -> 
 def _commit(tree: Tree, alive: list[Hypothesis], committed: int) -> Generator[Commit, list[RequestResult], int]:
     """Announce the segments that all hypotheses share, after the first `committed`; return how many are shared."""
     trace = tree.trace(None)
-    paths = [[node.id for node in trace.path(h.node)] for h in alive]
-    shared = [step[0] for step in takewhile(lambda step: len(set(step)) == 1, zip(*paths, strict=False))]
+    paths = [[node.id for node in trace.path(hypothesis.node)] for hypothesis in alive]
+    shared = []
+    for nodes in zip(*paths, strict=False):
+        if len(set(nodes)) > 1:
+            break
+        shared.append(nodes[0])
     fresh = set(shared[committed:])
     if fresh:
         for segment in segments_of(trace, shared[-1])[1]:
@@ -233,16 +274,18 @@ def _named(policy: Decoding, judges: Sequence[Judge]) -> dict[str, Judge]:
     from selfrag.reflection.judge import Scope, check_taking_part
 
     known = {judge.name: judge for judge in judges}
-    names = dict.fromkeys(part.judge for part in parts)
-    for name in names:
+    used: dict[str, Judge] = {}
+    for part in parts:
+        name = part.judge
         if name not in known:
             raise UserError(f"no judge {name!r}; there is {', '.join(sorted(known)) or 'none'}: pass judges=[..]")
         check_taking_part(name, known[name].labels, known[name].scope)
+        used[name] = known[name]
     for guardrail in policy.guardrails:
         judge = known[guardrail.judge]
         if judge.role in (Role.SUPPORT, Role.CITATION) and judge.scope in (Scope.SEGMENT, Scope.ANSWER):
             raise UserError(f"{judge.name} judges what is written, and a guardrail decides before anything is")
-    return {name: known[name] for name in names}
+    return used
 
 
 def _answer(tree: Tree, best: Hypothesis | None) -> Answer:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from retrieval.passage import Passage
-from selfrag.decoding.answer import joint, segments_of
+from selfrag.decoding.answer import segment_separator, segments_of
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import APPLICABLE
 from selfrag.decoding.terms import Effect, Guardrail, ScoreTerm
@@ -67,8 +67,8 @@ def _judge(tree: Tree, nodes: Sequence[Node], terms: Sequence[ScoreTerm]) -> Ste
     steps = [_reflections(tree, nodes, term) for term in terms]
     by_term = yield from gather(steps, partial(counted, tree))
     passed = []
-    for position, node in enumerate(nodes):
-        reflections = [(term, rows[position]) for term, rows in zip(terms, by_term, strict=True)]
+    for node, judged in zip(nodes, zip(*by_term, strict=True), strict=True):
+        reflections = list(zip(terms, judged, strict=True))
         for term, reflection in reflections:
             _record(node, term, reflection)
         tree.score(node)
@@ -87,15 +87,18 @@ def _reflections(tree: Tree, nodes: Sequence[Node], term: ScoreTerm) -> Steps[li
     for node in nodes:
         if not _applies(judge, term, node):
             continue
-        passages = () if node.passage is None or judge.scope is Scope.QUESTION else (node.passage,)
+        passages: tuple[Passage, ...] = ()
+        if node.passage is not None and judge.scope is not Scope.QUESTION:
+            passages = (node.passage,)
+        key: JudgedEvidence | int = node.id
         if judge.scope in (Scope.PASSAGE, Scope.QUESTION):
-            key: JudgedEvidence | int = (judge.name, tuple(passage.key for passage in passages))
-            asked = _input(tree, passages)
+            key = _evidence_key(judge, passages)
+            state = _input(tree, passages)
         else:
-            key, before = node.id, segments_of(trace, node.parent)[0]
-            asked = _input(tree, passages, before, node.text.strip())
+            before, _ = segments_of(trace, node.parent)
+            state = _input(tree, passages, before, node.text.strip())
         keys[node.id] = key
-        inputs[key] = asked if judge.scope is Scope.ANSWER else asked.without_context()
+        inputs[key] = state if judge.scope is Scope.ANSWER else state.without_context()
     reflections = yield from _ask(tree, judge, inputs)
     return [reflections[keys[node.id]] if node.id in keys else None for node in nodes]
 
@@ -104,13 +107,19 @@ def _ask(
     tree: Tree, judge: Judge, inputs: Mapping[JudgedEvidence | int, JudgeInput]
 ) -> Steps[Mapping[JudgedEvidence | int, Reflection]]:
     """Return the reflection of each input. One on passages and question alone is kept for the whole question."""
-    known: dict[JudgedEvidence | int, Reflection] = {key: tree.asked[key] for key in inputs if key in tree.asked}
-    fresh = {key: asked for key, asked in inputs.items() if key not in known}
-    if fresh:
-        reflections = yield from judge.judge(list(fresh.values()))
-        known |= zip(fresh, reflections, strict=True)
-        tree.asked |= {key: known[key] for key in fresh if isinstance(key, tuple)}
-    return known
+    reflections = dict(tree.reflections)
+    unknown = {key: state for key, state in inputs.items() if key not in reflections}
+    if unknown:
+        judged = yield from judge.judge(list(unknown.values()))
+        for key, reflection in zip(unknown, judged, strict=True):
+            reflections[key] = reflection
+            if isinstance(key, tuple):
+                tree.reflections[key] = reflection
+    return reflections
+
+
+def _evidence_key(judge: Judge, passages: Sequence[Passage]) -> JudgedEvidence:
+    return judge.name, tuple([passage.key for passage in passages])
 
 
 def _input(tree: Tree, passages: tuple[Passage, ...], before: str = "", text: str = "") -> JudgeInput:
@@ -119,7 +128,7 @@ def _input(tree: Tree, passages: tuple[Passage, ...], before: str = "", text: st
     turns.append(Message("user", tree.question))
     begin = 0
     if text:
-        lead = before + joint(before, text)
+        lead = before + segment_separator(before, text)
         turns.append(Message("assistant", lead + text))
         begin = len(lead)
     return JudgeInput(tuple(turns), passages, begin=begin)
@@ -166,13 +175,16 @@ def guardrail_decision(tree: Tree) -> Steps[tuple[Action, str, list[tuple[str, J
     if not guardrails or tree.policy.mode != "adaptive":
         return None
     rows = yield from _judge_guardrails(tree, guardrails, [()], QUESTION)
-    asked = EvidenceFilterResult(())
-    below = [asked.note(guardrail, row[0], "search") for guardrail, row in zip(guardrails, rows, strict=True)]
-    if not asked.judged:
+    result = EvidenceFilterResult(())
+    searches = False
+    for guardrail, (judgment,) in zip(guardrails, rows, strict=True):
+        searches |= result.note(guardrail, judgment, "search")
+    if not result.judged:
         return None
-    sure = [f"{name} {judgment.score:.3f}, no search" for name, judgment in asked.judged]
-    kept = "; ".join(asked.reasons or sure)
-    return ("retrieve" if any(below) else "write"), kept, asked.judged
+    if searches:
+        return "retrieve", "; ".join(result.reasons), result.judged
+    reasons = [f"{name} {judgment.score:.3f}, no search" for name, judgment in result.judged]
+    return "write", "; ".join(reasons), result.judged
 
 
 def filter_evidence(
@@ -190,8 +202,8 @@ def filter_evidence(
     rows = yield from _judge_guardrails(tree, guardrails, evidence, "question and passages")
     for position, search in enumerate(remaining):
         for guardrail, row in zip(guardrails, rows, strict=True):
-            done = "abstain" if guardrail.effect == "abstain" else "no evidence"
-            if search.note(guardrail, row[position], done):
+            outcome = "abstain" if guardrail.effect == "abstain" else "no evidence"
+            if search.note(guardrail, row[position], outcome):
                 search.passages = ()
                 search.abstained |= guardrail.effect == "abstain"
                 search.writes |= guardrail.effect == "write"
@@ -201,39 +213,40 @@ def filter_evidence(
 def _drop(tree: Tree, searches: Sequence[EvidenceFilterResult]) -> Steps[None]:
     """Leave out the passages that a guardrail refuses one by one."""
     guardrails = _of(tree, "drop")
-    passages = list({passage.key: passage for search in searches for passage in search.passages}.values())
+    passages = {passage.key: passage for search in searches for passage in search.passages}
     if not guardrails or not passages:
         return
-    rows = yield from _judge_guardrails(tree, guardrails, [(passage,) for passage in passages], "passage")
-    position = {passage.key: i for i, passage in enumerate(passages)}
+    rows = yield from _judge_guardrails(tree, guardrails, [(passage,) for passage in passages.values()], "passage")
+    judgments = dict(zip(passages, zip(*rows, strict=True), strict=True))
     for search in searches:
-        below = {
-            passage.key
-            for passage in search.passages
-            for guardrail, row in zip(guardrails, rows, strict=True)
-            if search.note(guardrail, row[position[passage.key]], f"passage {passage.id} left out")
-        }
-        search.passages = tuple(passage for passage in search.passages if passage.key not in below)
+        kept = []
+        for passage in search.passages:
+            outcome = f"passage {passage.id} left out"
+            below = [search.note(*pair, outcome) for pair in zip(guardrails, judgments[passage.key], strict=True)]
+            if not any(below):
+                kept.append(passage)
+        search.passages = tuple(kept)
 
 
 def _judge_guardrails(
     tree: Tree, guardrails: Sequence[Guardrail], evidence: Sequence[tuple[Passage, ...]], site: str
 ) -> Steps[list[list[Judgment | None]]]:
     """Return a row for each guardrail with a judgment for each evidence."""
-    keys = [tuple(passage.key for passage in passages) for passages in evidence]
-    inputs = [_input(tree, passages) for passages in evidence]
+    inputs = [(passages, _input(tree, passages)) for passages in evidence]
     judges = [tree.judges[guardrail.judge] for guardrail in guardrails]
-    steps = [
-        _ask(tree, judge, {(judge.name, key): asked for key, asked in zip(keys, inputs, strict=True)})
-        for judge in judges
-    ]
+    steps = []
+    for judge in judges:
+        steps.append(_ask(tree, judge, {_evidence_key(judge, passages): state for passages, state in inputs}))
     by_judge = yield from gather(steps, partial(counted, tree))
     rows = []
     for judge, reflections in zip(judges, by_judge, strict=True):
         row = []
-        for key, passages in zip(keys, evidence, strict=True):
-            only = passages[0].id if len(passages) == 1 else None
-            row.append(reflections[judge.name, key].mean(site if only is None else f"{site} {only}", only))
+        for passages in evidence:
+            reflection = reflections[_evidence_key(judge, passages)]
+            if len(passages) == 1:
+                row.append(reflection.mean(f"{site} {passages[0].id}", passages[0].id))
+            else:
+                row.append(reflection.mean(site, None))
         rows.append(row)
     return rows
 

@@ -26,18 +26,18 @@ def option_requests(
     adapter: str | None = None,
     most_watched: int = MOST_WATCHED,
 ) -> list[Generate]:
-    """The requests whose results `option_logprobs` reads.
+    """Return the requests whose results `option_logprobs` reads.
 
     `enders` can end an option; they are asked for only where another option continues. A branching larger than
     `most_watched` ids takes several requests.
     """
-    requests, whole = [], set(options)
-    for path, following in _trie(options).items():
-        watch = (*following, *(enders if path in whole else ()))
-        requests += [
-            Generate((*prefix, *path), 1, watch_ids=watch[i : i + most_watched], adapter=adapter)
-            for i in range(0, len(watch), most_watched)
-        ]
+    requests, complete = [], set(options)
+    for path, watch in _trie(options).items():
+        if path in complete:
+            watch = (*watch, *enders)
+        for begin in range(0, len(watch), most_watched):
+            watched = watch[begin : begin + most_watched]
+            requests.append(Generate((*prefix, *path), 1, watch_ids=watched, adapter=adapter))
     return requests
 
 
@@ -48,7 +48,7 @@ def option_logprobs(
     options: Sequence[TokenIds],
     enders: TokenIds = (),
 ) -> list[float]:
-    """Natural log-probability of each option after `prefix`.
+    """Return the natural log-probability of each option after `prefix`.
 
     If another option extends an option, this includes the probability that the shorter one ends.
     """
@@ -62,7 +62,7 @@ def option_logprobs(
 def normalised(
     logprobs: Sequence[float], texts: Sequence[str], options: Sequence[TokenIds], length: Length = "none"
 ) -> list[float]:
-    """Probabilities over the options, with length normalisation if `length` asks for it.
+    """Return probabilities over the options, with length normalisation if `length` asks for it.
 
     Normalisation ranks the options by log-probability per token or character, times their average length. Without that
     factor the values would lie so close together that any critique outweighs them. With it, options of equal length
@@ -71,7 +71,7 @@ def normalised(
     values = np.array(logprobs)
     if length != "none":
         # A text of no token is possible: the codec leaves out what the tokenizer does not know.
-        lengths = np.array([max(1, len(one)) for one in (options if length == "tokens" else texts)])
+        lengths = np.maximum(1, list(map(len, options if length == "tokens" else texts)))
         values = values / lengths * lengths.mean()
     weights = np.exp(values - values.max())
     probabilities: list[float] = (weights / weights.sum()).tolist()
@@ -79,7 +79,7 @@ def normalised(
 
 
 def _trie(options: Sequence[TokenIds]) -> dict[TokenIds, TokenIds]:
-    """Inner nodes (paths) of the options' token trie, with the ids that may follow."""
+    """Return the inner nodes (paths) of the options' token trie, with the ids that may follow."""
     following: dict[TokenIds, dict[int, None]] = defaultdict(dict)
     for ids in options:
         for i, token in enumerate(ids):

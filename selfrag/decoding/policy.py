@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate as running
@@ -37,19 +37,19 @@ class AnswerReason(StrEnum):
     CONSTRAINTS = "constraints not met"  # no candidate met `require`, `forbid` and the limits of judges
 
 
-def constraint(given: Mapping[str, str | Iterable[str]] | None) -> TokenConstraint:
+def constraint(labels_by_group: Mapping[str, str | Iterable[str]] | None) -> TokenConstraint:
     """Normalise `{"issup": "Fully supported"}` or `{"isuse": ["4", "5"]}` to roles and canonical label names."""
     known = {labels.role for labels in CRITIQUES}
     result: dict[Role, frozenset[str]] = {}
-    if not isinstance(given, Mapping | None):
+    if not isinstance(labels_by_group, Mapping | None):
         raise UserError(
-            f'constraint {given!r:.80}: give groups and their labels, such as {{"issup": "Fully supported"}}'
+            f'constraint {labels_by_group!r:.80}: give groups and their labels, such as {{"issup": "Fully supported"}}'
         )
-    for name, wanted in (given or {}).items():
+    for name, values in (labels_by_group or {}).items():
         labels = group(name)
         if labels.role not in known:
             raise UserError(f"constraint on {name!r}: only {', '.join(sorted(known))} can be constrained")
-        names = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else list(wanted)
+        names = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
         if not names:
             raise UserError(f"constraint on {name!r} names no label; known: {', '.join(labels.names)}")
         result[labels.role] = frozenset(labels.names[labels.index(item)] for item in names)
@@ -179,7 +179,7 @@ class Decoding:
 
     @classmethod
     def official(cls, **changes: Any) -> Decoding:
-        """What the published code does, where published numbers depend on it.
+        """Return what the published code does, where published numbers depend on it.
 
         Passages are searched once; a critique that was not emitted counts 0; scores multiply. Candidates are written
         without a stop at Retrieve tokens, and critiques are the first of their kind in the whole completion. The short
@@ -192,22 +192,32 @@ class Decoding:
         string `[Retrieval]` in the first 25 tokens beside the probability test, and the rule that turns a written
         `[No Retrieval]` into `[Retrieval]`.
         """
-        short = changes.get("max_segments", 7) == 1
-        preset = cls(
-            retrieve_test="log_ratio" if short else "yes_no",
-            retrieve_once=True,
-            without_evidence="write",
-            calibrated=False,
-            undefined="zero",
-            accumulate="product",
-            aggregate="vote",
-            history="text",
-            segment_end="completion" if short else "retrieval",
-            likelihood="all" if short else "none",
-            weights=Weights(isuse=1.0 if short else 0.0),
-            segment_tokens=100 if short else 300,
-        )
-        return replace(preset, **changes)
+        settings: dict[str, Any] = {
+            "retrieve_once": True,
+            "without_evidence": "write",
+            "calibrated": False,
+            "undefined": "zero",
+            "accumulate": "product",
+            "aggregate": "vote",
+            "history": "text",
+        }
+        if changes.get("max_segments", 7) == 1:
+            settings |= {
+                "retrieve_test": "log_ratio",
+                "segment_end": "completion",
+                "likelihood": "all",
+                "weights": Weights(isuse=1.0),
+                "segment_tokens": 100,
+            }
+        else:
+            settings |= {
+                "retrieve_test": "yes_no",
+                "segment_end": "retrieval",
+                "likelihood": "none",
+                "weights": Weights(isuse=0.0),
+                "segment_tokens": 300,
+            }
+        return cls(**settings | changes)
 
     @classmethod
     def light(cls, **changes: Any) -> Decoding:
@@ -224,24 +234,25 @@ class Decoding:
         object.__setattr__(self, "guardrails", parts(self.guardrails, Guardrail))
         distinct_roles(self.judges)
         counts = self.survivors
-        whole = isinstance(counts, tuple | list) and all(type(n) is int and n >= 1 for n in counts)
-        if not whole or len(counts) != 3:
+        sound = isinstance(counts, tuple | list) and all(type(count) is int and count >= 1 for count in counts)
+        if not sound or len(counts) != 3:
             raise UserError(f"survivors={counts!r:.80}: give three whole numbers of at least 1, such as (8, 4, 2)")
         object.__setattr__(self, "survivors", tuple(counts))
         if not isinstance(self.abstention, str) or not self.abstention.strip():
             raise UserError(f"abstention={self.abstention!r:.80}: give the text of an answer that is none")
         known = {part.judge for part in self.judges if part.replaces is None}
-        if unknown := next((name for name in dict(self.weights.judges) if name not in known), None):
-            raise UserError(f"weight of {unknown!r}: no judge of that name has a term in the score")
+        for name in dict(self.weights.judges):
+            if name not in known:
+                raise UserError(f"weight of {name!r}: no judge of that name has a term in the score")
 
     @property
     def searched(self) -> int:
-        """Passages per search."""
+        """Return the number of passages per search."""
         return self.shortlist or self.passages
 
     @property
     def prunes(self) -> bool:
-        """Whether candidates are given up by their bounds."""
+        """Return whether candidates are given up by their bounds."""
         return self.branch_and_bound and not self.judges
 
     @cached_property
@@ -282,24 +293,27 @@ class Decoding:
     @cached_property
     def forced(self) -> frozenset[Role]:
         """Roles of the model's own critiques that must be defined."""
-        constrained = frozenset(Role(role) for role in (*self.require, *self.forbid))
-        always = {Role.RELEVANCE} if self.undefined == "zero" else set()
-        return self.own & (REPLACEABLE if self.undefined == "force" else constrained | always)
+        if self.undefined == "force":
+            return self.own
+        roles = set(map(Role, (*self.require, *self.forbid)))
+        if self.undefined == "zero":
+            roles.add(Role.RELEVANCE)
+        return self.own & roles
 
     def allows(self, judgments: Mapping[Role, Judgment | None], roles: Collection[Role] = REPLACEABLE) -> bool:
-        """Whether a segment with these critiques meets the hard constraints on `roles`.
+        """Return whether a segment with these critiques meets the hard constraints on `roles`.
 
         A required critique that is undefined is not met; an undefined one is never forbidden.
         """
-        for name, wanted in self.require.items():
+        for name, required in self.require.items():
             role = Role(name)
             judgment = judgments.get(role)
-            if role in roles and (judgment is None or as_label(judgment, role) not in wanted):
+            if role in roles and (judgment is None or as_label(judgment, role) not in required):
                 return False
-        for name, unwanted in self.forbid.items():
+        for name, forbidden in self.forbid.items():
             role = Role(name)
             judgment = judgments.get(role)
-            if role in roles and judgment is not None and as_label(judgment, role) in unwanted:
+            if role in roles and judgment is not None and as_label(judgment, role) in forbidden:
                 return False
         return True
 
@@ -309,7 +323,7 @@ class Decoding:
         return cut and left and self.after_cut == "go_on"
 
     def retrieval_score(self, judgment: Judgment) -> float:
-        """The number that is compared with the threshold, in [0, 1]."""
+        """Return the number that is compared with the threshold, in [0, 1]."""
         yes, no, _ = judgment.distribution
         if self.retrieve_test == "all":
             return yes
@@ -320,7 +334,7 @@ class Decoding:
         return log_yes / (log_yes + log_no) if log_yes + log_no < 0 else 0.5
 
     def action(self, judgment: Judgment | None, *, has_evidence: bool) -> tuple[Action, str]:
-        """What to do at a segment boundary, and why in a few words; `judgment` is None in the modes that need none."""
+        """Return what to do at a segment boundary, and why in a few words; `judgment` is None in the modes that need none."""
         if self.mode != "adaptive":
             return ("retrieve" if self.mode == "always" else "write"), f"mode={self.mode}"
         if judgment is None:
@@ -339,4 +353,6 @@ class Decoding:
         threshold_wins = self.threshold == 0 or self.keep_evidence == "below_threshold"
         if continues and not (above and threshold_wins):
             return "continue", kept
-        return ("retrieve" if above else "write"), f"{score:.3f} {'>' if above else '<='} {self.threshold:g}"
+        if above:
+            return "retrieve", f"{score:.3f} > {self.threshold:g}"
+        return "write", f"{score:.3f} <= {self.threshold:g}"

@@ -38,22 +38,23 @@ MARGIN = 1e-6
 
 
 def below(bound: float, score: float) -> bool:
-    """Whether a bound is certainly below a score."""
+    """Return whether a bound is certainly below a score."""
     return bound + MARGIN * (1 + abs(bound)) < score
 
 
 def highest_likelihood(policy: Decoding, logprobs: Sequence[float], most: int) -> float:
-    """The highest likelihood of a segment of at most `most` tokens that begins with these log-probabilities.
+    """Return the highest likelihood of a segment of at most `most` tokens that begins with these log-probabilities.
 
     The tokens to come have at most probability 1, and a mean is the highest where there are most of them.
     """
     if policy.likelihood == "none":
         return 0.0
-    return math.exp(min(0.0, math.fsum(logprobs)) / (1 if policy.likelihood == "product" else most))
+    total = min(0.0, math.fsum(logprobs))
+    return math.exp(total if policy.likelihood == "product" else total / most)
 
 
 def segment_range(node: Node, policy: Decoding) -> tuple[float, float]:
-    """The lowest and the highest score of a segment that was given up, or is being written.
+    """Return the lowest and the highest score of a segment that was given up, or is being written.
 
     `node.likelihood` is its highest, and `node.judgments` holds the critiques that are known, None among them.
     """
@@ -69,7 +70,7 @@ def segment_range(node: Node, policy: Decoding) -> tuple[float, float]:
 
 
 def segment_limits(policy: Decoding) -> tuple[float, float]:
-    """The lowest and the highest score that any segment can have."""
+    """Return the lowest and the highest score that any segment can have."""
     return segment_range(Node(0, 0, 0, "passage", None, likelihood=float(policy.likelihood != "none")), policy)
 
 
@@ -84,14 +85,14 @@ class ScoreBounds(NamedTuple):
 def bounds(
     node: Node, segment: tuple[float, float], before: list[float], policy: Decoding, limits: tuple[float, float]
 ) -> ScoreBounds:
-    """The highest scores of a node, from the lowest and the highest of its segment and the scores before it.
+    """Return the highest scores of a node, from the lowest and the highest of its segment and the scores before it.
 
     A path score is linear in each of its segments, so its extremes are at theirs; a blank segment does not count.
     Means, sums and products of positive numbers change in one direction with each equal segment that is added, so the
     highest answer has none or all of those that may follow, each within `limits`.
     """
     low, high = segment
-    ends = [path_score([*before, one], policy.accumulate) for one in segment]
+    ends = [path_score([*before, score], policy.accumulate) for score in segment]
     if before and not node.text.strip():
         ends.append(path_score(before, policy.accumulate))
     path = max(ends)
@@ -117,11 +118,10 @@ def write_promising(
     ids = range(len(tree.nodes), len(tree.nodes) + len(candidates))
     step = _Step(tree, candidates, depth, best, ids)
     results = yield from step.run()
-    left = [i for i in range(len(candidates)) if i not in step.given_up and i not in step.grown]
-    pairs = yield from _grown(tree, [(candidates[i], results[i], ids[i]) for i in left], depth)
-    pairs = sorted([*pairs, *step.grown.values()], key=lambda pair: pair[0].id)
-    nodes = {node.id: node for node, _ in pairs} | {node.id: node for node in step.given_up.values()}
-    tree.nodes += [nodes[i] for i in ids]
+    remaining = [i for i in range(len(candidates)) if i not in step.given_up and i not in step.written]
+    pairs = yield from _build_nodes(tree, [(candidates[i], results[i], ids[i]) for i in remaining], depth)
+    pairs = sorted([*pairs, *step.written.values()], key=lambda pair: pair[0].id)
+    tree.nodes += sorted([*(node for node, _ in pairs), *step.given_up.values()], key=lambda node: node.id)
     bounded = {node.id: candidates[i] for i, node in step.given_up.items() if node.status is Status.BOUNDED}
     return WrittenStep([hypothesis for _, hypothesis in pairs if hypothesis is not None], bounded)
 
@@ -133,7 +133,7 @@ def _writer(tree: Tree) -> TokenWriter:
     return tree.writer
 
 
-def _grown(
+def _build_nodes(
     tree: Tree, ended: Sequence[tuple[Candidate, Generated | Failed, int]], depth: int
 ) -> Steps[list[tuple[Node, Hypothesis | None]]]:
     """Return the nodes of candidates that have ended, each with its hypothesis if it can be used."""
@@ -146,35 +146,41 @@ def _grown(
     return pairs
 
 
-def in_question(tree: Tree, bounded: Mapping[int, Candidate], best: float) -> list[int]:
-    """Nodes that were given up and may still end in an answer better than `best`, most promising first."""
-    nodes = [tree.nodes[i] for i in bounded]
-    left = [n for n in nodes if n.status is Status.BOUNDED and not below(n.path_score, best)]
-    return [node.id for node in sorted(left, key=lambda node: -node.path_score)]
+def unresolved_nodes(tree: Tree, bounded: Mapping[int, Candidate], best: float) -> list[int]:
+    """Return nodes that were given up and may still end in an answer better than `best`, most promising first."""
+    nodes = []
+    for number in bounded:
+        node = tree.nodes[number]
+        if node.status is Status.BOUNDED and not below(node.path_score, best):
+            nodes.append(node)
+    nodes.sort(key=lambda node: -node.path_score)
+    return [node.id for node in nodes]
 
 
-def cannot_win(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
-    """Whether no answer that begins with one of these hypotheses scores as high as `best`."""
-    return all(below(_highest(tree, tree.nodes[one.node]).answer, best) for one in live)
+def can_stop_early(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
+    """Return whether no answer that begins with one of these hypotheses scores as high as `best`."""
+    return all(below(_highest(tree, tree.nodes[hypothesis.node]).answer, best) for hypothesis in live)
 
 
 def _highest(tree: Tree, node: Node) -> ScoreBounds:
-    """The highest scores of a node."""
-    policy, own = tree.policy, (node.score, node.score)
-    segment = segment_range(node, policy) if node.status is Status.BOUNDED else own
-    return bounds(node, segment, tree.scores(node.parent), policy, tree.limits)
+    """Return the highest scores of a node."""
+    segment = node.score, node.score
+    if node.status is Status.BOUNDED:
+        segment = segment_range(node, tree.policy)
+    return bounds(node, segment, tree.scores(node.parent), tree.policy, tree.limits)
 
 
 def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Steps[list[Hypothesis]]:
-    """Write candidates that were given up after all; returns those that end an answer. None can enter the beam."""
+    """Write candidates that were given up after all; return those that end an answer. None can enter the beam."""
     writer = _writer(tree)
     results = yield from ask(tree, [writer.request(candidate) for candidate in bounded.values()])
     finished: list[Hypothesis] = []
-    for one, result, number in zip(bounded.values(), results, bounded, strict=True):
-        found = yield from _grown(tree, [(one, result, number)], tree.nodes[number].depth)
-        for node, hypothesis in found:
-            tree.nodes[number] = node
-            finished += [hypothesis] if hypothesis is not None and node.ended else []
+    for (number, candidate), result in zip(bounded.items(), results, strict=True):
+        ended = [(candidate, result, number)]
+        ((node, hypothesis),) = yield from _build_nodes(tree, ended, tree.nodes[number].depth)
+        tree.nodes[number] = node
+        if hypothesis is not None and node.ended:
+            finished.append(hypothesis)
     return finished
 
 
@@ -192,53 +198,54 @@ class _Step:
     # of each candidate that an answer may begin with, the highest score of such an answer
     answers: dict[int, float] = field(default_factory=dict)
     # those that have ended and have their score
-    grown: dict[int, tuple[Node, Hypothesis | None]] = field(default_factory=dict)
+    written: dict[int, tuple[Node, Hypothesis | None]] = field(default_factory=dict)
     given_up: dict[int, Node] = field(default_factory=dict)  # those that were given up
     # those that wait until the promising ones have ended; None before that is decided
-    held: Collection[int] | None = None
-    seen: dict[int, Generated | Failed] = field(default_factory=dict)  # what was there of each at the last news
+    deferred: Collection[int] | None = None
+    latest: dict[int, Generated | Failed] = field(default_factory=dict)  # latest (possibly partial) result of each
 
     def run(self) -> Generator[Race | Abort, list[RequestResult], dict[int, Generated | Failed]]:
-        """The results of the candidates that were not given up."""
+        """Write the candidates, and return the results of those that were not given up."""
         results: dict[int, Generated | Failed] = {}
         waiting = list(range(len(self.candidates)))
         self.answers = dict.fromkeys(waiting, math.inf)
         while waiting:
             requests = [replace(self.writer.request(self.candidates[i]), report=True) for i in waiting]
             known = yield from race(self.tree, requests, partial(self._rule, waiting))
-            results |= {waiting[at]: result for at, result in known.items() if has_ended(result)}
-            later = [i for i in self.held or () if i in self.nodes]
-            self.held = self._unpromising()
-            waiting = [i for i in later if i not in self.held]
+            results |= {waiting[position]: result for position, result in known.items() if has_ended(result)}
+            later = [i for i in self.deferred or () if i in self.nodes]
+            self.deferred = self._unpromising()
+            waiting = [i for i in later if i not in self.deferred]
         return results
 
     def _rule(self, running: Sequence[int], known: Mapping[int, Generated | Failed]) -> list[int]:
-        """Which of the running requests to end now: those that are ruled out, and once those that wait for others."""
-        for at, result in known.items():
-            self._see(running[at], result)
+        """Return the running requests to end now: those that are ruled out, and once those that wait for others."""
+        for position, result in known.items():
+            self._update(running[position], result)
         self._give_up()
-        if self.held is None and len(known) == len(running):
-            self.held = self._unpromising()
-        return [at for at, i in enumerate(running) if i in self.given_up or i in (self.held or ())]
+        if self.deferred is None and len(known) == len(running):
+            self.deferred = self._unpromising()
+        ended = {*self.given_up, *(self.deferred or ())}
+        return [position for position, i in enumerate(running) if i in ended]
 
-    def _see(self, i: int, result: Generated | Failed) -> None:
-        """Take in what is there of a candidate."""
-        if i in self.given_up or self.seen.get(i) is result:
+    def _update(self, i: int, result: Generated | Failed) -> None:
+        """Update a candidate from a partial or final result."""
+        if i in self.given_up or self.latest.get(i) is result:
             return
-        self.seen[i] = result
+        self.latest[i] = result
         if not isinstance(result, Failed) and not has_ended(result):
             self.nodes[i] = self._bounded(i, result)
             return
         self.nodes.pop(i, None)
         del self.answers[i]
-        one = self.candidates[i]
-        reading = self.writer.read(one, result)
+        candidate = self.candidates[i]
+        reading = self.writer.read(candidate, result)
         if not isinstance(reading, SegmentReading):
             return
-        if self.writer.missing(one, reading):
+        if self.writer.missing(candidate, reading):
             self.answers[i] = math.inf  # its score is not known yet
             return
-        self.grown[i] = node, hypothesis = grow(self.tree, one, reading, self.ids[i], self.depth)
+        self.written[i] = node, hypothesis = grow(self.tree, candidate, reading, self.ids[i], self.depth)
         if hypothesis is not None and not self._over(node):
             self.answers[i] = _highest(self.tree, node).answer
 
@@ -249,8 +256,8 @@ class _Step:
 
     @property
     def _usable(self) -> list[tuple[Node, Hypothesis]]:
-        """Those that have ended and can be used."""
-        return [(node, hypothesis) for node, hypothesis in self.grown.values() if hypothesis is not None]
+        """Return those that have ended and can be used."""
+        return [(node, hypothesis) for node, hypothesis in self.written.values() if hypothesis is not None]
 
     def _give_up(self) -> None:
         """Give up the candidates that are not allowed, or are ruled out by those that have ended."""
@@ -276,43 +283,45 @@ class _Step:
         self.given_up[i] = self.nodes.pop(i)
         del self.answers[i]
 
-    def _bounded(self, i: int, begun: Generated) -> Node:
-        """The node of a candidate that has begun, with the highest scores that it can reach."""
-        policy, one = self.tree.policy, self.candidates[i]
-        node = Node(self.ids[i], one.parent.node, self.depth, one.branch, one.passage, status=Status.BOUNDED)
-        node.dropped_tokens, node.token_ids = one.dropped_tokens, begun.token_ids
-        node.likelihood = highest_likelihood(policy, begun.token_logprobs, one.max_tokens)
-        node.judgments = {Role.RELEVANCE: self._relevance(one, begun)}
-        found = _highest(self.tree, node)
-        node.score, node.path_score, self.answers[i] = found
+    def _bounded(self, i: int, partial_result: Generated) -> Node:
+        """Return the node of a candidate that has begun, with the highest scores that it can reach."""
+        policy, candidate = self.tree.policy, self.candidates[i]
+        parent = candidate.parent.node
+        node = Node(self.ids[i], parent, self.depth, candidate.branch, candidate.passage, status=Status.BOUNDED)
+        node.dropped_tokens, node.token_ids = candidate.dropped_tokens, partial_result.token_ids
+        node.likelihood = highest_likelihood(policy, partial_result.token_logprobs, candidate.max_tokens)
+        node.judgments = {Role.RELEVANCE: self._relevance(candidate, partial_result)}
+        node.score, node.path_score, self.answers[i] = _highest(self.tree, node)
         if not policy.allows(node.judgments, node.judgments.keys()):
             node.status, node.finish, self.answers[i] = Status.FORBIDDEN, "its IsRel is not allowed", -math.inf
         return node
 
-    def _relevance(self, one: Candidate, begun: Generated) -> Judgment | None:
-        """IsRel as it will be read of the whole segment: it is due at the first token, or nowhere."""
+    def _relevance(self, candidate: Candidate, partial_result: Generated) -> Judgment | None:
+        """Return IsRel as it will be read of the whole segment: it is due at the first token, or nowhere."""
         vocabulary = self.writer.vocabulary
-        written = begun.token_ids[0] in vocabulary.group(ISREL)
-        if one.branch != "passage" or not (written or Role.RELEVANCE in self.tree.policy.forced):
+        written = partial_result.token_ids[0] in vocabulary.group(ISREL)
+        if candidate.branch != "passage" or not (written or Role.RELEVANCE in self.tree.policy.forced):
             return None
-        return read_critique(vocabulary, ISREL, begun.watched[0], one.site, one.evidence)
+        return read_critique(vocabulary, ISREL, partial_result.watched[0], candidate.site, candidate.evidence)
 
     def _over(self, node: Node) -> bool:
         return node.ended or self.depth == self.tree.policy.max_segments
 
     def _needed(self) -> float:
-        """The path score below which a candidate can neither enter the beam nor, in the last step, be the answer."""
+        """Return the path score below which a candidate can neither enter the beam nor, at the end, be the answer."""
         if self.depth == self.tree.policy.max_segments:
             return max([self.best, *(node.path_score for node, _ in self._usable)])
         distinct: dict[object, float] = {}
         for node, hypothesis in self._usable:
             key = hypothesis.texts, self._over(node)
             distinct[key] = max(node.path_score, distinct.get(key, -math.inf))
-        best = sorted(distinct.values(), reverse=True)[: self.tree.policy.beam]
-        return best[-1] if len(best) == self.tree.policy.beam else -math.inf
+        beam = self.tree.policy.beam
+        if len(distinct) < beam:
+            return -math.inf
+        return sorted(distinct.values(), reverse=True)[beam - 1]
 
     def _unpromising(self) -> list[int]:
-        """Candidates whose bound is so far below the best ones that these will probably rule them out.
+        """Return candidates whose bound is so far below the best ones that these will probably rule them out.
 
         They wait for the best ones, and cost one token if the guess is right. A wrong guess costs time, no answer.
         """

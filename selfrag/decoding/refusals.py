@@ -73,8 +73,8 @@ class _Patterns:
 @cache
 def _patterns() -> _Patterns:
     """Read and compile the patterns; a few hundredths of a second, once."""
-    given = tomllib.loads(files(__package__).joinpath("refusals.toml").read_text(encoding="utf-8"))
-    parts: dict[str, str] = given["parts"]
+    table = tomllib.loads(files(__package__).joinpath("refusals.toml").read_text(encoding="utf-8"))
+    parts: dict[str, str] = table["parts"]
 
     def compiled(pattern: str) -> re.Pattern[str]:
         text = pattern.replace("\n", "")
@@ -83,12 +83,12 @@ def _patterns() -> _Patterns:
         return re.compile(text)
 
     return _Patterns(
-        refusal=compiled("|".join(f"(?:{pattern})" for pattern in given["refusals"])),
-        filler=compiled(given["filler"]),
-        instead=compiled(given["instead"]),
-        lead=compiled(given["lead"]),
-        content=compiled(given["content"]),
-        foreign=frozenset(given["foreign"]),
+        refusal=compiled("|".join(f"(?:{pattern})" for pattern in table["refusals"])),
+        filler=compiled(table["filler"]),
+        instead=compiled(table["instead"]),
+        lead=compiled(table["lead"]),
+        content=compiled(table["content"]),
+        foreign=frozenset(table["foreign"]),
     )
 
 
@@ -108,21 +108,21 @@ def refuses(text: str) -> bool:
     hinted = _CUE.search(text) is not None
     if len(text) > (_LONGEST if hinted else _LONGEST_FOREIGN):
         return False
-    plain = _SPACE.sub(" ", _MARKS.sub("", text).replace("\u2019", "'").replace("\u201c", '"').replace("\u201d", '"'))
-    plain = plain.strip(" *_`")
-    if not plain:
+    said = _SPACE.sub(" ", _MARKS.sub("", text).replace("\u2019", "'").replace("\u201c", '"').replace("\u201d", '"'))
+    said = said.strip(" *_`")
+    if not said:
         return False
-    if plain[0] == plain[-1] == '"' and plain.count('"') == 2:
-        if _TITLE.match(f"{plain[1:-1]} x"):
+    if said[0] == said[-1] == '"' and said.count('"') == 2:
+        if _TITLE.match(f"{said[1:-1]} x"):
             return False
-        plain = plain[1:-1]
-    if plain.lower().strip(" .!\u3002\uff01\u061f?\u0964") in _patterns().foreign:
+        said = said[1:-1]
+    if said.lower().strip(" .!\u3002\uff01\u061f?\u0964") in _patterns().foreign:
         return True
     if not hinted:
         return False
-    plain = _ABBREVIATION.sub(r"\1", _QUOTE.sub('"', plain))
+    said = _ABBREVIATION.sub(r"\1", _QUOTE.sub('"', said))
     refused = False
-    for sentence in _SENTENCE.split(plain):
+    for sentence in _SENTENCE.split(said):
         if not any(character.isalnum() for character in sentence):
             continue
         clauses = _clauses(sentence.strip())

@@ -46,10 +46,10 @@ def replay(trace: Trace, weights: Settings) -> Replay:
     recorded = _Recorded(trace)
     if trace.options:
         return _choose(recorded, likelihood, _critique(scores, matrix, undefined))
-    own = (matrix == np.array(trace.decoding.term_weights)).all(axis=1) & (not trace.narrow)
-    found = _search(recorded, likelihood + _critique(scores, matrix, undefined), own)
-    exact = own if trace.decoding.prunes else found.exact
-    return replace(found, exact=exact & _were_asked(trace, matrix))
+    as_decoded = (matrix == np.array(trace.decoding.term_weights)).all(axis=1) & (not trace.narrow)
+    result = _search(recorded, likelihood + _critique(scores, matrix, undefined), as_decoded)
+    exact = as_decoded if trace.decoding.prunes else result.exact
+    return replace(result, exact=exact & _were_asked(trace, matrix))
 
 
 def _were_asked(trace: Trace, matrix: ScoreArray) -> Bools:
@@ -70,12 +70,12 @@ def _lacks(node: Node, role: Role) -> bool:
 
 def _critique(scores: ScoreArray, matrix: ScoreArray, undefined: Undefined) -> ScoreArray:
     columns = list(np.ascontiguousarray(matrix.T))
-    found = [critique_score(row, columns, undefined) for row in scores.tolist()]
-    return np.array(found).reshape(len(scores), len(matrix))
+    critiques = [critique_score(row, columns, undefined) for row in scores.tolist()]
+    return np.array(critiques).reshape(len(scores), len(matrix))
 
 
 def rescore(trace: Trace, weights: Weights | None = None, threshold: float | None = None) -> tuple[Trace, bool]:
-    """Re-ranks a trace under other weights or another threshold, and says whether it was complete for them."""
+    """Re-rank a trace under other weights or another threshold, and says whether it was complete for them."""
     recorded = trace.decoding
     changed = replace(
         recorded,
@@ -85,7 +85,7 @@ def rescore(trace: Trace, weights: Weights | None = None, threshold: float | Non
     lacking = changed.prunes or bool(changed.judges)
     same = (changed.term_weights, changed.threshold) == (recorded.term_weights, recorded.threshold)
     trace = replace(trace, decoding=changed, narrow=trace.narrow or (lacking and not same))
-    first, complete = _Recorded(trace).side(ROOT)
+    first, complete = _Recorded(trace).recorded_candidates(ROOT)
     if complete:
         check_generated(first)
     result = replay(trace, [changed.weights])
@@ -93,7 +93,7 @@ def rescore(trace: Trace, weights: Weights | None = None, threshold: float | Non
 
 
 def settle(trace: Trace, result: Replay) -> Trace:
-    """The trace with the scores, statuses and choice of the first setting; what was given up keeps its bounds."""
+    """Return the trace with scores, statuses and choice of the first setting; what was given up keeps its bounds."""
     nodes = []
     for i, node in enumerate(trace.nodes):
         if node.status in (Status.FAILED, Status.BOUNDED):
@@ -113,15 +113,15 @@ def settle(trace: Trace, result: Replay) -> Trace:
 
 
 def _matrix(weights: Settings, decoding: Decoding) -> ScoreArray:
-    """Weights as an array [S, T]. Columns that the given array lacks come from the recorded settings."""
+    """Return weights as an array [S, T]. Columns that an array lacks come from the recorded settings."""
     recorded = decoding.weights.row(decoding.terms)
     if not isinstance(weights, np.ndarray):
         return np.array([w.row(decoding.terms) for w in weights], dtype=np.float64).reshape(-1, len(recorded))
-    given = np.asarray(weights, dtype=np.float64)
-    if given.ndim != 2 or not len(CRITIQUES) <= given.shape[1] <= len(recorded):
-        raise UserError(f"weights of shape {given.shape}: give [S, {len(recorded)}] for {', '.join(decoding.terms)}")
-    rest = np.tile(recorded[given.shape[1] :], (len(given), 1))
-    return np.hstack([given, rest])
+    matrix = np.asarray(weights, dtype=np.float64)
+    if matrix.ndim != 2 or not len(CRITIQUES) <= matrix.shape[1] <= len(recorded):
+        raise UserError(f"weights of shape {matrix.shape}: give [S, {len(recorded)}] for {', '.join(decoding.terms)}")
+    missing = np.tile(recorded[matrix.shape[1] :], (len(matrix), 1))
+    return np.hstack([matrix, missing])
 
 
 class _Recorded:
@@ -134,29 +134,36 @@ class _Recorded:
         for node in trace.nodes:
             self.children.setdefault(node.parent, []).append(node)
 
-    def side(self, node: int) -> tuple[Sequence[Node], bool]:
-        """Candidates after a node, and whether a decode would have the same ones."""
+    def recorded_candidates(self, node: int) -> tuple[Sequence[Node], bool]:
+        """Return the candidates after a node, and whether a decode would have the same ones."""
         if node not in self.decisions:
             return [], False
         return self.trace.following(self.decisions[node], self.children.get(node, []))
 
-    def after(self, node: int) -> tuple[list[Node], list[Node], bool]:
-        """Usable candidates after a node, those that a judge rejected, and whether `side` is complete."""
-        children, complete = self.side(node)
+    def usable_candidates(self, node: int) -> tuple[list[Node], list[Node], bool]:
+        """Return usable candidates after a node, those that a judge rejected, and whether the record is complete."""
+        children, complete = self.recorded_candidates(node)
         forbidden = [child for child in children if child.status is Status.FORBIDDEN]
         rejected = [child for child in forbidden if any(_judged(child, part) for part in self.terms)]
         return [child for child in children if child.status not in UNUSABLE], rejected, complete
 
-    def through(self, nodes: Sequence[Node], taking: Bools) -> tuple[Bools, Bools]:
-        """Candidates of a step that passed all judges [C, 1], and the settings that are sure of it [S].
+    def passed_all(self, nodes: Sequence[Node], taking: Bools) -> tuple[Bools, Bools]:
+        """Return a mask of the candidates that passed every judge, and whether it is independent of the weights.
 
-        Where every judge has room for all candidates, it judges the same ones under any weights. `taking` [C, S]
-        says which take part.
+        Where every judge has the capacity for all candidates, it judges the same ones under any weights.
+
+        Args:
+            nodes: C candidates.
+            taking: which of them take part under each setting [C, S].
+
+        Returns:
+            The mask [C, 1]; for each setting, whether the mask does not depend on its weights [S].
         """
         usable = np.array([node.status not in UNUSABLE for node in nodes])[:, None]
         judged = np.array([all(_judged(node, part) for part in self.terms) for node in nodes])[:, None]
-        room = min(self.trace.decoding.capacities(self.trace.costs, len(nodes)))
-        return usable & judged, (taking.sum(axis=0) <= room) & ~(taking & usable & ~judged).any(axis=0)
+        capacity = min(self.trace.decoding.capacities(self.trace.costs, len(nodes)))
+        unjudged = (taking & usable & ~judged).any(axis=0)
+        return usable & judged, (taking.sum(axis=0) <= capacity) & ~unjudged
 
 
 def _judged(node: Node, part: ScoreTerm) -> bool:
@@ -164,8 +171,8 @@ def _judged(node: Node, part: ScoreTerm) -> bool:
     return part.judge in node.judges if part.replaces is None else part.replaces in node.judgments
 
 
-def _search(recorded: _Recorded, segment: ScoreArray, own: Bools) -> Replay:
-    """The beam search over recorded candidates, for all settings at once; `own` are those that it was decoded with."""
+def _search(recorded: _Recorded, segment: ScoreArray, as_decoded: Bools) -> Replay:
+    """Search the recorded candidates for all settings at once; `as_decoded` [S] are those that it was decoded with."""
     trace, path, keys = recorded.trace, _path_scores(recorded.trace, segment), _text_keys(recorded.trace)
     count, settings = path.shape
     finished, merged = np.zeros_like(path, dtype=bool), np.zeros_like(path, dtype=bool)
@@ -182,21 +189,22 @@ def _search(recorded: _Recorded, segment: ScoreArray, own: Bools) -> Replay:
             following: list[Node] = []
             rejected: list[Node] = []
             if not trace.over(node):
-                following, rejected, complete = recorded.after(node)
+                following, rejected, complete = recorded.usable_candidates(node)
                 exact &= complete | ~chosen
             if node != ROOT and not following:
                 finished[node] = chosen
-            candidates += sorted(other.id for other in (*following, *rejected))
+            candidates += sorted(child.id for child in (*following, *rejected))
         if candidates:
             nodes = [trace.nodes[i] for i in candidates]
             alive = kept[[node.parent for node in nodes]]
             if recorded.terms:
-                passed, sure = recorded.through(nodes, alive)
+                passed, sure = recorded.passed_all(nodes, alive)
                 alive = alive & passed
-                exact &= own | sure
+                exact &= as_decoded | sure
             values = np.where(alive, path[candidates], -np.inf)
             over = [trace.over(i) for i in candidates]
-            merged[candidates] = _drop_twins(values, [(keys[i], end) for i, end in zip(candidates, over, strict=True)])
+            text_and_end = list(zip([keys[i] for i in candidates], over, strict=True))
+            merged[candidates] = _drop_twins(values, text_and_end)
             kept[candidates] = _best(values, trace.decoding.beam) | ((values > -np.inf) & np.array(over)[:, None])
         level = candidates
     none = np.full(settings, -1)
@@ -240,7 +248,7 @@ def _drop_twins(values: ScoreArray, keys: Sequence[Hashable]) -> Bools:
 
 
 def _text_keys(trace: Trace) -> list[int]:
-    """A number for each node, equal where all segments of the paths have the same text."""
+    """Return a number for each node, equal where all segments of the paths have the same text."""
     known: dict[tuple[int, tuple[int, ...]], int] = {}
     keys: list[int] = []
     for node in trace.nodes:
@@ -250,7 +258,7 @@ def _text_keys(trace: Trace) -> list[int]:
 
 
 def _path_scores(trace: Trace, segment: ScoreArray) -> ScoreArray:
-    """Path scores [N, S] from segment scores; a blank last segment adds nothing to its path, as in decoding."""
+    """Return path scores [N, S] from segment scores; a blank last segment adds nothing to its path, as in decoding."""
     accumulate = trace.decoding.accumulate
     totals: list[ScoreArray] = []  # of the segments that count on the path to each node
     counts: list[int] = []
@@ -270,12 +278,12 @@ def _path_scores(trace: Trace, segment: ScoreArray) -> ScoreArray:
 
 
 def _choose(recorded: _Recorded, likelihood: ScoreArray, critique: ScoreArray) -> Replay:
-    """Multiple choice: the option with the largest sum over passages, with its best passage. `critique` is [N, S].
+    """Choose the option with the largest sum over passages, with its best passage. `critique` is [N, S].
 
     In a product a critique below 0 counts as 0. If no candidate has a critique above 0, all have the same weight.
     """
     trace = recorded.trace
-    candidates, _, complete = recorded.after(ROOT)
+    candidates, _, complete = recorded.usable_candidates(ROOT)
     if not candidates:
         nothing = np.zeros_like(critique)
         none = np.zeros(critique.shape, dtype=bool)
@@ -292,11 +300,12 @@ def _choose(recorded: _Recorded, likelihood: ScoreArray, critique: ScoreArray) -
         parts = weight * likelihood
     number = {text: i for i, text in enumerate(trace.options)}
     option = np.array([number[node.text] for node in trace.nodes], dtype=np.int64)
-    totals, offered = (np.zeros((len(trace.options), critique.shape[1]), dtype=kind) for kind in (float, bool))
+    totals = np.zeros((len(trace.options), critique.shape[1]))
+    offered = np.zeros(totals.shape, dtype=bool)
     np.add.at(totals, option, parts)  # in the order of the nodes
     np.logical_or.at(offered, option, usable)
     winner = np.where(offered, totals, -np.inf).argmax(axis=0)
-    own = np.where((option[:, None] == winner) & usable, parts, -np.inf)
-    best = np.where(usable.any(axis=0), own.argmax(axis=0), -1)
+    of_winner = np.where((option[:, None] == winner) & usable, parts, -np.inf)
+    best = np.where(usable.any(axis=0), of_winner.argmax(axis=0), -1)
     exact = np.full(critique.shape[1], complete)
     return Replay(best, exact, parts, totals[option], usable, usable, np.zeros_like(usable))

@@ -48,10 +48,11 @@ class SegmentReading:
 def read_critique(
     vocabulary: Vocabulary, labels: LabelSet, row: WatchedRow, site: str, evidence: str | None = None
 ) -> Judgment:
-    """The distribution of one group from a watched row whose columns follow `Vocabulary.watch`, calibrated."""
-    found = Judgment.from_logprobs(labels, row[vocabulary.columns(labels)].tolist(), site=site, evidence=evidence)
+    """Return the distribution of one group from a watched row whose columns follow `Vocabulary.watch`, calibrated."""
+    logprobs = row[vocabulary.columns(labels)].tolist()
+    judgment = Judgment.from_logprobs(labels, logprobs, site=site, evidence=evidence)
     scaling = vocabulary.scalings.get(labels.role)
-    return found if scaling is None else scaling(found)
+    return judgment if scaling is None else scaling(judgment)
 
 
 APPLICABLE: Mapping[Branch, tuple[LabelSet, ...]] = {
@@ -63,7 +64,7 @@ APPLICABLE: Mapping[Branch, tuple[LabelSet, ...]] = {
 
 
 def geometric_mean(logprobs: tuple[float, ...]) -> float:
-    """Of the tokens' probabilities; 0 for nothing."""
+    """Return the geometric mean of the token probabilities, or 0.0 for an empty sequence."""
     return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 0.0
 
 
@@ -117,7 +118,7 @@ def read(
 
 
 def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary) -> int:
-    """Where an unemitted critique was due: IsUse at the end, IsSup at the first control token after the text."""
+    """Return where an unemitted critique was due: IsUse at the end, IsSup at the first control token after the text."""
     end = len(emitted) - 1  # where another EOS than the vocabulary's may stand
     if labels.role == Role.UTILITY:
         return end
@@ -189,7 +190,7 @@ def segment_score(
     judges: Mapping[str, Judgment | None] = NOTHING,
     terms: Sequence[str] = TOKEN_TERMS,
 ) -> float:
-    """Score of one candidate: p(y_t|x,d,y_<t) + sum_G w_G s_G, other judges among the groups."""
+    """Return the score of one candidate: p(y_t|x,d,y_<t) + sum_G w_G s_G, other judges among the groups."""
     return likelihood + critique_score(group_scores(judgments, judges, terms, undefined), weights, undefined)
 
 
@@ -207,7 +208,7 @@ def add_to_path(total: ScoreValue, score: ScoreValue, accumulate: Accumulate) ->
 
 
 def path_score(segment_scores: Sequence[ScoreValue], accumulate: Accumulate) -> ScoreValue:
-    """Score of a hypothesis from the scores of its segments, at least one; elementwise for arrays of settings."""
+    """Return the score of a hypothesis from the scores of its segments, at least one; elementwise for arrays of settings."""
     total = segment_scores[0]
     if accumulate == "product":
         for score in segment_scores[1:]:

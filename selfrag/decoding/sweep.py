@@ -11,8 +11,11 @@ from selfrag.decoding.rescore import Bools, Ints, Settings, replay
 
 
 def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
-    """Re-ranks A answers under S settings: ids of the last nodes [A, S], and whether each choice is exact [A, S]."""
-    replays = [(replay(answer.trace, weights), answer.final) for answer in answers]
-    if not replays:
-        return np.zeros((0, len(weights)), dtype=np.int64), np.zeros((0, len(weights)), dtype=bool)
-    return np.stack([r.best for r, _ in replays]), np.stack([r.exact & final for r, final in replays])
+    """Re-rank A answers under S settings: ids of the last nodes [A, S], and whether each choice is exact [A, S]."""
+    best, exact = [], []
+    for answer in answers:
+        result = replay(answer.trace, weights)
+        best.append(result.best)
+        exact.append(result.exact & answer.final)
+    shape = len(best), len(weights)
+    return np.array(best, dtype=np.int64).reshape(shape), np.array(exact, dtype=bool).reshape(shape)

@@ -60,17 +60,21 @@ class ScoreTerm:
             check_finite(f"limit of {self.judge}", self.least)
 
     def __str__(self) -> str:
-        role = f"={self.replaces}" if self.replaces else ""
-        return f"{self.judge}{role}" + ("" if self.least is None else f">={self.least!r}")
+        text = self.judge
+        if self.replaces:
+            text += f"={self.replaces}"
+        if self.least is not None:
+            text += f">={self.least!r}"
+        return text
 
     @classmethod
     def parse(cls, text: str) -> ScoreTerm:
         """Read `hallucination_detection=issup>=0.1`."""
-        found = _TERM.fullmatch(text.replace(" ", ""))
-        if found is None:
+        match = _TERM.fullmatch(text.replace(" ", ""))
+        if match is None:
             raise UserError(f"judge {text!r}: write NAME, NAME=issup or NAME=issup>=0.1")
-        least, role = found["least"], cast(Role | None, found["role"])
-        return cls(found["name"], role, None if least is None else as_number(least, text))
+        least, role = match["least"], cast(Role | None, match["role"])
+        return cls(match["name"], role, None if least is None else as_number(least, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,35 +107,37 @@ class Guardrail:
     @classmethod
     def parse(cls, text: str) -> Guardrail:
         """Read `answerability<0.5:abstain`."""
-        found = _GUARDRAIL.fullmatch(text.replace(" ", ""))
-        if found is None:
+        match = _GUARDRAIL.fullmatch(text.replace(" ", ""))
+        if match is None:
             raise UserError(f"guardrail {text!r}: write NAME<THRESHOLD:EFFECT, such as answerability<0.5:abstain")
-        effect: Any = found["effect"]
-        return cls(found["name"], as_number(found["threshold"], text), effect)
+        effect: Any = match["effect"]
+        return cls(match["name"], as_number(match["threshold"], text), effect)
 
 
 TermOrGuardrail = TypeVar("TermOrGuardrail", ScoreTerm, Guardrail)
 
 
-def parts(given: Any, kind: type[TermOrGuardrail]) -> tuple[TermOrGuardrail, ...]:
-    """`ScoreTerm` or `Guardrail` values from values, their strings, or one of either; no judge twice."""
-    items = [given] if isinstance(given, str | ScoreTerm | Guardrail) else given
-    if not isinstance(items, Iterable):
-        raise UserError(f"{given!r:.80}: give a list of {kind.__name__} or of their strings")
-    found = []
-    for item in items:
-        made = kind.parse(item) if isinstance(item, str) else item
-        if not isinstance(made, kind):
+def parts(values: Any, kind: type[TermOrGuardrail]) -> tuple[TermOrGuardrail, ...]:
+    """Read `ScoreTerm` or `Guardrail` values from values, their strings, or one of either; refuse a judge twice."""
+    if isinstance(values, str | ScoreTerm | Guardrail):
+        values = [values]
+    if not isinstance(values, Iterable):
+        raise UserError(f"{values!r:.80}: give a list of {kind.__name__} or of their strings")
+    parts: dict[tuple[str, str], TermOrGuardrail] = {}
+    for item in values:
+        part = kind.parse(item) if isinstance(item, str) else item
+        if not isinstance(part, kind):
             raise UserError(f"{item!r:.80}: give a {kind.__name__} or its string")
-        found.append(made)
-    keys = [(part.judge, part.effect if isinstance(part, Guardrail) else "") for part in found]
-    if twice := next((name for name, effect in keys if keys.count((name, effect)) > 1), None):
-        raise UserError(f"judge {twice!r} is named twice")
-    return tuple(found)
+        key = part.judge, part.effect if isinstance(part, Guardrail) else ""
+        if key in parts:
+            raise UserError(f"judge {part.judge!r} is named twice")
+        parts[key] = part
+    return tuple(parts.values())
 
 
 def distinct_roles(terms: Iterable[ScoreTerm]) -> None:
     """Refuse two judges for one critique."""
     replaced = [term.replaces for term in terms if term.replaces is not None]
-    if twice := next((role for role in replaced if replaced.count(role) > 1), None):
-        raise UserError(f"two judges replace {twice}; give one of them a term of its own")
+    for role in replaced:
+        if replaced.count(role) > 1:
+            raise UserError(f"two judges replace {role}; give one of them a term of its own")

@@ -76,7 +76,7 @@ class Decision:
 
     @property
     def routed(self) -> bool:
-        """Whether guardrails on the question alone decided in place of the model."""
+        """Return whether guardrails on the question alone decided in place of the model."""
         return any(judgment.site == QUESTION for _, judgment in self.guardrails)
 
 
@@ -131,7 +131,7 @@ class Node:
 
     @property
     def cut(self) -> bool:
-        """Whether the token budget or the context ended the segment before the model did."""
+        """Return whether the token budget or the context ended the segment before the model did."""
         return self.finish == CUT or (self.boundary is None and self.finish in (Finish.BUDGET, Finish.CONTEXT))
 
 
@@ -160,7 +160,7 @@ class Trace:
     narrow: bool = False
 
     def path(self, node: int | None) -> list[Node]:
-        """Segments from the first to `node`."""
+        """Return the segments from the first to `node`."""
         result: list[Node] = []
         while node is not None and node != ROOT:
             result.append(self.nodes[node])
@@ -179,19 +179,20 @@ class Trace:
         return [decision for decision in self.decisions if decision.after in after]
 
     def over(self, node: int) -> bool:
-        """Whether nothing may follow a node: the model ended there, or no token or segment is left."""
+        """Return whether nothing may follow a node: the model ended there, or no token or segment is left."""
         return node != ROOT and (self.nodes[node].ended or self.nodes[node].depth == self.decoding.max_segments)
 
     def action(self, decision: Decision) -> Action:
-        """What the settings do at a boundary; after rescoring they may differ from those that were decoded with."""
+        """Return what the settings do at a boundary; after rescoring they may differ from those that were decoded with."""
         if decision.routed or decision.judgment is None:
             return decision.action
         path = self.path(decision.after)
-        action = self.decoding.action(decision.judgment, has_evidence=any(step.passage is not None for step in path))[0]
-        return decision.action if action == "retrieve" and decision.action == "abstain" else action
+        has_evidence = any(step.passage is not None for step in path)
+        action, _ = self.decoding.action(decision.judgment, has_evidence=has_evidence)
+        return "abstain" if action == "retrieve" and decision.action == "abstain" else action
 
     def following(self, decision: Decision, children: Sequence[Node]) -> tuple[Sequence[Node], bool]:
-        """The candidates after a boundary that the settings ask for, and whether the record holds all of them.
+        """Return the candidates after a boundary that the settings ask for, and whether the record holds all of them.
 
         If the record does not hold them, all candidates are returned.
         """
@@ -203,12 +204,12 @@ class Trace:
 
     @property
     def abstained(self) -> bool:
-        """Whether the fixed text stands in place of an answer."""
+        """Return whether the fixed text stands in place of an answer."""
         return self.best is None and self.reason is not None
 
     @property
     def reason(self) -> AnswerReason | None:
-        """Why the answer is the abstention, or was written without the evidence that was looked for; else None."""
+        """Return why the answer is the abstention, or was written without the evidence looked for; else None."""
         for decision in self.decisions:
             if decision.action == "abstain":
                 return decision.cause or AnswerReason.GUARDRAIL
@@ -252,9 +253,9 @@ class Trace:
 
     @property
     def partial(self) -> str | None:
-        """Why the answer ends early, in one line: a search after it failed or found nothing, or a generation failed.
+        """Return why the answer ends early, in one line; None if it is complete.
 
-        None if it is complete.
+        A search after it failed or found nothing, or a generation failed.
         """
         end = ROOT if self.best is None else self.best
         decision = next((decision for decision in self.decisions if decision.after == end), None)
@@ -270,23 +271,28 @@ class Trace:
         return None if reason is None else f"{place} could not be written: {reason}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        evidence = {decision.after: _Evidence(decision.passages) for decision in self.decisions}
-        return {
+        """Return plain values, ready for JSON."""
+        values: dict[str, Any] = {
             "question": self.question,
             "decoding": decoding_dict(self.decoding),
             "best": self.best,
-            **({"partial": self.partial} if self.partial else {}),
-            **({"reason": str(self.reason)} if self.reason else {}),
-            "options": list(self.options),
-            **({"costs": dict(self.costs)} if self.costs else {}),
-            **({"narrow": True} if self.narrow else {}),
-            "decisions": [_decision_dict(decision) for decision in self.decisions],
-            "nodes": [_node_dict(node, evidence[node.parent]) for node in self.nodes],
         }
+        if self.partial:
+            values["partial"] = self.partial
+        if self.reason:
+            values["reason"] = str(self.reason)
+        values["options"] = list(self.options)
+        if self.costs:
+            values["costs"] = dict(self.costs)
+        if self.narrow:
+            values["narrow"] = True
+        evidence = {decision.after: _Evidence(decision.passages) for decision in self.decisions}
+        values["decisions"] = list(map(_decision_dict, self.decisions))
+        values["nodes"] = [_node_dict(node, evidence[node.parent]) for node in self.nodes]
+        return values
 
     def to_json(self, *, indent: int | None = 1) -> str:
-        """The trace as one JSON object; `from_json` reads it back."""
+        """Return the trace as one JSON object; `from_json` reads it back."""
         return json.dumps(self.as_dict(), ensure_ascii=False, indent=indent)
 
     @classmethod
@@ -337,7 +343,7 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
 
 
 def judgment_dict(judgment: Judgment) -> dict[str, Any]:
-    """Plain values; a label set that is not Self-RAG's is written out, so that the trace can be read alone."""
+    """Return plain values; a label set that is not Self-RAG's is written out, so that the trace can be read alone."""
     values = judgment.as_dict()
     if judgment.labels == SELF_RAG_LABELS.get(judgment.role):
         return values
@@ -427,7 +433,7 @@ def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
     if node.judges:
         values["judges"] = {name: _optional(judgment) for name, judgment in node.judges.items()}
     if node.places:
-        values["places"] = {name: [judgment_dict(j) for j in found] for name, found in node.places.items()}
+        values["places"] = {name: list(map(judgment_dict, judgments)) for name, judgments in node.places.items()}
     if node.undefined:
         values["undefined"] = dict(node.undefined)
     return values

@@ -32,6 +32,7 @@ from selfrag.reflection.requests import (
     Retrieve,
     Retrieved,
     Steps,
+    failure_of,
     gather,
     has_ended,
 )
@@ -79,7 +80,7 @@ class Tree:
     question: str
     writer: SegmentWriter
     policy: Decoding
-    given: tuple[Passage, ...] | None
+    given_evidence: tuple[Passage, ...] | None  # of the caller; None where the decoder searches
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -87,11 +88,12 @@ class Tree:
     query: str | None = None  # searched for in place of the question
     history: tuple[Turn, ...] = ()  # turns before the question
     judges: Mapping[str, Judge] = field(default_factory=dict)  # by name
-    asked: dict[JudgedEvidence | int, Reflection] = field(default_factory=dict)
+    # what judges said of evidence and the question alone, kept for the whole answer
+    reflections: dict[JudgedEvidence | int, Reflection] = field(default_factory=dict)
     limits: tuple[float, float] = (0.0, 0.0)  # lowest and highest score of any segment, where candidates are given up
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
-        """What has been recorded so far."""
+        """Return what has been recorded so far."""
         costs = {term.judge: self.judges[term.judge].cost for term in self.policy.judges}
         return Trace(self.question, self.policy, tuple(self.nodes), tuple(self.decisions), best, options, costs)
 
@@ -111,16 +113,16 @@ class Tree:
         node.path_score = path_score(before if bare else [*before, node.score], policy.accumulate)
 
     def scores(self, node: int) -> list[float]:
-        """Scores of the segments that count in the path that ends at a node; none for the root."""
+        """Return the scores of the segments that count in the path that ends at a node; none for the root."""
         path: list[Node] = []
         while node != ROOT:
             path.append(self.nodes[node])
             node = path[-1].parent
-        found: list[float] = []
+        scores: list[float] = []
         for step in reversed(path):
-            if step.text.strip() or not found:
-                found.append(step.score)
-        return found
+            if step.text.strip() or not scores:
+                scores.append(step.score)
+        return scores
 
 
 class UsageCounter(Protocol):
@@ -130,7 +132,7 @@ class UsageCounter(Protocol):
 
 
 def ask(tree: UsageCounter, requests: list[Generate]) -> Steps[list[Generated | Failed]]:
-    """One batch of generations, counted."""
+    """Ask for one batch of generations, and count them."""
     if not requests:
         return []
     results = yield list(requests)
@@ -149,12 +151,12 @@ def race(
     pending, longest, unread = set(range(len(requests))), 0, 0
     news = yield Race(requests)
     while True:
-        for one in news:
-            if isinstance(one, RaceResult) and one.position in pending:
-                known[one.position] = one.result
-                if has_ended(one.result):
-                    pending.discard(one.position)
-                    longest = max(longest, _length(one.result))
+        for item in news:
+            if isinstance(item, RaceResult) and item.position in pending:
+                known[item.position] = item.result
+                if has_ended(item.result):
+                    pending.discard(item.position)
+                    longest = max(longest, _length(item.result))
         gone = pending.intersection(rule(known))
         if not pending:
             break
@@ -177,8 +179,7 @@ def _length(result: Generated | Failed) -> int:
 def counted(tree: UsageCounter, batch: list[Request]) -> Steps[list[RequestResult]]:
     """Serve a round of judges, the generations counted."""
     results = yield batch
-    pairs = [(q, r) for q, r in zip(batch, results, strict=True) if isinstance(q, Generate)]
-    _count(tree, [q for q, _ in pairs], [r for _, r in pairs])
+    _count(tree, batch, results)
     for result in results:
         if isinstance(result, ExternalResult):
             used = result.usage
@@ -193,18 +194,20 @@ def with_usage(tree: UsageCounter, steps: Steps[T]) -> Steps[T]:
 
 
 def _count(
-    tree: UsageCounter, requests: Sequence[Generate], results: Sequence[RequestResult]
+    tree: UsageCounter, requests: Sequence[Request], results: Sequence[RequestResult]
 ) -> list[Generated | Failed]:
-    found = [result for result in results if isinstance(result, Generated | Failed)]
-    done = [(q, r) for q, r in zip(requests, found, strict=True) if isinstance(r, Generated)]
-    tree.usage = replace(
-        tree.usage,
-        requests=tree.usage.requests + len(requests),
-        prompt_tokens=tree.usage.prompt_tokens + sum(len(q.prompt_ids) for q, _ in done),
-        cached_tokens=tree.usage.cached_tokens + sum(r.cached_tokens for _, r in done),
-        generated_tokens=tree.usage.generated_tokens + sum(len(r.token_ids) for _, r in done),
-    )
-    return found
+    """Add what generations cost to the usage, and return their results; other requests are not counted."""
+    generations: list[Generated | Failed] = []
+    prompt_tokens = cached_tokens = generated_tokens = 0
+    for request, result in zip(requests, results, strict=True):
+        if isinstance(request, Generate) and isinstance(result, Generated | Failed):
+            generations.append(result)
+            if isinstance(result, Generated):
+                prompt_tokens += len(request.prompt_ids)
+                cached_tokens += result.cached_tokens
+                generated_tokens += len(result.token_ids)
+    tree.usage += Usage(len(generations), prompt_tokens, cached_tokens, generated_tokens)
+    return generations
 
 
 def read_boundaries(tree: Tree, hypotheses: Sequence[Hypothesis]) -> Steps[list[Hypothesis]]:
@@ -234,35 +237,37 @@ class RetrievedEvidence:
 
 
 def find(tree: Tree, last_segments: Sequence[str], query: str | None = None) -> Steps[list[RetrievedEvidence]]:
-    """Passages for each segment to come: given by the caller, kept from the first search, or searched for now.
+    """Return passages for each segment to come: given by the caller, kept from the first search, or searched for now.
 
     A query is the question, or `query` in its place, and the text written last; with `retrieve_once` the question
     alone. Equal queries are searched once. A search that fails before anything was written is an error.
     """
     policy = tree.policy
-    ready = tree.given if tree.given is not None else tree.fixed
+    ready = tree.fixed if tree.given_evidence is None else tree.given_evidence
     if ready is not None:
         return [RetrievedEvidence(None, distinct(ready)[: policy.searched])] * len(last_segments)
     if not last_segments:
         return []
-    once = policy.retrieve_once
-    asked = query or tree.question
-    queries = [asked if once or not text else f"{asked} {text}" for text in last_segments]
+    start = query or tree.question
+    queries = []
+    for text in last_segments:
+        alone = policy.retrieve_once or not text
+        queries.append(start if alone else f"{start} {text}")
     unique = list(dict.fromkeys(queries))
     results = yield [Retrieve(query, policy.searched) for query in unique]
     tree.usage = replace(tree.usage, searches=tree.usage.searches + len(unique))
-    found: dict[str, RetrievedEvidence] = {}
+    evidence: dict[str, RetrievedEvidence] = {}
     for query, result in zip(unique, results, strict=True):
         if isinstance(result, Retrieved):
-            found[query] = RetrievedEvidence(query, distinct(result.passages)[: policy.searched])
+            evidence[query] = RetrievedEvidence(query, distinct(result.passages)[: policy.searched])
             continue
-        reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
+        reason = failure_of(result)
         if not tree.nodes:
             raise SearchError(f"search failed: {reason}")
-        found[query] = RetrievedEvidence(query, (), reason)
-    if once and found[asked].failure is None:
-        tree.fixed = found[asked].passages
-    return [found[query] for query in queries]
+        evidence[query] = RetrievedEvidence(query, (), reason)
+    if policy.retrieve_once and evidence[start].failure is None:
+        tree.fixed = evidence[start].passages
+    return [evidence[query] for query in queries]
 
 
 ShortlistedPassages: TypeAlias = tuple[tuple[Passage, ...], tuple[tuple[str, Judgment], ...]]
@@ -293,7 +298,7 @@ def shortlisted(
 
 
 def distinct(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """Passages without repeated texts, order kept; blank ones are left out. One id may stand for several texts."""
+    """Return passages without repeated and blank texts, in order. One id may stand for several texts."""
     kept: dict[tuple[str, str], Passage] = {}
     for passage in passages:
         if passage.text.strip():

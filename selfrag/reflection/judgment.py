@@ -100,8 +100,13 @@ class Judgment:
         """Value of the most probable label (the first of equals)."""
         return self.labels.values[self.distribution.index(max(self.distribution))]
 
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """Probability of each label, by name."""
+        return dict(zip(self.labels.names, self.distribution, strict=True))
+
     def probability(self, name: str) -> float:
-        """Probability of one label, by name."""
+        """Return the probability of one label, by name."""
         return self.distribution[self.labels.index(name)]
 
     @property
@@ -120,7 +125,7 @@ class Judgment:
 
     @property
     def defined(self) -> bool:
-        """Whether the most probable label has a value; a judgment such as `NA` says that there is nothing to score."""
+        """Return whether the most probable label has a value; `NA`, say, means that there is nothing to score."""
         return self.labels.labels[self.distribution.index(max(self.distribution))].kind is LabelKind.NORMAL
 
     def over(self, labels: LabelSet) -> Judgment:
@@ -145,7 +150,7 @@ class Judgment:
         """Return plain values, ready for JSON."""
         return {
             "role": str(self.role),
-            "distribution": dict(zip(self.labels.names, self.distribution, strict=True)),
+            "distribution": self.probabilities,
             "coverage": self.coverage,
             "source": str(self.source),
             "site": self.site,

@@ -176,7 +176,10 @@ def said(codec: Any) -> Iterator[Any]:
             yield name, str(error)
             continue
         # Fields of other codecs are not recorded where they are at their defaults.
-        yield name, {key: value for key, value in as_json(request).items() if value or key not in ("prefill", "sentence")}
+        yield (
+            name,
+            {key: value for key, value in as_json(request).items() if value or key not in ("prefill", "sentence")},
+        )
         for gold in GOLD:
             try:
                 yield name, as_json(codec.teach(request, gold))

@@ -20,7 +20,7 @@ from selfrag.common.errors import UserError
 from selfrag.common.progress import Progress
 from selfrag.common.provenance import model_files
 from selfrag.common.untrusted import printable, replace_surrogates
-from selfrag.decoding.answer import Answer, joint
+from selfrag.decoding.answer import Answer, segment_separator
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.base import Engine
@@ -131,7 +131,7 @@ class InstructionWriter(_EngineWriter):
         text = ""
         for is_control, run in groupby(result.token_ids, key=self.prompting.vocabulary.control.__contains__):
             piece = "" if is_control else self.prompting.codec.decode(list(run)).strip(" ")
-            text += joint(text, piece) + piece if piece else ""
+            text += segment_separator(text, piece) + piece if piece else ""
         return text
 
 
