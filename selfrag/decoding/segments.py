@@ -84,6 +84,7 @@ def read(
     Critiques in `forced` are read where they were due although another token was emitted there. With `cut_id` the
     segment ends before the first of these ids; critiques and likelihood are of the whole completion.
     """
+    # 1. Find where the segment ends, and the first token of each critique in the completion.
     emitted, roles = generated.token_ids, vocabulary.roles
     body = emitted[:-1] if generated.finish in (Finish.STOP, Finish.EOS) else emitted
     cut = emitted.index(cut_id) if cut_id in emitted else None

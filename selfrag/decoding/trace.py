@@ -183,7 +183,7 @@ class Trace:
         return node != ROOT and (self.nodes[node].ended or self.nodes[node].depth == self.decoding.max_segments)
 
     def action(self, decision: Decision) -> Action:
-        """Return what the settings do at a boundary; after rescoring they may differ from those that were decoded with."""
+        """Return what the settings do at a boundary; after rescoring they may differ from those of the decode."""
         if decision.routed or decision.judgment is None:
             return decision.action
         path = self.path(decision.after)

@@ -25,13 +25,13 @@ def read_values(data: object) -> Fields:
         UserError: the first fault.
     """
     record = read_record(data)
-    decisions = [_read_decision(item) for item in record["decisions"]]
+    decisions = list(map(_read_decision, record["decisions"]))
     passages = {decision["after"]: decision["passages"] for decision in decisions}
-    named = {after: _by_id(items) for after, items in passages.items()}
+    by_id = {after: _by_id(of_decision) for after, of_decision in passages.items()}
     nodes = []
     for item in record["nodes"]:
         parent = item["parent"]
-        nodes.append(_read_node(item, _find_passage(item, passages[parent], named[parent])))
+        nodes.append(_read_node(item, _find_passage(item, passages[parent], by_id[parent])))
     return {
         "question": record["question"],
         "decoding": _read_decoding(record["decoding"]),
@@ -76,7 +76,7 @@ def _by_id(passages: tuple[Passage, ...]) -> dict[str, Passage]:
     return {passage.id: passage for passage in reversed(passages)}
 
 
-def _find_passage(record: NodeRecord, passages: tuple[Passage, ...], named: Mapping[str, Passage]) -> Passage | None:
+def _find_passage(record: NodeRecord, passages: tuple[Passage, ...], by_id: Mapping[str, Passage]) -> Passage | None:
     """Return the passage that a candidate names: by id, or by position where two share an id.
 
     Raises:
@@ -87,7 +87,7 @@ def _find_passage(record: NodeRecord, passages: tuple[Passage, ...], named: Mapp
         return None
     passage = None
     if position is None:
-        passage = named.get(identifier)
+        passage = by_id.get(identifier)
     elif position < len(passages) and passages[position].id == identifier:
         passage = passages[position]
     if passage is None:
@@ -105,14 +105,18 @@ _SAME = (
 def _read_node(record: NodeRecord, passage: Passage | None) -> Fields:
     values: Mapping[str, Any] = record
     judges, places = record.get("judges", {}), record.get("places", {})
-    return {name: values[name] for name in _SAME} | {
-        "passage": passage,
-        "judgments": {role: _read_optional(judgment) for role, judgment in record["judgments"].items()},
-        "boundary": _read_optional(record["boundary"]),
-        "judges": {name: _read_optional(judgment) for name, judgment in judges.items()},
-        "places": {name: tuple(map(_read_judgment, items)) for name, items in places.items()},
-        "undefined": record.get("undefined", {}),
-    }
+    fields: Fields = {name: values[name] for name in _SAME}
+    fields["passage"] = passage
+    fields["judgments"] = _read_all(record["judgments"])
+    fields["boundary"] = _read_optional(record["boundary"])
+    fields["judges"] = _read_all(judges)
+    fields["places"] = {name: tuple(map(_read_judgment, items)) for name, items in places.items()}
+    fields["undefined"] = record.get("undefined", {})
+    return fields
+
+
+def _read_all(records: Mapping[Any, JudgmentRecord | None]) -> dict[Any, Judgment | None]:
+    return {key: _read_optional(record) for key, record in records.items()}
 
 
 def _read_optional(record: JudgmentRecord | None) -> Judgment | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import mul
 from typing import Any
 
 from selfrag.common.untrusted import printable
@@ -84,48 +85,49 @@ class Reflection:
 
     @property
     def judgments(self) -> tuple[Judgment, ...]:
-        """The judgments that are defined."""
+        """Return the judgments that are defined."""
         return tuple(finding.judgment for finding in self.findings if finding.judgment is not None)
 
     @property
     def scored(self) -> tuple[Judgment, ...]:
-        """The judgments that have a score and are about the text under judgment, not about what stands before it."""
+        """Return the judgments that have a score and are not about what stands before the text under judgment."""
         last, begin = len(self.state.messages) - 1, self.state.begin
-        return tuple(
-            finding.judgment
-            for finding in self.findings
-            if finding.judgment is not None
-            and finding.judgment.defined
-            and not (finding.site.message == last and finding.site.end <= begin)
-        )
+        scored = []
+        for finding in self.findings:
+            before = finding.site.message == last and finding.site.end <= begin
+            if finding.judgment is not None and finding.judgment.defined and not before:
+                scored.append(finding.judgment)
+        return tuple(scored)
 
     @property
     def reason(self) -> str | None:
-        """Why nothing is defined; None where something is, or where nobody knows."""
+        """Return why nothing is defined; None where something is, or where nobody knows."""
         return self.diagnostics[0].message if self.diagnostics and not self.scored else None
 
     def mean(self, site: str, evidence: str | None) -> Judgment | None:
         """Return the mixture of the scored judgments; None without any. Citations count by length of the sentence."""
         judgments = self.scored
-        if len(judgments) <= 1:
-            return replace(judgments[0], site=site, evidence=evidence) if judgments else None
+        if not judgments:
+            return None
         first = judgments[0]
+        if len(judgments) == 1:
+            return replace(first, site=site, evidence=evidence)
         shares = [1.0] * len(judgments)
         if first.role is Role.CITATION:
             lengths = {id(finding.judgment): len(finding.site.text) for finding in self.findings}
             shares = [max(1.0, float(lengths[id(judgment)])) for judgment in judgments]
         total = math.fsum(shares)
-        columns = zip(*(judgment.distribution for judgment in judgments), strict=True)
-        mixture = tuple(math.fsum(p * s for p, s in zip(column, shares, strict=True)) / total for column in columns)
-        coverage = math.fsum(one.coverage * share for one, share in zip(judgments, shares, strict=True)) / total
-        return Judgment(first.labels, site, mixture, coverage, first.source, evidence)
+        columns = zip(*[judgment.distribution for judgment in judgments], strict=True)
+        mixture = [math.fsum(map(mul, probabilities, shares)) / total for probabilities in columns]
+        coverage = math.fsum(map(mul, [judgment.coverage for judgment in judgments], shares)) / total
+        return Judgment(first.labels, site, tuple(mixture), coverage, first.source, evidence)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         judgments = []
         for finding in self.findings:
-            judgment = None if finding.judgment is None else finding.judgment.as_dict()
             spans = [{**citation.site.as_dict(), "probability": citation.probability} for citation in finding.citations]
+            judgment = None if finding.judgment is None else finding.judgment.as_dict()
             judgments.append({**finding.site.as_dict(), "judgment": judgment, "citations": spans})
         notes = [note.as_dict() for note in self.diagnostics]
         return {"judgments": judgments, "text": self.text, "diagnostics": notes}

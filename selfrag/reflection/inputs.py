@@ -105,30 +105,30 @@ class JudgeInput:
 
     @property
     def query(self) -> str | None:
-        """Content of the last user message."""
+        """Return the content of the last user message."""
         index = self.last("user")
         return None if index is None else self.messages[index].content
 
     @property
     def response(self) -> str | None:
-        """Content of the last assistant message."""
+        """Return the content of the last assistant message."""
         index = self.last("assistant")
         return None if index is None else self.messages[index].content
 
     @property
     def before(self) -> str:
-        """The part of the last turn before the text under judgment."""
+        """Return the part of the last turn before the text under judgment."""
         return self.messages[-1].content[: self.begin]
 
     @property
     def text(self) -> str:
-        """The text under judgment; empty where the last turn is not the assistant's."""
+        """Return the text under judgment; empty where the last turn is not the assistant's."""
         last = self.messages[-1]
         return last.content[self.begin :] if last.role == "assistant" else ""
 
     @property
     def filled(self) -> list[int]:
-        """Indices of the passages that have text."""
+        """Return the indices of the passages that have text."""
         return [index for index, passage in enumerate(self.passages) if passage.text.strip()]
 
     def without_context(self) -> JudgeInput:
@@ -140,13 +140,15 @@ class JudgeInput:
     def in_message(self, scope: SiteKind, index: int, begin: int = 0, end: int | None = None) -> Site:
         """Return a site in message `index`; the whole message without offsets."""
         content = self.messages[index].content
-        end = len(content) if end is None else end
+        if end is None:
+            end = len(content)
         return Site(scope, begin, end, content[begin:end], message=index)
 
     def in_passage(self, scope: SiteKind, index: int, begin: int = 0, end: int | None = None) -> Site:
         """Return a site in passage `index`; the whole passage without offsets."""
         text = self.passages[index].text
-        end = len(text) if end is None else end
+        if end is None:
+            end = len(text)
         return Site(scope, begin, end, text[begin:end], passage=index)
 
     def original(self, site: Site) -> str:
@@ -174,4 +176,6 @@ def _readable(value: Any) -> Any:
         return value if readable == texts else replace(value, id=readable[0], text=readable[1], title=readable[2])
     if isinstance(value, Mapping):
         return {_readable(key): _readable(item) for key, item in value.items()}
-    return [_readable(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return list(map(_readable, value))
+    return value

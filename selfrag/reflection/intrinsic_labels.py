@@ -47,12 +47,12 @@ _AS_GRADE = dict.fromkeys(_RANGES, "partial") | {
 
 
 def range_of(score: float) -> str:
-    """Name of the range of `FAITHFULNESS_BINS` that a faithfulness from 0 to 1 falls into."""
+    """Return the name of the range of `FAITHFULNESS_BINS` that a faithfulness from 0 to 1 falls into."""
     return _RANGES[min(9, int(score * 10 + 1e-9))]
 
 
 def in_set(labels: LabelSet, name: str) -> str | None:
-    """The label of a set of degrees of faithfulness that says what a label of another one says; None without one.
+    """Return the label of a set of degrees of faithfulness that says what a label of another one says, or None.
 
     Below 0.1 is `unfaithful` (the paper's rule), from 0.9 `faithful`, and between them `partial`, which is as 0.5-0.6.
     Names that are no degree of faithfulness stay.
@@ -60,7 +60,8 @@ def in_set(labels: LabelSet, name: str) -> str | None:
     known = {**_AS_RANGE, **_AS_GRADE, "NA": "NA"}
     if name in labels.names or labels.role is not Role.SUPPORT or name not in known:
         return name
-    return known[name] if known[name] in labels.names else None
+    label = known[name]
+    return label if label in labels.names else None
 
 
 CITED = LabelSet(Role.CITATION, (Label("cited", 1.0, "cited"), Label("uncited", 0.0, "none")))

@@ -67,7 +67,7 @@ class Judge(Protocol):
 
     @property
     def role(self) -> Role:
-        """What is judged."""
+        """Return what is judged."""
         return self.labels.role
 
     def identity(self) -> Mapping[str, Any]:

@@ -87,7 +87,7 @@ class Judgment:
 
     @property
     def role(self) -> Role:
-        """What is judged."""
+        """Return what is judged."""
         return self.labels.role
 
     @property

@@ -84,10 +84,10 @@ class LabelSet:
         return tuple(i for i, label in enumerate(self.labels) if label.kind is LabelKind.NORMAL)
 
     def index(self, name: str) -> int:
-        """Position of a label; upper and lower case do not matter."""
-        wanted = name.strip().casefold() if isinstance(name, str) else None
+        """Return the position of a label; upper and lower case do not matter."""
+        key = name.strip().casefold() if isinstance(name, str) else None
         for position, label in enumerate(self.labels):
-            if wanted in (label.name.casefold(), label.token.casefold()):
+            if key in (label.name.casefold(), label.token.casefold()):
                 return position
         raise UserError(f"unknown {self.role} label {name!r:.80}; known: {', '.join(map(repr, self.names))}")
 
@@ -138,9 +138,9 @@ TOKENS: tuple[str, ...] = (
 
 
 def group(name: str) -> LabelSet:
-    """The label set with this role name (`retrieve`, `isrel`, `issup`, `isuse`)."""
-    wanted = name.strip().casefold() if isinstance(name, str) else None
+    """Return the label set with this role name (`retrieve`, `isrel`, `issup`, `isuse`)."""
+    role = name.strip().casefold() if isinstance(name, str) else None
     for labels in GROUPS:
-        if labels.role == wanted:
+        if labels.role == role:
             return labels
     raise UserError(f"unknown reflection group {name!r:.80}; known: {', '.join(labels.role for labels in GROUPS)}")

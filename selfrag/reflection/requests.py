@@ -38,28 +38,28 @@ class Constraint:
 
     @classmethod
     def json(cls, schema: Mapping[str, Any]) -> Constraint:
-        """JSON that follows `schema`; the order of its properties is the order in which they are written."""
+        """Return the constraint to JSON that follows `schema`, with its properties in the order of the schema."""
         return cls(ConstraintForm.JSON, json.dumps(schema, ensure_ascii=False))
 
     @classmethod
     def regex(cls, pattern: str) -> Constraint:
-        """Text that matches the whole of `pattern`; the common subset of Python's syntax without look-around."""
+        """Return the constraint to text that matches all of `pattern`, in Python's syntax without look-around."""
         return cls(ConstraintForm.REGEX, pattern)
 
     @classmethod
     def choice(cls, texts: Sequence[str]) -> Constraint:
-        """One of `texts`, at least one."""
+        """Return the constraint to one of `texts`, at least one."""
         if not texts:
             raise ValueError("a choice among no texts")
         return cls(ConstraintForm.CHOICE, json.dumps(list(texts), ensure_ascii=False))
 
     @property
     def value(self) -> Any:
-        """The schema as a mapping, the pattern, or the list of texts."""
+        """Return the schema as a mapping, the pattern, or the list of texts."""
         return self.text if self.form is ConstraintForm.REGEX else json.loads(self.text)
 
     def as_structured_outputs(self) -> dict[str, Any]:
-        """The field `structured_outputs` of a vLLM request."""
+        """Return the field `structured_outputs` of a vLLM request."""
         return {str(self.form): self.value}
 
 
@@ -185,7 +185,7 @@ class RaceResult:
 
 
 def has_ended(result: Generated | Failed) -> bool:
-    """Whether nothing more comes for the request: the result is no beginning."""
+    """Return whether nothing more comes for the request: the result is no beginning."""
     return isinstance(result, Failed) or result.finish is not Finish.PARTIAL
 
 

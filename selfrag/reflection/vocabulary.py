@@ -44,10 +44,12 @@ class Scaling:
     biases: tuple[float, ...] = ()
 
     def __call__(self, judgment: Judgment) -> Judgment:
-        """The judgment with calibrated probabilities. Its coverage stays as it was; a label without any stays so."""
+        """Return the judgment with calibrated probabilities and its own coverage; a label without any stays so."""
         biases = self.biases or (0.0,) * len(judgment.distribution)
-        pairs = zip(judgment.distribution, biases, strict=True)
-        logits = [math.log(p) / self.temperature + bias if p > 0 else -math.inf for p, bias in pairs]
+        logits = []
+        for probability, bias in zip(judgment.distribution, biases, strict=True):
+            logit = math.log(probability) / self.temperature + bias if probability > 0 else -math.inf
+            logits.append(logit)
         top = max(logits)
         raw = [math.exp(logit - top) for logit in logits]
         mass = math.fsum(raw)
@@ -55,31 +57,32 @@ class Scaling:
 
 
 def as_record(scalings: Mapping[Role, Scaling]) -> dict[str, Any]:
-    """Plain values, ready for JSON; `read_scalings` reads them."""
-    return {
-        str(role): {"temperature": one.temperature, "biases": dict(zip(group(role).names, one.biases, strict=False))}
-        for role, one in scalings.items()
-    }
+    """Return plain values, ready for JSON; `read_scalings` reads them."""
+    record: dict[str, Any] = {}
+    for role, scaling in scalings.items():
+        biases = dict(zip(group(role).names, scaling.biases, strict=False))
+        record[str(role)] = {"temperature": scaling.temperature, "biases": biases}
+    return record
 
 
 def read_scalings(record: object) -> dict[Role, Scaling]:
     """Check what a file says."""
     if not isinstance(record, dict):
         raise UserError(f"{STORED} must map groups to temperature and biases, not {record!r:.80}")
-    return {group(name).role: _scaling(name, given) for name, given in record.items()}
+    return {group(name).role: _scaling(name, values) for name, values in record.items()}
 
 
-def _scaling(name: str, given: object) -> Scaling:
+def _scaling(name: str, values: object) -> Scaling:
     labels = group(name)
-    temperature, biases = (given.get("temperature"), given.get("biases")) if isinstance(given, dict) else (None, None)
-    if isinstance(biases, dict) and (not biases or set(biases) == set(labels.names)):
-        numbers = [temperature, *(biases[label] for label in labels.names if biases)]
+    biases = values.get("biases") if isinstance(values, dict) else None
+    if isinstance(values, dict) and isinstance(biases, dict) and set(biases) in (set(), set(labels.names)):
+        numbers = [values.get("temperature"), *(biases[label] for label in labels.names if biases)]
         sound = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
         if sound and 0.01 <= numbers[0] <= 100 and max(map(abs, numbers)) <= 100:
             return Scaling(float(numbers[0]), tuple(map(float, numbers[1:])))
     raise UserError(
-        f"{STORED} of {name}: {given!r:.80}: give a temperature from 0.01 to 100, and no biases or one from -100 to 100"
-        f" for each of {', '.join(labels.names)}"
+        f"{STORED} of {name}: {values!r:.80}: give a temperature from 0.01 to 100, and no biases or one from -100 to"
+        f" 100 for each of {', '.join(labels.names)}"
     )
 
 
@@ -156,7 +159,7 @@ class Vocabulary:
         return cls({token: int(known[token]) for token in TOKENS}, int(tokenizer.eos_token_id), scalings)
 
     def uncalibrated(self) -> Vocabulary:
-        """The same tokens with the probabilities that the model gives."""
+        """Return the same tokens with the probabilities that the model gives."""
         return replace(self, scalings={})
 
     def group(self, labels: LabelSet) -> tuple[int, ...]:
@@ -205,7 +208,7 @@ class Vocabulary:
         return _COLUMNS[labels.role]
 
     def text_ids(self, ids: Sequence[int]) -> list[int]:
-        """`ids` without reflection tokens and EOS."""
+        """Return `ids` without reflection tokens and EOS."""
         control = self.control
         return [token_id for token_id in ids if token_id not in control]
 

@@ -28,7 +28,7 @@ def check_finite(what: str, value: object) -> None:
 
 
 def as_number(text: str, where: str) -> float:
-    """A number that was written."""
+    """Return a number that was written as text."""
     try:
         return float(text)
     except ValueError:
@@ -79,8 +79,9 @@ class Weights:
                 raise UserError(f"weight {name}={value:g}: give a number from {-MAX_WEIGHT:g} to {MAX_WEIGHT:g}")
 
     def __str__(self) -> str:
-        own = [f"{term}={_number(getattr(self, term))}" for term in TOKEN_TERMS]
-        return ",".join([*own, *(f"+{name}={_number(value)}" for name, value in dict(self.judges).items())])
+        parts = [f"{term}={_number(getattr(self, term))}" for term in TOKEN_TERMS]
+        parts += [f"+{name}={_number(value)}" for name, value in dict(self.judges).items()]
+        return ",".join(parts)
 
     @classmethod
     def parse(cls, text: str) -> Weights:
@@ -101,19 +102,23 @@ class Weights:
         return cls(**{name: value for name, value in values.items() if name in TOKEN_TERMS}, judges=judges)
 
     def of(self, term: str) -> float:
-        """Weight of a critique role (`isrel`, `issup`, `isuse`), or of a judge (1 if none is given)."""
+        """Return the weight of a critique role (`isrel`, `issup`, `isuse`), or of a judge (1 if none is given)."""
         return float(getattr(self, term) if term in TOKEN_TERMS else dict(self.judges).get(term, 1.0))
 
     def row(self, terms: Sequence[str]) -> tuple[float, ...]:
-        """The weights of some terms, in their order."""
+        """Return the weights of some terms, in their order."""
         return tuple(self.of(term) for term in terms)
 
     def as_dict(self) -> dict[str, float | dict[str, float]]:
-        """Plain values, ready for JSON; `judges` only where there is any."""
-        own: dict[str, float | dict[str, float]] = {term: getattr(self, term) for term in TOKEN_TERMS}
-        return own | ({"judges": dict(self.judges)} if self.judges else {})
+        """Return plain values, ready for JSON; `judges` only where there is any."""
+        values: dict[str, float | dict[str, float]] = {term: getattr(self, term) for term in TOKEN_TERMS}
+        if self.judges:
+            values["judges"] = dict(self.judges)
+        return values
 
 
 def _number(value: float) -> str:
-    """Shortest text that parses back to `value`: 1, 0.5, 1e-09."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e16 else repr(float(value))
+    """Return the shortest text that parses back to `value`: 1, 0.5, 1e-09."""
+    if value == int(value) and abs(value) < 1e16:
+        return str(int(value))
+    return repr(float(value))

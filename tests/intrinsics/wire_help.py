@@ -176,10 +176,8 @@ def said(codec: Any) -> Iterator[Any]:
             yield name, str(error)
             continue
         # Fields of other codecs are not recorded where they are at their defaults.
-        yield (
-            name,
-            {key: value for key, value in as_json(request).items() if value or key not in ("prefill", "sentence")},
-        )
+        fields = as_json(request)
+        yield name, {key: value for key, value in fields.items() if value or key not in ("prefill", "sentence")}
         for gold in GOLD:
             try:
                 yield name, as_json(codec.teach(request, gold))
