@@ -29,8 +29,8 @@ class Usage:
     searches: int = 0  # queries to the retriever
     seconds: float = 0.0  # wall time from the first request to the answer, shared with the other questions of the batch
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+    def __add__(self, added: Usage) -> Usage:
+        return Usage(*(getattr(self, name) + getattr(added, name) for name in self.__dataclass_fields__))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -162,7 +162,7 @@ class Answer:
 
     @property
     def reason(self) -> AnswerReason | None:
-        """Return why this is the abstention, or rests on no evidence although it was looked for; None for other answers.
+        """Return why this is the abstention, or rests on no evidence though it was looked for; None otherwise.
 
         One of `nothing found`, `every passage left out`, `guardrail` and `constraints not met`.
         """

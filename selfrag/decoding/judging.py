@@ -232,23 +232,26 @@ def _judge_guardrails(
     tree: Tree, guardrails: Sequence[Guardrail], evidence: Sequence[tuple[Passage, ...]], site: str
 ) -> Steps[list[list[Judgment | None]]]:
     """Return a row for each guardrail with a judgment for each evidence."""
-    inputs = [(passages, _input(tree, passages)) for passages in evidence]
     judges = [tree.judges[guardrail.judge] for guardrail in guardrails]
-    steps = []
-    for judge in judges:
-        steps.append(_ask(tree, judge, {_evidence_key(judge, passages): state for passages, state in inputs}))
+    steps = [_ask_about_evidence(tree, judge, evidence) for judge in judges]
     by_judge = yield from gather(steps, partial(counted, tree))
     rows = []
-    for judge, reflections in zip(judges, by_judge, strict=True):
+    for reflections in by_judge:
         row = []
-        for passages in evidence:
-            reflection = reflections[_evidence_key(judge, passages)]
+        for passages, reflection in zip(evidence, reflections, strict=True):
             if len(passages) == 1:
                 row.append(reflection.mean(f"{site} {passages[0].id}", passages[0].id))
             else:
                 row.append(reflection.mean(site, None))
         rows.append(row)
     return rows
+
+
+def _ask_about_evidence(tree: Tree, judge: Judge, evidence: Sequence[tuple[Passage, ...]]) -> Steps[list[Reflection]]:
+    """Return what a judge says of the question with each evidence."""
+    keys = [_evidence_key(judge, passages) for passages in evidence]
+    reflections = yield from _ask(tree, judge, dict(zip(keys, map(partial(_input, tree), evidence), strict=True)))
+    return [reflections[key] for key in keys]
 
 
 def _of(tree: Tree, effect: Effect) -> list[Guardrail]:

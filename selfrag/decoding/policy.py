@@ -334,7 +334,7 @@ class Decoding:
         return log_yes / (log_yes + log_no) if log_yes + log_no < 0 else 0.5
 
     def action(self, judgment: Judgment | None, *, has_evidence: bool) -> tuple[Action, str]:
-        """Return what to do at a segment boundary, and why in a few words; `judgment` is None in the modes that need none."""
+        """Return what to do at a segment boundary, and why; `judgment` is None in the modes that need none."""
         if self.mode != "adaptive":
             return ("retrieve" if self.mode == "always" else "write"), f"mode={self.mode}"
         if judgment is None:

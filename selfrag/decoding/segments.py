@@ -102,20 +102,31 @@ def read(
         if position is not None:
             judgments[labels.role] = read_critique(vocabulary, labels, generated.watched[position], site, evidence)
     stopped = cut is not None or generated.finish is Finish.STOP
-    logprobs = generated.token_logprobs if likelihood == "all" else generated.token_logprobs[: len(body)]
-    probability = math.exp(math.fsum(logprobs)) if likelihood == "product" and logprobs else geometric_mean(logprobs)
-    cut_off = not stopped and generated.finish is Finish.BUDGET
+    boundary = None
+    if stopped:
+        boundary = read_critique(vocabulary, RETRIEVE, generated.watched[end], site)
     return SegmentReading(
         ids=body[:end],
         text_ids=tuple(vocabulary.text_ids(body[:end])),
         judgments=judgments,
-        boundary=read_critique(vocabulary, RETRIEVE, generated.watched[end], site) if stopped else None,
-        likelihood=0.0 if likelihood == "none" else probability,
+        boundary=boundary,
+        likelihood=_likelihood(generated.token_logprobs, len(body), likelihood),
         ended=not stopped,
-        cut=cut_off,
+        cut=not stopped and generated.finish is Finish.BUDGET,
         finish=generated.finish,
         tokens=end + 1 if stopped else len(emitted),
     )
+
+
+def _likelihood(logprobs: tuple[float, ...], segment: int, kind: str) -> float:
+    """Return the likelihood of a completion whose first `segment` tokens stand before its end."""
+    if kind == "none":
+        return 0.0
+    if kind != "all":
+        logprobs = logprobs[:segment]
+    if kind == "product" and logprobs:
+        return math.exp(math.fsum(logprobs))
+    return geometric_mean(logprobs)
 
 
 def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary) -> int:
@@ -209,7 +220,7 @@ def add_to_path(total: ScoreValue, score: ScoreValue, accumulate: Accumulate) ->
 
 
 def path_score(segment_scores: Sequence[ScoreValue], accumulate: Accumulate) -> ScoreValue:
-    """Return the score of a hypothesis from the scores of its segments, at least one; elementwise for arrays of settings."""
+    """Return the score of a hypothesis from those of its segments, at least one; elementwise for arrays."""
     total = segment_scores[0]
     if accumulate == "product":
         for score in segment_scores[1:]:

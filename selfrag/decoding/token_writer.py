@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from retrieval.passage import Passage
@@ -168,8 +169,8 @@ class TokenWriter(SegmentWriter):
         requests = []
         for _, candidate, reading in cut:
             requests.append(Generate((*candidate.prompt_ids, *reading.ids), 1, watch_ids=self.vocabulary.watch))
-        rest = yield from ask(requests)
-        for (place, candidate, reading), result in zip(cut, rest, strict=True):
+        endings = yield from ask(requests)
+        for (place, candidate, reading), result in zip(cut, endings, strict=True):
             if isinstance(result, Failed):
                 continue  # stays undefined, and the policy's rule for undefined critiques applies
             for labels in self.missing(candidate, reading):
@@ -262,17 +263,17 @@ class TokenWriter(SegmentWriter):
             if context.failure is None:
                 plans[number] = option_requests(context.prefix, options, enders, most_watched=most_watched)
         results = yield from ask([request for plan in plans.values() for request in plan])
+        remaining = iter(results)
         logprobs: dict[int, list[float]] = {}
-        begin = 0
         for number, plan in plans.items():
-            own = results[begin : begin + len(plan)]
-            begin += len(plan)
-            failures = [result for result in own if isinstance(result, Failed)]
-            if failures:
-                contexts[number].failure = failures[0]
-                continue
-            served = [result for result in own if isinstance(result, Generated)]
-            logprobs[number] = option_logprobs(plan, served, contexts[number].prefix, options, enders)
+            served = []
+            for result in islice(remaining, len(plan)):
+                if isinstance(result, Generated):
+                    served.append(result)
+                elif contexts[number].failure is None:
+                    contexts[number].failure = result
+            if contexts[number].failure is None:
+                logprobs[number] = option_logprobs(plan, served, contexts[number].prefix, options, enders)
         return logprobs
 
     def _judge_options(self, scored: Sequence[_ScoredOption], labels: LabelSet) -> Steps[None]:

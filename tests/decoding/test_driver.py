@@ -58,8 +58,8 @@ def test_questions_interleave_without_a_barrier_and_segments_come_as_they_are_fi
     """One request a step: the second question ends before the first has got its second segment."""
     engine = scripted({"a": LONG, "b": SHORT, "c": SHORT}, batch=1)
     order = [(e.index, type(e).__name__) for e in drive(asking("a", "b", "c"), engine, None)]
-    assert order[:3] == [(0, "Committed"), (1, "Committed"), (1, "Answered")]
-    assert order[-1] == (0, "Answered")
+    assert order[:3] == [(0, "SegmentFinal"), (1, "SegmentFinal"), (1, "QuestionAnswered")]
+    assert order[-1] == (0, "QuestionAnswered")
 
 
 def test_generation_goes_on_while_a_search_runs() -> None:
