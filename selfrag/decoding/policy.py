@@ -226,8 +226,8 @@ class Decoding:
         IsRel of five passages picks the one that the answer is written from, sentence by sentence, and each sentence
         is judged by IsSup. There is no beam, and IsUse is not asked for.
         """
-        preset = cls(shortlist=5, passages=1, beam=1, weights=Weights(isuse=0.0))
-        return replace(preset, **changes)
+        settings: dict[str, Any] = {"shortlist": 5, "passages": 1, "beam": 1, "weights": Weights(isuse=0.0)}
+        return cls(**settings | changes)
 
     def _check_judges(self) -> None:
         object.__setattr__(self, "judges", parts(self.judges, ScoreTerm))

@@ -12,13 +12,13 @@ from selfrag.decoding.trace_schema import DecisionRecord, JudgmentRecord, NodeRe
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.weights import Weights
 
-Fields: TypeAlias = dict[str, Any]
+ConstructorFields: TypeAlias = dict[str, Any]
 """Arguments of a constructor."""
 FORMER_NAMES = {"reflectors": "judges", "gates": "guardrails", "joined": "judges"}
-"""Fields of traces that earlier versions wrote."""
+"""ConstructorFields of traces that earlier versions wrote."""
 
 
-def read_values(data: object) -> Fields:
+def read_values(data: object) -> ConstructorFields:
     """Return the fields of a trace, with those of its decisions and nodes in two lists.
 
     Raises:
@@ -56,7 +56,7 @@ def _read_decoding(values: Mapping[str, Any]) -> Decoding:
         raise UserError(f"decoding: {error}") from error
 
 
-def _read_decision(record: DecisionRecord) -> Fields:
+def _read_decision(record: DecisionRecord) -> ConstructorFields:
     guardrails = record.get("guardrails", ())
     return {
         "after": record["after"],
@@ -99,13 +99,13 @@ _SAME = (
     *("id", "parent", "depth", "branch", "text", "token_ids", "text_ids", "finish", "likelihood", "ended", "score"),
     *("path_score", "status", "dropped_tokens"),
 )
-"""Fields of a node that are read as they are; the status is checked where its names are."""
+"""ConstructorFields of a node that are read as they are; the status is checked where its names are."""
 
 
-def _read_node(record: NodeRecord, passage: Passage | None) -> Fields:
+def _read_node(record: NodeRecord, passage: Passage | None) -> ConstructorFields:
     values: Mapping[str, Any] = record
     judges, places = record.get("judges", {}), record.get("places", {})
-    fields: Fields = {name: values[name] for name in _SAME}
+    fields: ConstructorFields = {name: values[name] for name in _SAME}
     fields["passage"] = passage
     fields["judgments"] = _read_all(record["judgments"])
     fields["boundary"] = _read_optional(record["boundary"])

@@ -37,7 +37,7 @@ def has_compiler() -> bool:
 if TYPE_CHECKING:
     from torch import Tensor
 
-TokenRows: TypeAlias = "Tensor | slice"
+AdapterRows: TypeAlias = "Tensor | slice"
 
 
 def multiply_by_groups(worker: Any) -> int:
@@ -74,7 +74,7 @@ def _expand(
         part[rows] += (x[rows] @ weight.to(x.dtype).T).to(y.dtype)
 
 
-def _groups(indices: Tensor, weights: Tensor) -> Iterator[tuple[TokenRows, Tensor]]:
+def _groups(indices: Tensor, weights: Tensor) -> Iterator[tuple[AdapterRows, Tensor]]:
     """Yield the rows of each adapter with its matrix; tokens of the base model, below 0, have none."""
     if weights.dim() == 4:
         weights = weights.squeeze(1)
