@@ -47,11 +47,11 @@ def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Steps[list[Node]]:
     return sorted(passed, key=lambda node: node.id)
 
 
-def _passing(tree: Tree, levels: Sequence[_Level], wanted: int) -> Steps[list[Node]]:
-    """Return up to `wanted` more candidates that pass the last of `levels`; fewer where the levels run out."""
+def _passing(tree: Tree, levels: Sequence[_Level], most: int) -> Steps[list[Node]]:
+    """Return up to `most` more candidates that pass the last of `levels`; fewer where the levels run out."""
     *before, level = levels
     passed: list[Node] = []
-    while (missing := wanted - len(passed)) > 0:
+    while (missing := most - len(passed)) > 0:
         if not level.waiting and before:
             level.waiting = yield from _passing(tree, before, missing)
         if not level.waiting:
@@ -100,7 +100,8 @@ def _reflections(tree: Tree, nodes: Sequence[Node], term: ScoreTerm) -> Steps[li
         keys[node.id] = key
         inputs[key] = state if judge.scope is Scope.ANSWER else state.without_context()
     reflections = yield from _ask(tree, judge, inputs)
-    return [reflections[keys[node.id]] if node.id in keys else None for node in nodes]
+    by_node = {node: reflections[key] for node, key in keys.items()}
+    return [by_node.get(node.id) for node in nodes]
 
 
 def _ask(

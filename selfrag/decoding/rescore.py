@@ -54,12 +54,12 @@ def replay(trace: Trace, weights: WeightSettings) -> Replay:
 
 def _were_asked(trace: Trace, matrix: ScoreArray) -> Bools:
     """Return which settings give a weight only to critiques that the model was asked for [S]."""
-    asked = np.ones(len(matrix), dtype=bool)
+    complete = np.ones(len(matrix), dtype=bool)
     for column, labels in enumerate(CRITIQUES):
         role = labels.role
         if role in trace.decoding.own and any(_lacks(node, role) for node in trace.nodes):
-            asked &= matrix[:, column] == 0
-    return asked
+            complete &= matrix[:, column] == 0
+    return complete
 
 
 def _lacks(node: Node, role: Role) -> bool:
@@ -75,13 +75,12 @@ def _critique(scores: ScoreArray, matrix: ScoreArray, undefined: Undefined) -> S
 
 
 def rescore(trace: Trace, weights: Weights | None = None, threshold: float | None = None) -> tuple[Trace, bool]:
-    """Re-rank a trace under other weights or another threshold, and says whether it was complete for them."""
-    recorded = trace.decoding
-    changed = replace(
-        recorded,
-        weights=recorded.weights if weights is None else weights,
-        threshold=recorded.threshold if threshold is None else threshold,
-    )
+    """Re-rank a trace under other weights or another threshold, and say whether it was complete for them."""
+    recorded = changed = trace.decoding
+    if weights is not None:
+        changed = replace(changed, weights=weights)
+    if threshold is not None:
+        changed = replace(changed, threshold=threshold)
     lacking = changed.prunes or bool(changed.judges)
     same = (changed.term_weights, changed.threshold) == (recorded.term_weights, recorded.threshold)
     trace = replace(trace, decoding=changed, narrow=trace.narrow or (lacking and not same))

@@ -415,15 +415,14 @@ class _Evidence:
 
 
 def _node_dict(node: Node, evidence: _Evidence) -> dict[str, Any]:
-    values = {name: getattr(node, name) for name in PLAIN} | {
-        "status": str(node.status),
-        "passage_id": node.passage.id if node.passage else None,
-        "token_ids": list(node.token_ids),
-        "text_ids": list(node.text_ids),
-        "judgments": {str(role): _optional(judgment) for role, judgment in node.judgments.items()},
-        "boundary": _optional(node.boundary),
-        "dropped_tokens": node.dropped_tokens,
-    }
+    values = {name: getattr(node, name) for name in PLAIN}
+    values["status"] = str(node.status)
+    values["passage_id"] = node.passage.id if node.passage else None
+    values["token_ids"] = list(node.token_ids)
+    values["text_ids"] = list(node.text_ids)
+    values["judgments"] = {str(role): _optional(judgment) for role, judgment in node.judgments.items()}
+    values["boundary"] = _optional(node.boundary)
+    values["dropped_tokens"] = node.dropped_tokens
     if node.passage is not None:
         position = evidence.position(node.passage)
         if position is not None:

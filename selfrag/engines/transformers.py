@@ -186,9 +186,9 @@ class _CacheEntry:
     prefix: CachedPrefix
     nbytes: int  # summed once
 
-    def continues(self, other: _CacheEntry) -> bool:
-        """Return whether the ids of this entry begin with those of another of its scope."""
-        return self.scope == other.scope and common_length(other.ids, self.ids) == len(other.ids)
+    def continues(self, shorter: _CacheEntry) -> bool:
+        """Return whether the ids of this entry begin with those of a shorter one of its scope."""
+        return self.scope == shorter.scope and common_length(shorter.ids, self.ids) == len(shorter.ids)
 
 
 class PrefixCache:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from retrieval.passage import Passage
@@ -68,8 +69,9 @@ class JudgeScorer:
         for query, hits in zip(queries, passages, strict=True):
             turns = (Message("user", query),)
             inputs += [JudgeInput(turns, (passage,)) for passage in hits]
-        reflections = iter(finish(self.judge.judge(inputs), self.judge.engine or self.engine))
-        return [[self._score(next(reflections)) for _ in hits] for hits in passages]
+        reflections = finish(self.judge.judge(inputs), self.judge.engine or self.engine)
+        scores = map(self._score, reflections)
+        return [list(islice(scores, len(hits))) for hits in passages]
 
     def _score(self, reflection: Reflection) -> float:
         for judgment in reflection.scored:
