@@ -292,19 +292,19 @@ def on_engine(
     if prompting is None:
         prompting = prompting_of(tokenizer)
     library = Library(EngineExecutor(engine, tokenizer), adapters, prompting=prompting, weights=shipped_weights(model))
-    return _in_library(library, wanted)
+    return _in_library(library, requested)
 
 
 def on_endpoint(executor: Executor, judges: JudgeNames) -> tuple[Judge, ...]:
     """Return judges for a chat model at an address, which judges intrinsics by prompts."""
-    wanted = _wanted(judges)
-    for item in wanted:
-        if isinstance(item, _Wanted) and item.folder is not None:
+    requested = _requested(judges)
+    for item in requested:
+        if isinstance(item, _Requested) and item.folder is not None:
             raise UserError(f"{item.name}: a model at an address has no adapter of {item.folder!r:.60}; ask for prompt")
-    return _in_library(Library(executor), wanted)
+    return _in_library(Library(executor), requested)
 
 
-def _in_library(library: Library, wanted: Sequence[_Wanted | Judge]) -> tuple[Judge, ...]:
+def _in_library(library: Library, requested: Sequence[_Requested | Judge]) -> tuple[Judge, ...]:
     ready: list[Judge] = []
     for item in requested:
         if not isinstance(item, _Requested):
