@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError, generation_error
-from selfrag.decoding.option_scoring import option_logprobs, option_requests
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.segments import APPLICABLE, SegmentReading, read, read_critique
 from selfrag.decoding.trace import ROOT
@@ -257,6 +256,8 @@ class TokenWriter(SegmentWriter):
         self, contexts: Sequence[_OptionContext], options: Sequence[TokenIds], most_watched: int
     ) -> Steps[dict[int, list[float]]]:
         """Return log p(option|context) by the number of the context, for each that could be served."""
+        from selfrag.decoding.option_scoring import option_logprobs, option_requests  # most questions have no options
+
         enders = (self.vocabulary.eos_id, *sorted(self.vocabulary.ids.values()))
         plans = {}
         for number, context in enumerate(contexts):

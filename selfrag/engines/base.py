@@ -76,6 +76,14 @@ class Engine(Serving, Protocol):
         """Free the model and its threads. Further calls raise `EngineError`; closing twice is fine."""
 
 
+def reason(error: BaseException) -> str:
+    """Return one line on an exception of torch or transformers."""
+    text = str(error).strip().partition("\n")[0].strip() or "no message"
+    if type(error).__name__ in ("OutOfMemoryError", "MemoryError") or "memory" in text:
+        return f"out of memory ({text}); lower max_batch, max_prefill_tokens or prefix_cache_mib"
+    return f"{type(error).__name__}: {text}"
+
+
 def check_process(pid: int) -> None:
     """Refuse an engine that was loaded in another process: in a fork its threads, locks and device are the parent's."""
     if os.getpid() != pid:

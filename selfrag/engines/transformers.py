@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -24,10 +24,13 @@ from torch import Tensor
 
 from selfrag.common.errors import EngineError, UserError
 from selfrag.engines.base import BaseEngine, EngineLimits, Ticket, common_length
-from selfrag.engines.transformers_model import CachedPrefix, KVCache, LoadedModel, Matcher, load, padded_cache, row_of
+from selfrag.engines.transformers_model import CachedPrefix, KVCache, LoadedModel, load, padded_cache, row_of
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.runtime.sessions import TicketResult
+
+if TYPE_CHECKING:
+    from selfrag.engines.grammars import Matcher
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,8 +18,11 @@ from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import EngineError, UserError, require
 from selfrag.common.plugins import load_present
 from selfrag.common.reading import read_json
-from selfrag.engines.base import Architecture, check_model
-from selfrag.reflection.requests import Constraint, ConstraintForm, Generate
+from selfrag.engines.base import Architecture, check_model, reason
+from selfrag.reflection.requests import Generate
+
+if TYPE_CHECKING:
+    from selfrag.engines.grammars import Grammars, Matcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,56 +53,6 @@ class TransformersConfig:
             check_int("max_model_len", self.max_model_len, 2)
         check_int("max_prefill_tokens", self.max_prefill_tokens)
         check_int("prefix_cache_mib", self.prefix_cache_mib, 0)
-
-
-class Matcher:
-    """Where one sequence stands in its grammar. Advance it with every token that is chosen."""
-
-    def __init__(self, library: Any, matcher: Any, vocab_size: int) -> None:
-        self._library, self._matcher = library, matcher
-        self._mask = library.allocate_token_bitmask(1, vocab_size)
-
-    def masked(self, logits: Tensor) -> Tensor:
-        """Return a copy of `logits` [vocabulary] in which tokens that the grammar forbids are minus infinity."""
-        self._matcher.fill_next_token_bitmask(self._mask)
-        values = logits.float().clone().unsqueeze(0)
-        self._library.apply_token_bitmask_inplace(values, self._mask.to(values.device))
-        return values[0]
-
-    def accept(self, token_id: int) -> bool:
-        """Take the token that was chosen; False if the grammar does not allow it."""
-        return bool(self._matcher.accept_token(token_id))
-
-
-class Grammars:
-    """Compiles constraints for one tokenizer; a constraint that was compiled before costs nothing.
-
-    The model's logits have `vocab_size` columns, which may be more than the tokenizer has tokens. A `UserError` tells
-    that xgrammar is missing or cannot read the tokenizer.
-    """
-
-    def __init__(self, tokenizer: Any, vocab_size: int) -> None:
-        self._library, self._vocab_size = require("xgrammar", extra="cpu"), vocab_size
-        try:
-            info = self._library.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
-            self._compiler = self._library.GrammarCompiler(info, max_threads=1)
-        except Exception as error:
-            raise EngineError(f"constraints cannot be used with this tokenizer: {reason(error)}") from error
-
-    def matcher(self, constraint: Constraint, stop_ids: Sequence[int]) -> Matcher:
-        """Return a fresh matcher; `stop_ids` may end the text where it is complete."""
-        try:
-            if constraint.form is ConstraintForm.JSON:
-                compiled = self._compiler.compile_json_schema(constraint.text)
-            elif constraint.form is ConstraintForm.REGEX:
-                compiled = self._compiler.compile_regex(constraint.text)
-            else:
-                texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in constraint.value)
-                compiled = self._compiler.compile_grammar(f"root ::= {texts}")
-        except Exception as error:  # a foreign schema may hold anything; only its own request fails
-            raise EngineError(f"the {constraint.form} constraint cannot be compiled: {reason(error)}") from error
-        matcher = self._library.GrammarMatcher(compiled, override_stop_tokens=list(stop_ids))
-        return Matcher(self._library, matcher, self._vocab_size)
 
 
 ARCHITECTURES = "selfrag.architectures"
@@ -167,6 +119,8 @@ class LoadedModel:
                 tokenizer = pretrained.load("AutoTokenizer", self._name, trust_remote_code=self.trust_remote_code)
             except Exception as error:
                 raise EngineError(f"constraints need the tokenizer of {self._name}: {reason(error)}") from error
+            from selfrag.engines.grammars import Grammars  # xgrammar is needed by few requests
+
             self._grammars = Grammars(tokenizer, self.vocab_size)
         return self._grammars.matcher(request.constraint, sorted({*request.stop_ids, *self.eos_ids}))
 
@@ -179,14 +133,6 @@ class LoadedModel:
             self._peft.base_model.enable_adapter_layers()
             self._peft.set_adapter(adapter)
         self._active = adapter
-
-
-def reason(error: BaseException) -> str:
-    """Return one line on an exception of torch or transformers."""
-    text = str(error).strip().partition("\n")[0].strip() or "no message"
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "memory" in text:
-        return f"out of memory ({text}); lower max_batch, max_prefill_tokens or prefix_cache_mib"
-    return f"{type(error).__name__}: {text}"
 
 
 def load(settings: TransformersConfig) -> LoadedModel:
