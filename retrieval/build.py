@@ -195,8 +195,8 @@ def index_passages(
     with locked_directory(building_directory(target)) as building:
         draft = building / "draft"
         _sweep(building)
-        found = _unchanged(target, inputs, encoder, template) if inputs else None
-        if found is None:
+        manifest = _unchanged(target, inputs, encoder, template) if inputs else None
+        if manifest is None:
             corpus = _draft_corpus(passages, building, inputs)
             if files is not None:
                 records = read_file_table(building / FILES, len(corpus))
@@ -205,22 +205,22 @@ def index_passages(
             plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
             words = language_of(language or "auto", corpus)
             plan = replace(plan, kind=kind or "auto", language=words, analyzer=ANALYZER)
-            found = _built(target, plan, encoder)
-            if found is not None and Corpus.open(target / CORPUS).metadata != corpus.metadata:
+            manifest = _built(target, plan, encoder)
+            if manifest is not None and Corpus.open(target / CORPUS).metadata != corpus.metadata:
                 storage = _take_vectors(target, plan, building)
-                found = None
-        if found is None:
+                manifest = None
+        if manifest is None:
             dtype = dtype_of(storage or "auto", len(corpus))
-            long_passages = encode_draft(corpus, encoder, plan, building, dtype, progress=progress, given=vectors)
+            long_passages = encode_draft(corpus, encoder, plan, building, dtype, progress=progress, published=vectors)
             if files is not None:
                 files.report.long_passages = long_passages
             publish_index(plan, draft, target, progress, records)
         else:
             if records is not None:
-                found = write_records(target, found, records)
+                manifest = write_records(target, manifest, records)
             if (kind, storage, language) != (None, None, None):
-                wanted = {"kind": kind, "storage": storage, "language": language}
-                restructure(target, found, building, progress=progress, **wanted)
+                changes = {"kind": kind, "storage": storage, "language": language}
+                restructure(target, manifest, building, progress=progress, **changes)
         shutil.rmtree(building, ignore_errors=True)
     return open_index(target, encoder)
 
@@ -265,34 +265,34 @@ def encode_draft(
     dtype: str,
     *,
     progress: bool | None,
-    given: GivenVectors | None = None,
+    published: GivenVectors | None = None,
 ) -> LongPassages | None:
     """Make the vectors of a build or of an addition; what an interrupted one of the same passages encoded is kept.
 
     Returns:
         How many of the passages that were encoded now are longer than the encoder reads; None where it does not tell.
     """
-    if given is not None:
-        given.check(corpus, encoder.card.dim)
+    if published is not None:
+        published.check(corpus, encoder.card.dim)
     before = encoder.long_texts if isinstance(encoder, CountingEncoder) else 0
-    with closing(_open_journal(plan, building, given)) as journal:
+    with closing(_open_journal(plan, building, published)) as journal:
         matrix = GrowingMatrix(building / "draft" / VECTORS, len(corpus), encoder.card.dim, dtype, journal)
         with Progress("encoding", "passage", len(corpus), matrix.done, show=progress) as bar:
-            for vectors in _vector_blocks(corpus, encoder, plan.template, given, matrix.done):
+            for vectors in _vector_blocks(corpus, encoder, plan.template, published, matrix.done):
                 matrix.append(vectors)
                 bar.advance(len(vectors))
     most = encoder.card.max_tokens
-    if given is not None or most is None or not isinstance(encoder, CountingEncoder):
+    if published is not None or most is None or not isinstance(encoder, CountingEncoder):
         return None
     return LongPassages(encoder.long_texts - before, most)
 
 
 def _vector_blocks(
-    corpus: Corpus, encoder: Encoder, template: Template, given: GivenVectors | None, start: int
+    corpus: Corpus, encoder: Encoder, template: Template, published: GivenVectors | None, start: int
 ) -> Iterator[Matrix]:
     """Yield the vectors of passages from a row on, block by block."""
-    if given is not None:
-        return given.blocks(corpus, start)
+    if published is not None:
+        return published.blocks(corpus, start)
     blocks = (
         [template.of_passage(passage) for passage in corpus[row : row + BLOCK_ROWS]]
         for row in range(start, len(corpus), BLOCK_ROWS)
@@ -302,14 +302,14 @@ def _vector_blocks(
     return (checked_encode(encoder, texts) for texts in blocks)
 
 
-def _open_journal(plan: IndexManifest, building: Path, given: GivenVectors | None = None) -> EncodingJournal:
+def _open_journal(plan: IndexManifest, building: Path, published: GivenVectors | None = None) -> EncodingJournal:
     """Return the journal of an encoding; one of other passages, another encoder or other vectors is begun anew."""
-    vectors = "" if given is None else given.fingerprint
+    vectors = "" if published is None else published.fingerprint
     return EncodingJournal(building / _JOURNAL, {**plan.identity(), "vectors": vectors})
 
 
 def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) -> IndexManifest | None:
-    """The index at `target` if it was made of the same files in the same way; the files are not read."""
+    """Return the index at `target` if it was made of the same files in the same way; the files are not read."""
     try:
         manifest = load_manifest(target)
     except UserError:
@@ -335,7 +335,7 @@ def _sweep(building: Path) -> None:
 
 
 def _built(target: Path, plan: IndexManifest, encoder: Encoder) -> IndexManifest | None:
-    """The index at `target` if it is sound and holds what was asked for."""
+    """Return the index at `target` if it is sound and holds what was asked for."""
     try:
         manifest, _ = open_parts(target)
         if manifest.identity() != plan.identity() or manifest.encoder.identity() != encoder.card.identity():
@@ -482,13 +482,13 @@ def remove_passages(directory: str | Path, ids: Sequence[str]) -> int:
     Raises:
         UserError: an id that is not in the index, which then stays as it is, or no such index.
     """
-    wanted = list(dict.fromkeys(ids))
+    distinct = list(dict.fromkeys(ids))
     with changing(directory) as (target, manifest, building):
         _, parts = open_parts(target)
-        rows = parts.corpus.rows_with(wanted)
-        if len(rows) < len(wanted):
-            found = {parts.corpus[int(row)].id for row in rows}
-            missing = next(identifier for identifier in wanted if identifier not in found)
+        rows = parts.corpus.rows_with(distinct)
+        if len(rows) < len(distinct):
+            present = {parts.corpus[int(row)].id for row in rows}
+            missing = next(identifier for identifier in distinct if identifier not in present)
             raise UserError(f"no passage {missing!r:.80} in index {target}; nothing was removed")
         removed = removed_rows(target, manifest)
         removed[rows] = True

@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from typing import Any, TypeAlias
 
 from retrieval.passage import Passage, Retriever
-from retrieval.search import PassageLike, Source, as_retriever, different_texts
+from retrieval.search import PassageLike, RetrieverSource, as_retriever, different_texts
 from selfrag.common.checks import check_float, check_int
 from selfrag.common.errors import UserError
 
@@ -45,35 +45,40 @@ class RerankedRetriever:
         self._name = getattr(scorer, "__name__", type(scorer).__name__)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """For each query up to `k` passages, best first; equal ones keep their order.
+        """Return for each query up to `k` passages, best first; equal ones keep their order.
 
         Raises:
             UserError: the scorer does not give one number for each passage, or one that cannot be mixed with ranks.
                 Errors of the scorer itself pass through.
         """
         check_int("k", k, 0)
-        found = self._retriever(queries, max(k, self._depth)) if k else [[] for _ in queries]
-        scored = self._scorer(queries, found) if any(found) else [[] for _ in found]
-        if _length(scored) != len(found):
-            raise UserError(f"scorer {self._name} gave no list of scores for each of {len(found)} queries")
-        return [self._ordered(*pair)[:k] for pair in zip(found, scored, strict=True)]
+        if k == 0:
+            return [[] for _ in queries]
+        results = self._retriever(queries, max(k, self._depth))
+        if not any(results):
+            return [[] for _ in queries]
+        scores = self._scorer(queries, results)
+        if _length(scores) != len(results):
+            raise UserError(f"scorer {self._name} gave no list of scores for each of {len(results)} queries")
+        return [self._ordered(*pair)[:k] for pair in zip(results, scores, strict=True)]
 
     def _ordered(self, passages: Sequence[Passage], scores: Sequence[float]) -> list[Passage]:
         if _length(scores) != len(passages):
             raise UserError(f"scorer {self._name} gave no list of {len(passages)} scores for {len(passages)} passages")
         mixed = []
-        for rank, (passage, score) in enumerate(zip(passages, map(self._checked, scores), strict=True)):
+        for rank, (passage, value) in enumerate(zip(passages, scores, strict=True)):
             position = 1 - rank / len(passages)
-            mixed.append(passage.with_score(self._weight * score + (1 - self._weight) * position))
+            score = self._weight * self._checked(value) + (1 - self._weight) * position
+            mixed.append(passage.with_score(score))
         return sorted(mixed, key=lambda passage: -(passage.score or 0.0))
 
-    def _checked(self, given: Any) -> float:
+    def _checked(self, value: Any) -> float:
         try:
-            score = float(given)
+            score = float(value)
         except (TypeError, ValueError, OverflowError):
             score = math.nan
         if not math.isfinite(score):
-            raise UserError(f"scorer {self._name} gave {given!r:.80}; a score is a finite number")
+            raise UserError(f"scorer {self._name} gave {value!r:.80}; a score is a finite number")
         if self._weight < 1 and not -_ROUNDING <= score <= 1 + _ROUNDING:
             raise UserError(
                 f"scorer {self._name} gave {score:g}; with weight={self._weight:g} a score is from 0 to 1 "
@@ -83,8 +88,9 @@ class RerankedRetriever:
 
 
 def _length(values: Any) -> int:
-    """-1 where there is no length."""
-    return len(values) if hasattr(values, "__len__") and not isinstance(values, str) else -1
+    """Return the length of a list, or -1 where there is none."""
+    is_list = hasattr(values, "__len__") and not isinstance(values, str)
+    return len(values) if is_list else -1
 
 
 class JoinedRetriever:
@@ -94,13 +100,13 @@ class JoinedRetriever:
         self.retrievers = tuple(retrievers)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """For each query up to `k` passages, no two with the same text."""
-        found = [retriever(queries, k) for retriever in self.retrievers]
-        return [_in_turn(lists, k) for lists in zip(*found, strict=True)]
+        """Return for each query up to `k` passages, no two with the same text."""
+        results = [retriever(queries, k) for retriever in self.retrievers]
+        return [_in_turn(lists, k) for lists in zip(*results, strict=True)]
 
 
-def join(*sources: Source) -> JoinedRetriever:
-    """A retriever that takes the passages of several in turn: the best of each, then the second best of each.
+def join(*sources: RetrieverSource) -> JoinedRetriever:
+    """Return a retriever that takes the passages of several in turn: the best of each, then the second best of each.
 
     With two of them and `k=10` there are five of each, as in the Self-RAG paper's biographies (4.3: five of an index,
     and five more of a web search). A retriever that finds less leaves its places to the others. Scores stay those of
@@ -114,9 +120,11 @@ def join(*sources: Source) -> JoinedRetriever:
     """
     if len(sources) < 2:
         raise UserError(f"{len(sources)} retrievers to join; give at least two")
-    return JoinedRetriever([as_retriever(one) for one in sources])
+    return JoinedRetriever(list(map(as_retriever, sources)))
 
 
 def _in_turn(lists: Sequence[Sequence[Passage]], k: int) -> list[Passage]:
+    if k == 0:
+        return []
     ranked = chain.from_iterable(zip_longest(*lists))
-    return different_texts((one for one in ranked if one is not None), k) if k else []
+    return different_texts(filter(None, ranked), k)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.gpu import GpuCandidates, lists_on_gpu
-from retrieval.vectors import DenseCard, FlatIndex, Hits, Mask, Matrix, faiss_threads
+from retrieval.vectors import DenseCard, FlatIndex, Mask, Matrix, VectorHits, faiss_threads
 from selfrag.common.errors import UserError, require
 from selfrag.common.progress import Progress
 
@@ -32,10 +32,11 @@ def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: 
     index = empty_index(factory, vectors.dim, len(vectors))
     try:
         lists = _lists(index)
-        wanted = _PER_LIST * lists.nlist if lists is not None else 0
-        sample = min(len(vectors), max(wanted, _TRAINING_BYTES // (4 * vectors.dim)))
+        sample = _TRAINING_BYTES // (4 * vectors.dim)
         if lists is not None:
+            sample = max(sample, _PER_LIST * lists.nlist)
             lists.cp.min_points_per_centroid = 1  # it only warns
+        sample = min(len(vectors), sample)
         index.train(vectors.rows(np.sort(random.choice(len(vectors), sample, replace=False))))
         with Progress("indexing", "vector", len(vectors), show=progress) as bar:
             for start in range(0, len(vectors), _BLOCK):
@@ -58,7 +59,7 @@ def _unsearchable(why: str) -> UserError:
 
 
 def _lists(index: Any) -> Any:
-    """The inverted lists of an index, or None."""
+    """Return the inverted lists of an index, or None."""
     import faiss
 
     try:
@@ -68,7 +69,7 @@ def _lists(index: Any) -> Any:
 
 
 def _settings(index: Any) -> Iterator[tuple[int, int]]:
-    """Numbers of candidates and of lists to try, cheap ones first."""
+    """Yield numbers of candidates and of lists to try, cheap ones first."""
     lists = _lists(index)
     most = 0 if lists is None else max(1, lists.nlist // 4)
     probes = [*(1 << power for power in range(3, 20) if 1 << power < most), most]
@@ -78,13 +79,13 @@ def _settings(index: Any) -> Iterator[tuple[int, int]]:
 
 
 def _calibrated(index: Any, vectors: FlatIndex, factory: str, random: np.random.Generator) -> DenseCard:
-    """The cheapest settings whose recall surely reaches the target, else the best ones."""
+    """Return the cheapest settings whose recall surely reaches the target, else the best ones."""
     queries = _queries(vectors, random)
     truth = vectors.search(queries, _K).rows.tolist()
     best: DenseCard | None = None
     for candidates, nprobe in _settings(index):
-        found = CompressedIndex(index, vectors, nprobe, candidates, uses_gpu=False).search(queries, _K).rows.tolist()
-        shares = np.array([len({*rows} & {*exact}) / len(exact) for rows, exact in zip(found, truth, strict=True)])
+        rows = CompressedIndex(index, vectors, nprobe, candidates, uses_gpu=False).search(queries, _K).rows.tolist()
+        shares = np.array([len({*near} & {*exact}) / len(exact) for near, exact in zip(rows, truth, strict=True)])
         mean, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
         low = round(max(0.0, mean - 1.96 * error), 4)
         if best is None or low > best.recall_low + 0.001:
@@ -96,16 +97,16 @@ def _calibrated(index: Any, vectors: FlatIndex, factory: str, random: np.random.
 
 
 def _queries(vectors: FlatIndex, random: np.random.Generator) -> Matrix:
-    """Vectors as far from the passages as questions are.
+    """Return vectors as far from the passages as questions are.
 
     A passage itself is too easy a query. Each one is moved by 1.5 times its length, in the direction from one other
     passage to another. With MiniLM its nearest passage then has the cosine 0.60, that of a question 0.66.
     """
     count = min(_QUERIES, len(vectors))
-    held, first, second = (vectors.rows(np.sort(random.choice(len(vectors), count, replace=False))) for _ in range(3))
+    start, first, second = (vectors.rows(np.sort(random.choice(len(vectors), count, replace=False))) for _ in range(3))
     away = random.permutation(first) - random.permutation(second)
-    lengths = [np.linalg.norm(one, axis=1, keepdims=True) for one in (held, away)]
-    moved: Matrix = held + 1.5 * lengths[0] * away / np.maximum(lengths[1], 1e-9)
+    far, near = (np.linalg.norm(part, axis=1, keepdims=True) for part in (start, away))
+    moved: Matrix = start + 1.5 * far * away / np.maximum(near, 1e-9)
     return moved.astype(np.float32)
 
 
@@ -144,23 +145,23 @@ class CompressedIndex:
         """Length of a vector."""
         return self._vectors.dim
 
-    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
-        """The best rows for each of the queries [m, d], -1 for none; see `VectorIndex.search`."""
+    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> VectorHits:
+        """Return the best rows for each of the queries [m, d], -1 for none; see `VectorIndex.search`."""
         count = len(self) if allowed is None else int(np.count_nonzero(allowed))
         k = min(k, count)
-        wanted = min(max(self._candidates, 4 * k), count)
-        if wanted == count or (allowed is not None and count <= _EXACT_ROWS):
+        needed = min(max(self._candidates, 4 * k), count)
+        if needed == count or (allowed is not None and count <= _EXACT_ROWS):
             return self._vectors.search(queries, k, allowed)
         queries = np.ascontiguousarray(queries, np.float32)
         rows: NDArray[np.int64] | None = None
         if self._uses_gpu:
-            rows = self._gpu.best_rows(queries, wanted, allowed)
+            rows = self._gpu.best_rows(queries, needed, allowed)
             if rows is None:
                 rows = self._vectors.gpu_candidates(queries, k, allowed)
         try:
             if rows is None:
                 with faiss_threads(len(queries)):
-                    rows = self._found(queries, wanted, allowed, count / len(self))
+                    rows = self._candidate_rows(queries, needed, allowed, count / len(self))
         except (RuntimeError, MemoryError, IndexError) as error:
             from retrieval.faiss_files import reason
 
@@ -169,8 +170,8 @@ class CompressedIndex:
             raise _unsearchable("it names rows that no passage has")
         return self._vectors.rescored(queries, np.sort(rows, axis=1), k)
 
-    def _found(self, queries: Matrix, wanted: int, allowed: Mask | None, share: float) -> NDArray[np.int64]:
-        """Candidates, int64 [m, at least wanted]."""
+    def _candidate_rows(self, queries: Matrix, needed: int, allowed: Mask | None, share: float) -> NDArray[np.int64]:
+        """Return candidates, int64 [m, at least `needed`]."""
         faiss: Any = require("faiss", extra="cpu")
 
         if self._nprobe:
@@ -182,9 +183,9 @@ class CompressedIndex:
             inner = faiss.SearchParametersIVF(**settings)
             pre = isinstance(faiss.downcast_index(self._index), faiss.IndexPreTransform)
             params = faiss.SearchParametersPreTransform(index_params=inner) if pre else inner
-            rows: NDArray[np.int64] = self._index.search(queries, wanted, params=params)[1]
+            rows: NDArray[np.int64] = self._index.search(queries, needed, params=params)[1]
             return rows
-        rows = self._index.search(queries, min(len(self), math.ceil(1.2 * wanted / share)))[1]
+        rows = self._index.search(queries, min(len(self), math.ceil(1.2 * needed / share)))[1]
         if allowed is not None:
             rows[(rows >= 0) & ~allowed[rows]] = -1
         return rows

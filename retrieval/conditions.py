@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from retrieval.corpus import Corpus, Scalar
+from retrieval.corpus import Corpus, Scalar, is_scalar
 from retrieval.vectors import Mask
 from selfrag.common.errors import UserError
 
@@ -43,19 +41,20 @@ class Condition:
 
 
 def parse_condition(text: str) -> Condition:
-    """A condition such as `year>=2020`, `lang=en`, `title != "A, B"` or `source in [news, wiki]`.
+    """Return a condition such as `year>=2020`, `lang=en`, `title != "A, B"` or `source in [news, wiki]`.
 
     Values are JSON where they can be (numbers, true, false, quoted texts), else texts as they stand.
     """
-    found = _CONDITION.fullmatch(text)
-    if found is None or not found[3]:
+    match = _CONDITION.fullmatch(text)
+    if match is None or not match[3]:
         raise UserError(f"where={text!r:.80}: give a condition such as year>=2020 or 'source in [news, wiki]'")
-    column, operator, value = found[1], found[2].strip().replace("==", "="), found[3]
+    column, operator, value = match[1], match[2].strip().replace("==", "="), match[3]
     if operator != "in":
         return Condition(column, operator, (_value(value),))
     if not (value.startswith("[") and value.endswith("]")):
         raise UserError(f"where={text!r:.80}: give the values in brackets, such as {column} in [a, b]")
-    return Condition(column, operator, tuple(_value(one[1]) for one in _LIST.finditer(value[1:-1]) if one[1]))
+    texts = filter(None, _LIST.findall(value[1:-1]))
+    return Condition(column, operator, tuple(map(_value, texts)))
 
 
 def _value(text: str) -> Scalar:
@@ -63,15 +62,15 @@ def _value(text: str) -> Scalar:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    fits = isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
-    return value if fits and (not isinstance(value, int) or abs(value) < 1 << 63) else text
+    return value if is_scalar(value) or value == "" else text
 
 
 def allowed_rows(corpus: Corpus, conditions: Sequence[Condition | str]) -> Mask:
-    """Which passages meet all of some conditions, bool [rows]."""
-    parsed = [parse_condition(one) if isinstance(one, str) else one for one in conditions]
-    masks = [_mask(corpus, condition) for condition in parsed]
-    return reduce(np.logical_and, masks, np.ones(len(corpus), bool))
+    """Return which passages meet all of some conditions, bool [rows]."""
+    allowed = np.ones(len(corpus), bool)
+    for condition in conditions:
+        allowed &= _mask(corpus, parse_condition(condition) if isinstance(condition, str) else condition)
+    return allowed
 
 
 def _mask(corpus: Corpus, condition: Condition) -> Mask:
@@ -98,11 +97,11 @@ def _mask(corpus: Corpus, condition: Condition) -> Mask:
 
 
 def _comparable(column: Any, condition: Condition) -> tuple[Any, Any]:
-    """A column and the values of a condition in one type; texts that are numbers are compared as numbers."""
+    """Return a column and the values of a condition in one type; texts that are numbers are compared as numbers."""
     import pyarrow as pa
 
     values = condition.values
-    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    numeric = all(type(value) in (int, float) for value in values)
     is_text = pa.types.is_large_string(column.type)
     try:
         if is_text and numeric and condition.column not in ("id", "title"):
@@ -112,14 +111,16 @@ def _comparable(column: Any, condition: Condition) -> tuple[Any, Any]:
                 if condition.operator not in ("=", "!=", "in"):
                     raise
         if is_text:
-            return column, pa.array([one if isinstance(one, str) else json.dumps(one) for one in values], column.type)
+            texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
+            return column, pa.array(texts, column.type)
         if numeric != (not pa.types.is_boolean(column.type)):
             raise pa.ArrowInvalid("another type")
         if numeric:
-            wanted = pa.float64() if any(isinstance(value, float) for value in values) else column.type
-            return column.cast(wanted, safe=False), pa.array(values, wanted)
+            kind = pa.float64() if any(isinstance(value, float) for value in values) else column.type
+            return column.cast(kind, safe=False), pa.array(values, kind)
         return column, pa.array(values, column.type)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        held = "texts" if is_text else "truth values" if pa.types.is_boolean(column.type) else "numbers"
+        kinds = {pa.large_string(): "texts", pa.bool_(): "truth values"}
+        content = kinds.get(column.type, "numbers")
         compared = f"{condition.operator} cannot compare them with {', '.join(map(str, values)):.60}"
-        raise UserError(f"where: column {condition.column!r:.60} holds {held}; {compared}") from error
+        raise UserError(f"where: column {condition.column!r:.60} holds {content}; {compared}") from error

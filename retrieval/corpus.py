@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, compress, repeat
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
@@ -32,11 +32,12 @@ COLUMNS = ("id", "title", "text")
 
 
 def scalars(fields: Mapping[str, Any]) -> dict[str, Scalar]:
-    """The values that a column can hold: non-empty texts, numbers and truth values; others are left out."""
-    return {str(name): value for name, value in fields.items() if _is_scalar(value)}
+    """Return the values that a column can hold: non-empty texts, numbers and truth values; others are left out."""
+    return {str(name): value for name, value in fields.items() if is_scalar(value)}
 
 
-def _is_scalar(value: Any) -> bool:
+def is_scalar(value: Any) -> bool:
+    """Return whether a column can hold a value."""
     if isinstance(value, int):
         return -(1 << 63) <= value < 1 << 63
     return bool(value) if isinstance(value, str) else isinstance(value, float) and math.isfinite(value)
@@ -51,7 +52,7 @@ class Place:
     unit: str = "line"  # `line` for text files, `row` for tables without lines
 
     def __str__(self) -> str:
-        return f"{self.source}:{self.number}" if self.unit == "line" else f"{self.source}: {self.unit} {self.number}"
+        return f"{self.source}:{'' if self.unit == 'line' else f' {self.unit} '}{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Corpus(Sequence[Passage]):
 
     @classmethod
     def joined(cls, parts: Sequence[Corpus], kept: NDArray[np.bool_] | None) -> Corpus:
-        """The passages of several corpora, one after the other; `kept` is bool [rows], false for removed passages.
+        """Return the passages of several corpora, of which some are removed: `kept` is bool [rows].
 
         Removed passages keep their rows, and `live` leaves them out.
         """
@@ -144,24 +145,35 @@ class Corpus(Sequence[Passage]):
         return changed
 
     def live(self) -> Iterator[Row]:
-        """The passages that were not removed, with their further columns."""
-        further = chain.from_iterable(
-            repeat(dict[str, Scalar](), rows) if table is None else _rows_of(table) for table, rows in self._further
-        )
-        rows = map(Row, self, repeat(Place("passages", 1, "row")), further)
-        return rows if self.kept is None else compress(rows, self.kept)
+        """Yield the passages that were not removed, with their further columns."""
+        place = Place("passages", 1, "row")
+        for number, (passage, values) in enumerate(zip(self, self._all_further(), strict=True)):
+            if self.kept is None or self.kept[number]:
+                yield Row(passage, place, values)
+
+    def _all_further(self) -> Iterator[dict[str, Scalar]]:
+        for table, rows in self._further:
+            if table is None:
+                yield from repeat({}, rows)
+            else:
+                yield from _rows_of(table)
 
     def columns(self) -> list[str]:
-        """Names of the further columns."""
-        return sorted({name for table, _ in self._further if table is not None for name in table.column_names})
+        """Return the names of the further columns."""
+        names: set[str] = set()
+        for table, _ in self._further:
+            if table is not None:
+                names.update(table.column_names)
+        return sorted(names)
 
     def metadata_of(self, row: int) -> dict[str, Scalar]:
         """Return the further columns of a row that have a value, and its `file` where that is known."""
+        values = self.further(row)
         file = None if self.file_of is None else self.file_of(row)
-        return ({} if file is None else {"file": file}) | self.further(row)
+        return values if file is None else {"file": file, **values}
 
     def further(self, row: int) -> dict[str, Scalar]:
-        """The further columns of a row; those without a value are left out."""
+        """Return the further columns of a row; those without a value are left out."""
         for table, rows in self._further:
             if row < rows:
                 return {} if table is None else next(_rows_of(table.slice(row, 1)))
@@ -169,22 +181,23 @@ class Corpus(Sequence[Passage]):
         raise IndexError(f"row {row} beyond the last")
 
     def column(self, name: str) -> list[tuple[Any, int]]:
-        """A column in parts: its Arrow values, or None where a part does not have it, and the number of rows."""
+        """Return a column in parts: its Arrow values, or None where a part has none, and the number of rows."""
         if name in ("id", "title"):
             return [(self._columns[COLUMNS.index(name)], len(self))]
-        tables = [
-            (table if table is not None and name in table.column_names else None, n) for table, n in self._further
-        ]
-        return [(None if table is None else table.column(name), rows) for table, rows in tables]
+        parts: list[tuple[Any, int]] = []
+        for table, rows in self._further:
+            is_there = table is not None and name in table.column_names
+            parts.append((table.column(name) if is_there else None, rows))
+        return parts
 
     def rows_with(self, ids: Any) -> NDArray[np.int64]:
-        """Rows, rising, of passages that were not removed and whose id is one of some; reads all ids."""
+        """Return the rows, rising, of passages that were not removed and whose id is one of some; reads all ids."""
         import pyarrow as pa
         from pyarrow import compute
 
-        wanted = pa.array(ids, pa.large_string()) if isinstance(ids, list) else ids
-        found: NDArray[np.bool_] = compute.is_in(self._columns[0], value_set=wanted).to_numpy()
-        return np.flatnonzero(found if self.kept is None else found & self.kept)
+        values = pa.array(ids, pa.large_string()) if isinstance(ids, list) else ids
+        matching: NDArray[np.bool_] = compute.is_in(self._columns[0], value_set=values).to_numpy()
+        return np.flatnonzero(matching if self.kept is None else matching & self.kept)
 
     def check_content(self) -> None:
         """Read every passage and compare with the digest; the time grows with the corpus."""
@@ -246,14 +259,14 @@ def add_to_digest(digest: hashlib.blake2b, fields: tuple[str, str, str]) -> None
 
 
 def _rows_of(table: Any) -> Iterator[dict[str, Scalar]]:
-    """The values of each row, those that are missing left out."""
+    """Yield the values of each row, those that are missing left out."""
     for batch in table.to_batches(max_chunksize=ROWS_IN_MEMORY):
         for row in batch.to_pylist():
             yield {name: value for name, value in row.items() if value is not None}
 
 
 def map_table(file: Path) -> Any:
-    """The table in a file, memory-mapped."""
+    """Return the table in a file, memory-mapped."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()

@@ -63,7 +63,7 @@ class _MetadataWriter:
         self._rows = 0
 
     def add(self, values: Mapping[str, Scalar]) -> None:
-        """The next row."""
+        """Take the next row."""
         if values and self._spool is None:
             self._spool = (self._folder / "metadata.jsonl").open("w+", encoding="utf-8")
             self._spool.write("{}\n" * self._rows)
@@ -82,7 +82,7 @@ class _MetadataWriter:
 
         if self._spool is None:
             return ""
-        types = {name: _arrow_type(found) for name, found in sorted(self._types.items())}
+        types = {name: _arrow_type(kinds) for name, kinds in sorted(self._types.items())}
         schema = pa.schema(list(types.items()))
         with self._spool, (self._folder / METADATA).open("wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             self._spool.seek(0)
@@ -93,22 +93,24 @@ class _MetadataWriter:
         return checksums(self._folder, [METADATA])[METADATA]
 
 
-def _arrow_type(found: set[type]) -> Any:
+def _arrow_type(kinds: set[type]) -> Any:
     import pyarrow as pa
 
-    if found == {bool}:
+    if kinds == {bool}:
         return pa.bool_()
-    if found <= {int, float}:
-        return pa.int64() if found == {int} else pa.float64()
-    return pa.large_string()
+    if kinds == {int}:
+        return pa.int64()
+    return pa.float64() if kinds <= {int, float} else pa.large_string()
 
 
 def _as(kind: Any, value: Scalar | None) -> Scalar | None:
     import pyarrow as pa
 
-    if value is None or kind != pa.large_string() or isinstance(value, str):
-        return float(value) if kind == pa.float64() and value is not None else value
-    return json.dumps(value)
+    if value is None or isinstance(value, str):
+        return value
+    if kind == pa.large_string():
+        return json.dumps(value)
+    return float(value) if kind == pa.float64() else value
 
 
 class _Places:
@@ -124,7 +126,7 @@ class _Places:
         return len(self._numbers)
 
     def add(self, identifier: str, place: Place) -> None:
-        """The next row."""
+        """Take the next row."""
         last = self._sources[-1] if self._sources else None
         if last is None or (last.source, last.unit) != (place.source, place.unit):
             self._starts.append(len(self))
@@ -133,7 +135,7 @@ class _Places:
         self._hashes.append(hash(identifier))
 
     def place(self, row: int) -> Place:
-        """Of a row."""
+        """Return the place of a row."""
         source = self._sources[bisect_right(self._starts, row) - 1]
         return replace(source, number=self._numbers[row])
 
@@ -173,8 +175,8 @@ def _write(passages: Iterable[Passage | Row], folder: Path, others: Corpus | Non
             writer.write_batch(pa.record_batch(columns, schema=schema))
             batch.clear()
 
-        for number, given in enumerate(passages, start=1):
-            row = given if isinstance(given, Row) else Row(given, Place("passages", number, "row"))
+        for number, item in enumerate(passages, start=1):
+            row = item if isinstance(item, Row) else Row(item, Place("passages", number, "row"))
             passage = row.passage
             if not passage.id.strip() or not passage.text.strip():
                 raise UserError(f"{row.place}: {'text' if passage.id.strip() else 'id'} is empty")

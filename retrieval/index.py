@@ -93,26 +93,27 @@ class IndexManifest:
 
     @property
     def segments(self) -> list[Segment]:
-        """All segments, in the order of their rows."""
+        """Return all segments, in the order of their rows."""
         return [Segment(".", self.passages, self.corpus), *self.added]
 
     @property
     def rows(self) -> int:
-        """Passages of all segments, removed ones too."""
+        """Return the number of passages of all segments, removed ones too."""
         return sum(segment.passages for segment in self.segments)
 
     def part(self, ending: str) -> str | None:
-        """Relative name of the file or folder in `parts` that ends so, the newest; None where there is none."""
+        """Return the relative name of the newest file or folder in `parts` that ends so, or None."""
         pattern = re.compile(rf"{PARTS}/(\d+)-{re.escape(ending)}(?=/|$)")
-        found = [match for match in map(pattern.match, self.files) if match]
-        return max(found, key=lambda match: int(match[1]))[0] if found else None
+        matches = filter(None, map(pattern.match, self.files))
+        newest = max(matches, key=lambda match: int(match[1]), default=None)
+        return None if newest is None else newest[0]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {"format": FORMAT, **asdict(self), "digest": self.own_digest()}
 
     def identity(self) -> dict[str, Any]:
-        """What decides the vectors: equal for two that describe the same vectors of the same passages."""
+        """Return what decides the vectors: equal for two that describe the same vectors of the same passages."""
         values = asdict(self)
         encoder = {name: values["encoder"][name] for name in ("fingerprint", "dim", "precision")}
         return {
@@ -120,7 +121,7 @@ class IndexManifest:
         } | encoder
 
     def own_digest(self) -> str:
-        """Digest of the values that `digest` covers."""
+        """Return a digest of the values that `digest` covers."""
         values = {name: value for name, value in asdict(self).items() if name != "digest"}
         del values["encoder"]["name"], values["encoder"]["source"]  # they may differ for one encoder
         if self.encoder.precision == "float32":
@@ -229,7 +230,7 @@ def open_index(
 
 
 def open_parts(path: Path) -> tuple[IndexManifest, OpenParts]:
-    """The manifest of an index and the files that it names."""
+    """Return the manifest of an index and the files that it names."""
     while True:
         manifest = load_manifest(path)
         try:
@@ -243,26 +244,23 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
     corpora, vectors = [], []
     for segment in manifest.segments:
         folder = path / segment.name
-        corpus, found = Corpus.open(folder / CORPUS), FlatIndex.open(folder / VECTORS)
+        corpus, matrix = Corpus.open(folder / CORPUS), FlatIndex.open(folder / VECTORS)
         stated = segment.passages, segment.passages, manifest.encoder.dim, segment.corpus
-        held = len(corpus), len(found), found.dim, corpus.digest
-        if stated != held:
-            raise damaged(
-                "index",
-                path,
-                f"passages, vectors, their length and digest are {held!s:.120}, by its manifest {stated!s:.120}",
-            )
+        actual = len(corpus), len(matrix), matrix.dim, corpus.digest
+        if stated != actual:
+            difference = f"are {actual!s:.120}, by its manifest {stated!s:.120}"
+            raise damaged("index", path, f"passages, vectors, their length and digest {difference}")
         corpora.append(corpus)
-        vectors.append(found)
+        vectors.append(matrix)
     small = sum(manifest.files.values()) <= _READ_THROUGH
     dense = manifest.part(DENSE)
     check_sums(path, manifest, list(manifest.files) if small else [])
     if dense is not None and manifest.files[dense] <= _CHECKED:
         check_sums(path, manifest, [dense])
     if small:
-        for corpus, found in zip(corpora, vectors, strict=True):
+        for corpus, matrix in zip(corpora, vectors, strict=True):
             corpus.check_content()
-            if not found.all_finite():
+            if not matrix.all_finite():
                 raise damaged("index", path, "it holds vectors that are not finite")
     if (dense is None) != (manifest.dense is None):
         raise damaged("index", path, f"{MANIFEST} does not name its approximate index")
@@ -296,16 +294,16 @@ def check_sums(path: Path, manifest: IndexManifest, names: Sequence[str]) -> Non
     """Read files of an index and compare them with the checksums of its manifest."""
     if manifest.checksums:
         try:
-            found = checksums(path, names)
+            actual = checksums(path, names)
         except OSError as error:
             raise UserError(f"cannot read {error.filename or path}: {error.strerror}") from error
-        wrong = next((name for name in names if manifest.checksums.get(name) != found[name]), None)
+        wrong = next((name for name in names if manifest.checksums.get(name) != actual[name]), None)
         if wrong is not None:
             raise damaged("index", path, f"{wrong:.80} is not as it was written")
 
 
 def kept_rows(path: Path, manifest: IndexManifest) -> Mask | None:
-    """Bool [rows], false for removed passages; None where none was removed."""
+    """Return bool [rows], false for removed passages; None where none was removed."""
     name = manifest.part(REMOVED)
     if name is None and not manifest.removed:
         return None
@@ -343,5 +341,5 @@ def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Pat
 
 
 def absolute(directory: str | Path) -> Path:
-    """Its absolute path, links kept: a link is not to be replaced by what it points to."""
+    """Return its absolute path, links kept: a link is not to be replaced by what it points to."""
     return Path(os.path.abspath(user_path(directory)))  # noqa: PTH100 - resolve() would follow a link

@@ -32,8 +32,10 @@ _FLOAT32_ROWS = 50_000  # up to so many vectors `auto` stores float32
 
 
 def dtype_of(storage: str, rows: int) -> str:
-    """Number format of the vectors on disk; `auto` is float32 up to 50,000 rows, else float16."""
-    return ("float32" if rows <= _FLOAT32_ROWS else "float16") if storage == "auto" else storage
+    """Return the number format of the vectors on disk; `auto` is float32 up to 50,000 rows, else float16."""
+    if storage != "auto":
+        return storage
+    return "float32" if rows <= _FLOAT32_ROWS else "float16"
 
 
 def check_language(language: str) -> None:
@@ -162,7 +164,7 @@ def _inside(name: str, places: Sequence[str]) -> bool:
 
 
 def _sealed(manifest: IndexManifest, folder: Path, files: dict[str, int]) -> IndexManifest:
-    """With sizes and checksums of its files; those that are known are not read again."""
+    """Return a manifest with sizes and checksums of its files; those that are known are not read again."""
     known = {name: manifest.checksums[name] for name in files if name in manifest.checksums}
     new = checksums(folder, sorted(files.keys() - known.keys()))
     return replace(manifest, files=dict(sorted(files.items())), checksums=dict(sorted({**known, **new}.items())))
@@ -178,7 +180,7 @@ def _dense(vectors: Path, kind: str, file: Path, progress: bool | None) -> Dense
 
 
 def _copy_vectors(parts: list[FlatIndex], kept: Mask | None, draft: Path, rows: int, dtype: str) -> None:
-    """The vectors of all rows that are kept, in their order, as the vectors of one segment."""
+    """Write the vectors of all rows that are kept, in their order, as those of one segment."""
     matrix = GrowingMatrix(draft / VECTORS, rows, parts[0].dim, dtype)
     for block in live_blocks(parts, kept):
         matrix.append(block)

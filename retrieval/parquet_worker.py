@@ -72,55 +72,56 @@ def _row_messages(path: Path, metadata: Any, schema: Any) -> Iterator[_Message]:
     time, and the size of each row is known before its text is made.
     """
     yield {"names": list(schema.names)}, b""
-    wanted = _wanted_columns(path, schema)
+    columns = _wanted_columns(path, schema)
     most = unpacked_limit(path.stat().st_size)
     bomb = f"it unpacks to more than {most >> 20} MiB, far beyond its size; write it as jsonl if that is right"
-    if sum(column.total_uncompressed_size for column in _chunks(metadata, wanted)) > most:
+    if sum(column.total_uncompressed_size for column in _chunks(metadata, columns)) > most:
         raise UserError(f"{path}: {bomb}")
-    plain, batch_rows = _plain_columns(metadata, wanted)
-    texts = [name for name in wanted if _is_text(schema.field(name).type) and name not in plain]
+    plain_names, batch_rows = _plain_columns(metadata, columns)
+    texts = [name for name in columns if _is_text(schema.field(name).type) and name not in plain_names]
     number = total = 0
     with parquet.ParquetFile(path, metadata=metadata, read_dictionary=texts, buffer_size=_BUFFER) as file:
-        for batch in file.iter_batches(batch_size=batch_rows, columns=wanted, use_threads=False):
+        for batch in file.iter_batches(batch_size=batch_rows, columns=columns, use_threads=False):
             sizes = _row_bytes(batch)
             total += int(sizes.sum())
             if total > most:
                 raise UserError(f"{path}: after row {number}: {bomb}")
             for start, end in _small_parts(path, sizes, number):
-                columns = {name: _values(batch.column(name).slice(start, end - start)) for name in batch.schema.names}
-                yield {"columns": columns, "count": end - start}, b""
+                part = batch.slice(start, end - start)
+                values = {name: _values(part.column(name)) for name in batch.schema.names}
+                yield {"columns": values, "count": end - start}, b""
             number += len(batch)
 
 
-def _plain_columns(metadata: Any, wanted: Sequence[str]) -> tuple[set[str], int]:
+def _plain_columns(metadata: Any, columns: Sequence[str]) -> tuple[set[str], int]:
     """Return the columns that are not read as dictionaries, and how many rows of them are read at once."""
-    plain: set[str] = set()
+    plain_names: set[str] = set()
     batch_rows = _BATCH_ROWS
-    for column in _chunks(metadata, wanted):
+    for column in _chunks(metadata, columns):
         size = column.total_uncompressed_size
         if _DELTA in column.encodings:
             batch_rows = min(batch_rows, _DELTA_ROWS)
-            plain.add(column.path_in_schema)
+            plain_names.add(column.path_in_schema)
         elif size > _DICTIONARY_BYTES:
             batch_rows = min(batch_rows, max(1, _BATCH_BYTES * column.num_values // size))
-            plain.add(column.path_in_schema)
-    return plain, batch_rows
+            plain_names.add(column.path_in_schema)
+    return plain_names, batch_rows
 
 
 def _wanted_columns(path: Path, schema: Any) -> list[str]:
     """Return the columns to read: id, title, text, and all of text, numbers and truth values."""
-    wanted = []
+    columns = []
     for field in schema:
         kind = _value_type(field.type)
         if _is_column(kind):
-            wanted.append(field.name)
+            columns.append(field.name)
         elif field.name in _TEXTS:
             if not types.is_null(kind):
                 raise UserError(f"{path}: the column {field.name} must hold text, not {kind!s:.60}")
-            wanted.append(field.name)
-    if len(wanted) > _MAX_COLUMNS:
-        raise UserError(f"{path}: {len(wanted)} columns; keep id, title, text and at most {_MAX_COLUMNS - 3} others")
-    return wanted
+            columns.append(field.name)
+    if len(columns) > _MAX_COLUMNS:
+        raise UserError(f"{path}: {len(columns)} columns; keep id, title, text and at most {_MAX_COLUMNS - 3} others")
+    return columns
 
 
 def _value_type(kind: Any) -> Any:
@@ -136,14 +137,14 @@ def _is_column(kind: Any) -> bool:
     return _is_text(kind) or any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean))
 
 
-def _chunks(metadata: Any, wanted: Sequence[str]) -> Iterator[Any]:
+def _chunks(metadata: Any, columns: Sequence[str]) -> Iterator[Any]:
     """Yield what a file states of the wanted columns, in each of its groups of rows."""
-    columns = set(wanted)
+    included = set(columns)
     for group_number in range(metadata.num_row_groups):
         group = metadata.row_group(group_number)
         for column_number in range(group.num_columns):
             column = group.column(column_number)
-            if column.path_in_schema in columns:
+            if column.path_in_schema in included:
                 yield column
 
 

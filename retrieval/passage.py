@@ -57,11 +57,11 @@ class Passage:
         return self.id, self.title, self.text
 
     def with_score(self, score: float | None) -> Passage:
-        """The same passage with another retrieval score."""
+        """Return the same passage with another retrieval score."""
         return replace(self, score=score)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; `metadata` only where there is any."""
+        """Return plain values, ready for JSON; `metadata` only where there is any."""
         return {name: value for name, value in asdict(self).items() if name != "metadata" or value}
 
 
@@ -84,18 +84,19 @@ def _wrong_metadata(name: str) -> UserError:
     return UserError(f"passage {name!r:.80}: metadata must be a mapping of texts to texts, numbers or truth values")
 
 
-def _score(name: str, given: object) -> float | None:
-    if given is None:
+def _score(name: str, value: object) -> float | None:
+    """Return a score as a finite number, or None."""
+    if value is None:
         return None
     try:
-        value = float(given) if isinstance(given, SupportsFloat) else None
+        score = float(value) if isinstance(value, SupportsFloat) else None
     except (OverflowError, ValueError):  # an integer beyond all floats, a signalling NaN
         return None
     except TypeError:  # an array
-        value = None
-    if value is None:
-        raise UserError(f"passage {name!r:.80}: score must be a number, not {type(given).__name__}")
-    return value if math.isfinite(value) else None
+        score = None
+    if score is None:
+        raise UserError(f"passage {name!r:.80}: score must be a number, not {type(value).__name__}")
+    return score if math.isfinite(score) else None
 
 
 class Retriever(Protocol):
@@ -110,4 +111,4 @@ class Retriever(Protocol):
     """
 
     def __call__(self, queries: Sequence[str], k: int, /) -> Sequence[Sequence[Passage]]:
-        """For each query up to `k` passages, best first."""
+        """Return for each query up to `k` passages, best first."""

@@ -50,13 +50,13 @@ class Fusion:
         check_float("weight", self.weight, 0, 1)
 
     def __call__(self, first: Ranking[K], second: Ranking[K], k: int) -> Ranking[K]:
-        """The k best of two rankings, whose scores fall; equal ones by their keys."""
+        """Return the k best of two rankings, whose scores fall; equal ones by their keys."""
         points: dict[K, float] = {}
         for ranking, weight in ((first, self.weight), (second, 1 - self.weight)):
             scaled = self._scaled([score for _, score in ranking])
             for (key, _), value in zip(ranking, scaled, strict=True):
                 points[key] = points.get(key, 0.0) + weight * value
-        best = sorted(points.items(), key=lambda one: (-one[1], one[0]))[:k]
+        best = sorted(points.items(), key=lambda item: (-item[1], item[0]))[:k]
         return [(key, float(np.float32(score))) for key, score in best]
 
     def _scaled(self, scores: Sequence[float]) -> list[float]:
@@ -80,7 +80,7 @@ class IndexRetriever(ABC):
     _template = Template()
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """For each query its best passages, scores falling; no two of them have the same text.
+        """Return for each query its best passages, scores falling; no two of them have the same text.
 
         Args:
             queries: m texts; equal ones are searched once.
@@ -102,12 +102,12 @@ class IndexRetriever(ABC):
         distinct = list(dict.fromkeys(queries))
         if not distinct:
             return []
-        found = dict(zip(distinct, self._search(self._prepared(distinct), k), strict=True))
-        return [list(found[query]) for query in queries]
+        results = dict(zip(distinct, self._search(self._prepared(distinct), k), strict=True))
+        return [list(results[query]) for query in queries]
 
     @abstractmethod
     def where(self, *conditions: Condition | str) -> Self:
-        """The same search among the passages that meet all of some conditions, such as `year>=2020`.
+        """Return the same search among the passages that meet all of some conditions, such as `year>=2020`.
 
         Raises:
             UserError: no such column, or values of another type than it holds.
@@ -118,7 +118,7 @@ class IndexRetriever(ABC):
         return ""
 
     def _prepared(self, queries: Sequence[str]) -> list[Query]:
-        """Queries with what is computed of them once."""
+        """Return queries with what is computed of them once."""
         if self.encoder is None:
             return [Query(query, None) for query in queries]
         texts = [self._template.of_query(query) for query in queries]
@@ -127,11 +127,11 @@ class IndexRetriever(ABC):
 
     @abstractmethod
     def _most_rows(self) -> int:
-        """How many rows a search can give."""
+        """Return how many rows a search can give."""
 
     @abstractmethod
-    def _found(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
-        """For each query the k best of its best rows that differ in their text, and how many rows were found."""
+    def _best_passages(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+        """Return for each query the k best of its best rows that differ in their text, and how many rows it has."""
 
     def _search(self, queries: Sequence[Query], k: int) -> list[list[Passage]]:
         results: list[list[Passage]] = [[] for _ in queries]
@@ -139,8 +139,8 @@ class IndexRetriever(ABC):
         pending, most = list(range(len(queries))), min(fetch * _MOST_FETCHED, self._most_rows())
         while pending:
             more = []
-            found = self._found([queries[position] for position in pending], fetch, k)
-            for position, (passages, rows) in zip(pending, found, strict=True):
+            hits = self._best_passages([queries[position] for position in pending], fetch, k)
+            for position, (passages, rows) in zip(pending, hits, strict=True):
                 results[position] = passages
                 if len(passages) < k and fetch < most and rows == fetch:
                     more.append(position)
@@ -173,22 +173,22 @@ class LocalRetriever(IndexRetriever):
     _allowed: Mask | None = None
 
     def where(self, *conditions: Condition | str) -> Self:
-        """The same search among the passages that meet all of some conditions; see `IndexRetriever.where`."""
+        """Return the same search among the passages that meet all of some conditions; see `IndexRetriever.where`."""
         from retrieval.conditions import allowed_rows
 
-        found = copy(self)
+        narrowed = copy(self)
         allowed = allowed_rows(self.corpus, conditions)
-        found._allowed = allowed if self._allowed is None else self._allowed & allowed
-        return found
+        narrowed._allowed = allowed if self._allowed is None else self._allowed & allowed
+        return narrowed
 
     @abstractmethod
     def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
-        """The k best rows of each query; fewer where no more are found."""
+        """Return the k best rows of each query; fewer where no more are found."""
 
     def _most_rows(self) -> int:
         return len(self.corpus)
 
-    def _found(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+    def _best_passages(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
         ranked = self._ranked(queries, rows, self._allowed)
         return [(different_texts(starmap(self._passage, hits), k), len(hits)) for hits in ranked]
 
@@ -290,16 +290,16 @@ class FixedPassages:
     def __init__(self, passages: Sequence[PassageLike] | Mapping[str, Sequence[PassageLike]]) -> None:
         self._by_query: dict[str, list[Passage]] = {}
         if isinstance(passages, Mapping):
-            for query, given in passages.items():
+            for query, listed in passages.items():
                 if not isinstance(query, str):
                     raise UserError(f"a query that passages are given for must be text, not {query!r:.80}")
-                self._by_query[query] = _passages(given, f"for {query[:60]!r}")
+                self._by_query[query] = _passages(listed, f"for {query[:60]!r}")
         else:
             self._by_query = {"": _passages(passages, "given")}
         self._lengths = sorted({len(query) for query in self._by_query}, reverse=True)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """For each query the first `k` of its passages.
+        """Return for each query the first `k` of its passages.
 
         Raises:
             UserError: no passages are given for a query, or `k` is negative.
@@ -322,39 +322,36 @@ class CheckedRetriever:
         self._name = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """What the callable returns, as passages."""
-        found = self._function(queries, k)
-        if not _is_list(found):
+        """Return what the callable returns, as passages."""
+        lists = self._function(queries, k)
+        if not _is_list(lists):
             raise UserError(
-                f"retriever {self._name} returned {type(found).__name__}, not a list with a list for each query"
+                f"retriever {self._name} returned {type(lists).__name__}, not a list with a list for each query"
             )
-        if len(found) != len(queries):
-            raise UserError(f"retriever {self._name} returned {len(found)} lists for {len(queries)} queries")
+        if len(lists) != len(queries):
+            raise UserError(f"retriever {self._name} returned {len(lists)} lists for {len(queries)} queries")
         results = []
-        for position, given in enumerate(found):
+        for position, listed in enumerate(lists):
             where = f"from retriever {self._name} for query {position + 1}"
-            passages = _passages(given, where)
+            passages = _passages(listed, where)
             if len(passages) > k:
                 raise UserError(f"{len(passages)} passages {where}; at most {k} were asked for")
             results.append(passages)
         return results
 
 
-Source: TypeAlias = Retriever | Callable[..., Any] | Sequence[PassageLike] | Mapping[str, Any]
+RetrieverSource: TypeAlias = Retriever | Callable[..., Any] | Sequence[PassageLike] | Mapping[str, Any]
 
 
-def as_retriever(source: Source) -> Retriever:
-    """A retriever from a callable `queries, k -> passages`, or from passages.
+def as_retriever(source: RetrieverSource) -> Retriever:
+    """Return a retriever from a callable `queries, k -> passages`, or from passages.
 
     Raises:
         UserError: `source` is neither.
     """
     if callable(source):
-        return (
-            source
-            if isinstance(source, CheckedRetriever | FixedPassages | IndexRetriever)
-            else CheckedRetriever(source)
-        )
+        is_ours = isinstance(source, CheckedRetriever | FixedPassages | IndexRetriever)
+        return source if is_ours else CheckedRetriever(source)
     if isinstance(source, Mapping) or _is_list(source):
         return FixedPassages(source)
     raise UserError(f"a retriever is a callable (queries, k) or a list of passages, not {type(source).__name__}")
@@ -364,10 +361,10 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-def _passages(given: Any, where: str) -> list[Passage]:
-    if not _is_list(given):
-        raise UserError(f"passages {where} must be a list, not {type(given).__name__}")
-    return [_passage(value, f"passage {number} {where}") for number, value in enumerate(given, start=1)]
+def _passages(values: Any, where: str) -> list[Passage]:
+    if not _is_list(values):
+        raise UserError(f"passages {where} must be a list, not {type(values).__name__}")
+    return [_passage(value, f"passage {number} {where}") for number, value in enumerate(values, start=1)]
 
 
 def _passage(value: Any, where: str) -> Passage:
@@ -377,8 +374,8 @@ def _passage(value: Any, where: str) -> Passage:
         raise UserError(f"{where} is {type(value).__name__}; a passage is a Passage or a dictionary with id and text")
     missing = [name for name in ("id", "text") if value.get(name) is None]
     if missing:
-        found = ", ".join(map(str, value)) or "nothing"
-        raise UserError(f"{where} has no {' and no '.join(missing)} (found: {found})")
+        present = ", ".join(map(str, value)) or "nothing"
+        raise UserError(f"{where} has no {' and no '.join(missing)} (found: {present})")
     score = value.get("score")
     if score is not None and not (isinstance(score, int | float) and abs(score) <= sys.float_info.max):
         raise UserError(f"{where}: score must be a number, finite and not {score!r:.80}")

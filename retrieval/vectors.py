@@ -33,7 +33,7 @@ NPY_ERRORS = (
 )
 
 
-class Hits(NamedTuple):
+class VectorHits(NamedTuple):
     """Best rows of m queries."""
 
     scores: Matrix  # float32 [m, k], falling; inner products
@@ -41,23 +41,25 @@ class Hits(NamedTuple):
     rows: NDArray[np.int64]
 
     def rankings(self) -> list[list[tuple[int, float]]]:
-        """For each query its rows and their scores."""
-        pairs = zip(self.rows.tolist(), self.scores.tolist(), strict=True)
-        return [[(row, score) for row, score in zip(*pair, strict=True) if row >= 0] for pair in pairs]
+        """Return for each query its rows and their scores."""
+        rankings = []
+        for rows, scores in zip(self.rows.tolist(), self.scores.tolist(), strict=True):
+            rankings.append([(row, score) for row, score in zip(rows, scores, strict=True) if row >= 0])
+        return rankings
 
 
 class VectorIndex(Protocol):
     """A searchable set of n vectors of length d."""
 
     def __len__(self) -> int:
-        """The number of vectors, n."""
+        """Return the number of vectors, n."""
 
     @property
     def dim(self) -> int:
         """Length of a vector, d."""
 
-    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
-        """The best rows for each of the queries, float32 [m, d], in at most min(k, number of allowed rows) columns.
+    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> VectorHits:
+        """Return the best rows for each of the queries, float32 [m, d], at most min(k, allowed rows) a query.
 
         `allowed` is bool [n], the rows that may be found; None for all.
         """
@@ -87,8 +89,10 @@ class FlatIndex:
             vectors = np.lib.format.open_memmap(file, mode="r")  # type: ignore[no-untyped-call]
         except NPY_ERRORS as error:
             raise UserError(f"{file} is not a readable vector file ({error!s:.200}); build the index again") from error
-        known = vectors.dtype in (np.float32, np.float16) if vectors.ndim == 2 else _width(vectors) > 0
-        if not vectors.flags.c_contiguous or not known:
+        is_known = _width(vectors) > 0
+        if vectors.ndim == 2:
+            is_known = vectors.dtype in (np.float32, np.float16)
+        if not vectors.flags.c_contiguous or not is_known:
             raise UserError(
                 f"{file} holds {vectors.dtype!s:.80} {vectors.shape}, not a float32 matrix; build the index again"
             )
@@ -108,15 +112,15 @@ class FlatIndex:
         return "int8" if self._vectors.ndim == 1 else str(self._vectors.dtype.name)
 
     def all_finite(self) -> bool:
-        """Read every vector; whether all can be compared."""
+        """Read every vector; return whether all can be compared."""
         return all(np.isfinite(self.block(row, row + BLOCK)).all() for row in range(0, len(self), BLOCK))
 
-    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
-        """The best rows for each of the queries [m, d]; see `VectorIndex.search`."""
+    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> VectorHits:
+        """Return the best rows for each of the queries [m, d]; see `VectorIndex.search`."""
         n = len(self) if allowed is None else int(np.count_nonzero(allowed))
         k = min(k, n)
         queries = np.ascontiguousarray(queries, dtype=np.float32)
-        hits = Hits(np.zeros((len(queries), k), np.float32), np.zeros((len(queries), k), np.int64))
+        hits = VectorHits(np.zeros((len(queries), k), np.float32), np.zeros((len(queries), k), np.int64))
         for start in range(0, len(queries) if k else 0, _QUERIES):
             part = slice(start, start + _QUERIES)
             rows = np.sort(self._candidates(queries[part], min(k + _SLACK, n), allowed), axis=1)
@@ -140,25 +144,21 @@ class FlatIndex:
             return _faiss_top(self._vectors, queries, k)
         return _numpy_top(self._vectors, queries, k, allowed)
 
-    def rescored(self, queries: Matrix, rows: NDArray[np.int64], k: int) -> Hits:
-        """The k best of some rows [m, candidates] (rising, -1 for none) by exact scores, for float32 queries [m, d]."""
+    def rescored(self, queries: Matrix, rows: NDArray[np.int64], k: int) -> VectorHits:
+        """Return the k best of some rows [m, candidates] (rising, -1 for none) by exact scores."""
         # multiply and sum, not matmul: the result for one row must not depend on which others are there
-        scores = np.stack(
-            [
-                (self.rows(of_query).astype(np.float64) * query).sum(-1)
-                for query, of_query in zip(queries, rows, strict=True)
-            ]
-        ).astype(np.float32)
+        scores = np.empty(rows.shape, np.float32)
+        for number, query in enumerate(queries):
+            scores[number] = (self.rows(rows[number]).astype(np.float64) * query).sum(-1)
         scores[rows < 0] = -np.inf
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return Hits(np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1))
+        return _best_hits(scores, rows, k)
 
     def block(self, start: int, stop: int) -> Matrix:
-        """Some rows as float32."""
+        """Return some rows as float32."""
         return as_float32(self._vectors[start:stop])
 
     def rows(self, rows: NDArray[np.int64]) -> Matrix:
-        """The vectors of some rows as float32."""
+        """Return the vectors of some rows as float32."""
         return as_float32(self._vectors[rows])
 
 
@@ -178,24 +178,27 @@ class SegmentedIndex:
         """Length of a vector."""
         return self._parts[0].dim
 
-    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
-        """The best rows for each of the queries [m, d]; see `VectorIndex.search`."""
+    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> VectorHits:
+        """Return the best rows for each of the queries [m, d]; see `VectorIndex.search`."""
         if self._kept is not None:
             allowed = self._kept if allowed is None else self._kept & allowed
-        found = [
-            (part.search(queries, k, None if allowed is None else allowed[start : start + len(part)]), start)
-            for part, start in zip(self._parts, self._starts, strict=False)
-        ]
-        if len(found) == 1:
-            return found[0][0]
-        scores = np.concatenate([hits.scores for hits, _ in found], axis=1)
-        rows = np.concatenate([np.where(hits.rows < 0, -1, hits.rows + start) for hits, start in found], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return Hits(np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1))
+        scores, rows = [], []
+        for part, start in zip(self._parts, self._starts, strict=False):
+            inside = None if allowed is None else allowed[start : start + len(part)]
+            hits = part.search(queries, k, inside)
+            scores.append(hits.scores)
+            rows.append(np.where(hits.rows < 0, -1, hits.rows + start))
+        return _best_hits(np.concatenate(scores, axis=1), np.concatenate(rows, axis=1), k)
+
+
+def _best_hits(scores: Matrix, rows: NDArray[np.int64], k: int) -> VectorHits:
+    """Return the k best rows of each query by scores [m, n]; equal ones keep their order."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return VectorHits(np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1))
 
 
 def _faiss_top(vectors: Matrix, queries: Matrix, k: int) -> NDArray[np.int64]:
-    """Unordered rows of the k best, [m, k]; the matrix is read in place, not copied."""
+    """Return unordered rows of the k best, [m, k]; the matrix is read in place, not copied."""
     import faiss
 
     if _threshold_counts_values():
@@ -207,7 +210,7 @@ def _faiss_top(vectors: Matrix, queries: Matrix, k: int) -> NDArray[np.int64]:
 
 @cache
 def _threshold_counts_values() -> bool:
-    """Whether this faiss multiplies by BLAS from a number of values on (128,000 since 1.15), not of queries (20)."""
+    """Return whether this faiss multiplies by BLAS from a number of values on, as since 1.15, not of queries."""
     import faiss
 
     return int(getattr(faiss.cvar, "distance_compute_blas_threshold", 0)) > 10_000
@@ -215,7 +218,7 @@ def _threshold_counts_values() -> bool:
 
 @contextmanager
 def faiss_threads(queries: int) -> Iterator[None]:
-    """One OpenMP thread for a single query, which a second thread makes slower; all of them for a batch."""
+    """Use one OpenMP thread for a single query, which a second thread makes slower; all of them for a batch."""
     import faiss
 
     before = faiss.omp_get_max_threads()
@@ -227,7 +230,7 @@ def faiss_threads(queries: int) -> Iterator[None]:
 
 
 def _numpy_top(vectors: NDArray[Any], queries: Matrix, k: int, allowed: Mask | None = None) -> NDArray[np.int64]:
-    """As `_faiss_top`, block by block so that memory stays bounded; at least k rows must be allowed."""
+    """Return the same as `_faiss_top`, block by block so that memory stays bounded; at least k rows must be allowed."""
     scores = np.zeros((len(queries), 0), np.float32)
     rows = np.zeros((len(queries), 0), np.int64)
     for start in range(0, len(vectors), BLOCK):
@@ -246,30 +249,31 @@ def _numpy_top(vectors: NDArray[Any], queries: Matrix, k: int, allowed: Mask | N
 
 
 def stored_type(storage: str, dim: int) -> np.dtype[Any]:
-    """What a row of a vector file holds: numbers, or for `int8` a scale and the numbers as multiples of it."""
+    """Return what a row of a vector file holds: numbers, or for `int8` a scale and the numbers as multiples of it."""
     if storage == "int8":
         return np.dtype([("scale", "<f4"), ("codes", "i1", (dim,))])
     return np.dtype((np.dtype(storage).newbyteorder("<"), (dim,)))
 
 
 def _width(vectors: NDArray[Any]) -> int:
-    """Numbers of a vector; 0 where these are no vectors."""
+    """Return the numbers of a vector; 0 where these are no vectors."""
     if vectors.ndim == 2:
         return int(vectors.shape[1])
     dim = max(0, vectors.dtype.itemsize - 4)
-    return dim if vectors.ndim == 1 and vectors.dtype == stored_type("int8", dim) else 0
+    is_int8 = vectors.ndim == 1 and vectors.dtype == stored_type("int8", dim)
+    return dim if is_int8 else 0
 
 
 def as_float32(vectors: NDArray[Any]) -> Matrix:
-    """The same numbers in float32; float16 by torch, which converts four times as fast as numpy."""
+    """Return the same numbers in float32; float16 by torch, which converts four times as fast as numpy."""
     if vectors.dtype.names:
         scaled: Matrix = vectors["codes"] * vectors["scale"][:, None]
         return scaled
     if vectors.dtype == np.float16 and vectors.size:
         import torch
 
-        found: Matrix = torch.from_numpy(np.array(vectors)).float().numpy()
-        return found
+        converted: Matrix = torch.from_numpy(np.array(vectors)).float().numpy()
+        return converted
     return np.asarray(vectors, dtype=np.float32)
 
 
@@ -298,12 +302,12 @@ class DenseCard:
 
 
 def factory_of(kind: str, rows: int, dim: int) -> str:
-    """Faiss's description of a kind for n `rows` of length `dim`, empty for flat; a description stays as it is."""
-    if kind == "auto":
-        kind = "flat" if rows <= _FLAT_ROWS else "rabitq" if rows <= _RABITQ_ROWS else "ivf"
-    if kind in ("flat", "rabitq"):
-        return "" if kind == "flat" else "RaBitQfs"
-    if kind == "ivf":
+    """Return faiss's description of a kind for n `rows` of length `dim`, empty for flat; it may be one already."""
+    if kind == "flat" or (kind == "auto" and rows <= _FLAT_ROWS):
+        return ""
+    if kind == "rabitq" or (kind == "auto" and rows <= _RABITQ_ROWS):
+        return "RaBitQfs"
+    if kind in ("ivf", "auto"):
         lists = 1 << max(0, round(math.log2(2 * math.sqrt(rows))))
         return f"RR{dim},IVF{min(lists, rows)},RaBitQfs"
     if kind.lower() == kind or not kind.isprintable():  # faiss's own names have capitals

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from retrieval.normalisation import spaced_words, without_accents, word_terms
-from retrieval.vectors import Hits, Mask
+from retrieval.vectors import Mask, VectorHits
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
 
@@ -177,14 +177,14 @@ class WordAnalyzer:
         """Return a word and, where its stem is another, the word without accents; a stop word has no second form."""
         forms = self._forms.get(word)
         if forms is None:
-            plain = without_accents(word)
+            without = without_accents(word)
             if self.language == "german":
-                plain = _GERMAN_UMLAUT.sub(r"\1\2", plain)
+                without = _GERMAN_UMLAUT.sub(r"\1\2", without)
             forms = (word,)
-            if plain != word:
+            if without != word:
                 stems = self.tokenizer.analyze(word)
-                if stems and stems != self.tokenizer.analyze(plain):
-                    forms = (word, plain)
+                if stems and stems != self.tokenizer.analyze(without):
+                    forms = (word, without)
             if len(self._forms) < _MOST_REMEMBERED:
                 self._forms[word] = forms
         return forms
@@ -222,8 +222,8 @@ class WordIndex:
     def __len__(self) -> int:
         return int(self._searcher.num_docs)
 
-    def search(self, query: str, k: int, allowed: Mask | None = None) -> Hits:
-        """The rows [1, at most k] that share words with a query, of which none is syntax; `allowed` is bool [n].
+    def search(self, query: str, k: int, allowed: Mask | None = None) -> VectorHits:
+        """Return the rows [1, at most k] that share words with a query, of which none is syntax; `allowed` is bool [n].
 
         Raises:
             UserError: the files of the index are damaged.
@@ -231,7 +231,7 @@ class WordIndex:
         words = self.analyzer.query_terms(query)
         count = len(self) if allowed is None else int(np.count_nonzero(allowed))
         if not words or not count or not k:
-            return Hits(np.zeros((1, 0), np.float32), np.zeros((1, 0), np.int64))
+            return VectorHits(np.zeros((1, 0), np.float32), np.zeros((1, 0), np.int64))
         try:
             hits, values = self._matches(words, min(k, count), count, allowed)
         except BaseException as error:
@@ -246,7 +246,7 @@ class WordIndex:
             fits = allowed[rows]
             rows, scores = rows[fits], scores[fits]
         order = np.lexsort((rows, -scores))[:k]
-        return Hits(scores[None, order], rows[None, order])
+        return VectorHits(scores[None, order], rows[None, order])
 
     def _matches(
         self, words: list[tuple[str, ...]], limit: int, count: int, allowed: Mask | None
@@ -255,13 +255,13 @@ class WordIndex:
         import tantivy
 
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
-        wanted = tantivy.Query.boolean_query([(should, self._word_query(terms)) for terms in words])
+        query = tantivy.Query.boolean_query([(should, self._word_query(terms)) for terms in words])
         if allowed is not None and count <= _LISTED_ROWS:
             rows = tantivy.Query.term_set_query(self._schema, "row", np.flatnonzero(allowed).tolist())
-            wanted = tantivy.Query.boolean_query([(must, wanted), (must, tantivy.Query.const_score_query(rows, 0.0))])
+            query = tantivy.Query.boolean_query([(must, query), (must, tantivy.Query.const_score_query(rows, 0.0))])
         elif allowed is not None:
             limit = min(len(self), _MOST_FETCHED, 2 * limit * len(allowed) // count + 100)
-        hits = self._searcher.search(wanted, limit, count=False).hits
+        hits = self._searcher.search(query, limit, count=False).hits
         return hits, self._searcher.fast_field_values("row", [place for _, place in hits])
 
     def _word_query(self, terms: tuple[str, ...]) -> Any:

@@ -67,10 +67,10 @@ def document_format(suffix: str) -> DocumentFormat | None:
     """Return how files of a suffix such as `.md` are read; None where nothing reads them."""
     if suffix in _FORMATS:
         return _FORMATS[suffix]
-    found = load_present(GROUP, suffix.removeprefix(".")) if suffix in _registered() else None
-    if found is not None and not isinstance(found, DocumentFormat):
+    reading = load_present(GROUP, suffix.removeprefix(".")) if suffix in _registered() else None
+    if reading is not None and not isinstance(reading, DocumentFormat):
         raise UserError(f"the entry point {suffix[1:]!r} of {GROUP} is no DocumentFormat")
-    return found
+    return reading
 
 
 @cache
@@ -86,6 +86,6 @@ def document_suffixes() -> list[str]:
 def check_options(options: ReadingOptions) -> None:
     """Raise UserError where a format cannot serve the options on this machine."""
     for suffix in document_suffixes():
-        found = document_format(suffix)
-        if found is not None:
-            found.check(options)
+        reading = document_format(suffix)
+        if reading is not None:
+            reading.check(options)

@@ -27,8 +27,8 @@ _GZIP_RATIO = 8  # usual size of a packed file, unpacked
 
 def is_isolated(kind: str) -> bool:
     """Return whether files of a kind are read by a child process."""
-    found = document_format(kind)
-    return found is not None and found.limits is not None
+    reading = document_format(kind)
+    return reading is not None and reading.limits is not None
 
 
 def limits_of(path: Path, kind: str) -> ChildLimits:
@@ -96,11 +96,11 @@ class IsolatedReader:
         Raises:
             UserError: the file cannot be read, or not within its limits.
         """
-        found = document_format(kind)
-        if found is None:
+        reading = document_format(kind)
+        if reading is None:
             raise UserError(f"{path}: nothing reads files of kind {kind}")
-        if found.limits is None:
-            return found.read(path, name, self._options, lambda: None)
+        if reading.limits is None:
+            return reading.read(path, name, self._options, lambda: None)
         with self._lock:
             child = self._idle.pop() if self._idle else None
         if child is None or not child.is_alive():

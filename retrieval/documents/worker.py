@@ -22,11 +22,11 @@ def _answer(request: Mapping[str, Any], replies: Replies) -> Mapping[str, Any]:
 
 
 def _read(request: Mapping[str, Any], replies: Replies) -> Document:
-    found = document_format(request["kind"])
-    assert found is not None  # noqa: S101 - the parent has asked, too
+    reading = document_format(request["kind"])
+    assert reading is not None  # noqa: S101 - the parent has asked, too
 
     def report_progress() -> None:
         limit_time(request)
         replies.send({})
 
-    return found.read(Path(request["name"]), request["title"], ReadingOptions(**request["options"]), report_progress)
+    return reading.read(Path(request["name"]), request["title"], ReadingOptions(**request["options"]), report_progress)

@@ -43,7 +43,7 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], listed: str) -> UserError:
-    """The error for a name that is none of many, too many for one line: those like it, and where all are listed."""
+    """Return the error for a name that is none of many values: those like it, and where all are listed."""
     near = get_close_matches(name[:80], list(known))
     meant = f"did you mean {' or '.join(near)}? All are in" if near else "all are in"
     return UserError(f"unknown {what} {name!r:.80}; {meant} {listed}")
@@ -57,7 +57,7 @@ def check_filename(name: str, value: object) -> None:
 
 
 def check_url(url: object, example: str = "http://127.0.0.1:8000") -> SplitResult:
-    """The parts of an address that requests can be sent to; anything else is refused."""
+    """Return the parts of an address that requests can be sent to; anything else is refused."""
     try:
         parts = urlsplit(url) if isinstance(url, str) and url.isprintable() and " " not in url else None
         if parts is not None:

@@ -16,7 +16,7 @@ from selfrag.common.validation import validate
 
 
 def recover(target: Path) -> None:
-    """Where `publish` was killed between its renames, give the directory that it was replacing its name again.
+    """Give a directory its name again where `publish` was killed between its renames.
 
     To be called before `target` is read or replaced. Where nothing is to be mended, nothing is done.
     """
@@ -57,21 +57,21 @@ def sizes(directory: Path) -> dict[str, int]:
 
 
 def checksums(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """blake2b of files below `directory` by relative name; reads all of them."""
-    found = {}
+    """Return blake2b of files below `directory` by relative name; reads all of them."""
+    sums = {}
     for name in names:
         with (directory / name).open("rb") as file:
-            found[name] = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    return found
+            sums[name] = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    return sums
 
 
 def damaged(what: str, directory: Path, why: object) -> UserError:
-    """The error for a finished directory that does not hold what was written."""
+    """Return the error for a finished directory that does not hold what was written."""
     return UserError(f"{what} {directory} is damaged: {why}; build it again")
 
 
 def check_finished(directory: Path, kind: type[T], formats: Sequence[str], what: str, needed: Sequence[str]) -> T:
-    """The manifest of a finished directory; one that is missing, half-written, damaged or of another format is refused.
+    """Return the manifest of a finished directory, or raise UserError where it is not whole.
 
     `formats` are values of the manifest's `format` that can be read, the present one first; `needed` are files that it
     must list; `what` is the directory in an error, such as `index`.
@@ -91,9 +91,9 @@ def check_finished(directory: Path, kind: type[T], formats: Sequence[str], what:
         manifest = validate(kind, values, MANIFEST)
     except UserError as error:
         raise damaged(what, directory, error) from error
-    found = sizes(directory)
+    actual_sizes = sizes(directory)
     for name in (*needed, *manifest.files):
-        size, actual = manifest.files.get(name), found.get(name)
+        size, actual = manifest.files.get(name), actual_sizes.get(name)
         if size is None or actual != size:
             state = "is missing" if actual is None else f"has {actual} bytes, {MANIFEST} says {size}"
             raise UserError(f"{what} {directory} is half-written: {name:.80} {state}; build it again")

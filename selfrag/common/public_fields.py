@@ -162,10 +162,10 @@ def _texts(record: PublicRecord, key: str) -> list[str]:
 
 def _answers(record: PublicRecord, key: str) -> tuple[str, ...]:
     """Return gold answers: a list of texts, one text, or a list that is written as JSON or as Python."""
-    given = record[key]
-    if isinstance(given, str):
-        given = _written_list(given)
-    return _gold(list_of(given, key, str, "texts"), key)
+    written = record[key]
+    if isinstance(written, str):
+        written = _written_list(written)
+    return _gold(list_of(written, key, str, "texts"), key)
 
 
 def _written_list(written: str) -> Any:
@@ -196,12 +196,12 @@ def _gold(texts: list[str], key: str) -> tuple[str, ...]:
 
 def _truth(record: PublicRecord, key: str) -> str:
     """Return `true` or `false`; FEVER's verdicts are understood, and one of these as the only entry of a list."""
-    given = record[key]
-    if isinstance(given, list) and len(given) == 1:
-        given = given[0]
-    verdict = str(given).strip().casefold() if isinstance(given, str | bool) else ""
+    written = record[key]
+    if isinstance(written, list) and len(written) == 1:
+        written = written[0]
+    verdict = str(written).strip().casefold() if isinstance(written, str | bool) else ""
     if verdict not in TRUTH:
-        raise UserError(f"{key!r} must be true or false (or SUPPORTS, REFUTES), not {given!r:.60}")
+        raise UserError(f"{key!r} must be true or false (or SUPPORTS, REFUTES), not {written!r:.60}")
     return TRUTH[verdict]
 
 

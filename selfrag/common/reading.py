@@ -13,6 +13,7 @@ import re
 import stat
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -34,12 +35,12 @@ _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
 
 
 def user_path(path: str | Path) -> Path:
-    """The path with `~` replaced by the home folder; there need be nothing at it."""
+    """Return the path with `~` replaced by the home folder; there need be nothing at it."""
     try:
-        found = Path(path).expanduser()
-        if "\0" in str(found):
+        file_path = Path(path).expanduser()
+        if "\0" in str(file_path):
             raise ValueError("it holds a NUL character")
-        found.stat()
+        file_path.stat()
     except (FileNotFoundError, NotADirectoryError):
         pass
     except UnicodeEncodeError as error:
@@ -47,37 +48,37 @@ def user_path(path: str | Path) -> Path:
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: `~nobody`
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"no usable path {str(path)!r:.120}: {reason}; give another") from error
-    return found
+    return file_path
 
 
 def regular_file(path: str | Path) -> Path:
-    """The path of a file that can be read to its end: no folder, pipe or device."""
-    found = user_path(path)
+    """Return the path of a file that can be read to its end: no folder, pipe or device."""
+    file_path = user_path(path)
     fault = None
-    if not found.exists():
+    if not file_path.exists():
         fault = "no file is there"
-    elif found.is_dir():
-        fault = f"it is a directory; name its files, such as {found}/*.md"
-    elif not stat.S_ISREG(found.stat().st_mode):
+    elif file_path.is_dir():
+        fault = f"it is a directory; name its files, such as {file_path}/*.md"
+    elif not stat.S_ISREG(file_path.stat().st_mode):
         fault = "it is a pipe or a device; save what it gives in a file and name that"
-    elif not os.access(found, os.R_OK):
+    elif not os.access(file_path, os.R_OK):
         fault = "Permission denied"
     if fault:
-        raise UserError(f"{found}: cannot be read: {fault}")
-    return found
+        raise UserError(f"{file_path}: cannot be read: {fault}")
+    return file_path
 
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[BinaryIO]:
-    """A file of bytes, unpacked where its name ends in `.gz`. Do nothing but read it in the block."""
-    found = regular_file(path)
+    """Open a file of bytes, unpacked where its name ends in `.gz`. Do nothing but read it in the block."""
+    file_path = regular_file(path)
     try:
-        with cast(BinaryIO, gzip.open(found) if found.suffix == ".gz" else found.open("rb")) as file:
+        with cast(BinaryIO, gzip.open(file_path) if file_path.suffix == ".gz" else file_path.open("rb")) as file:
             yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{found}: cannot be read: damaged gzip file ({error}); fetch or write it again") from error
+        raise UserError(f"{file_path}: cannot be read: damaged gzip file ({error}); fetch or write it again") from error
     except OSError as error:
-        raise UserError(f"{found}: cannot be read: {error.strerror or error}") from error
+        raise UserError(f"{file_path}: cannot be read: {error.strerror or error}") from error
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -161,25 +162,25 @@ def _decode_utf16(data: bytes, path: str | Path) -> str:
 
 
 def read_json(path: str | Path, *, nan: bool = False) -> Any:
-    """The value of a JSON file."""
+    """Return the value of a JSON file."""
     return parse_json(read_whole(path), str(path), nan=nan)
 
 
 def mended_json(text: str) -> str:
-    """A JSON text of the same length with U+FFFD for lone surrogates, which no UTF-8 can hold."""
-    return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+    """Return a JSON text of the same length with U+FFFD for lone surrogates, which no UTF-8 can hold."""
+    return _ESCAPE.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
 
 
 def parse_json(text: str, where: str, *, nan: bool = False, mended: bool = False) -> Any:
-    """The value of a JSON text, read strictly: no key twice, not nested too deeply, no number of thousands of digits.
+    """Return the value of a JSON text, read strictly: no key twice, not nested deeply, no endless number.
 
     `where` names file and line in the error. `nan` takes NaN and infinity, which JSON does not have, as Python writes
     them. `mended` reads what `mended_json` makes of the text.
     """
+    constants = None if nan else _no_constant
     try:
-        return json.loads(
-            mended_json(text) if mended else text, object_pairs_hook=_once, parse_constant=None if nan else _no_constant
-        )
+        text = mended_json(text) if mended else text
+        return json.loads(text, object_pairs_hook=_once, parse_constant=constants)
     except json.JSONDecodeError as error:
         place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
         raise UserError(f"{where}: not JSON ({error.msg} at {place})") from error
@@ -190,7 +191,7 @@ def parse_json(text: str, where: str, *, nan: bool = False, mended: bool = False
 
 
 def filled(record: Any, key: str) -> str:
-    """The text under a key of a decoded object."""
+    """Return the text under a key of a decoded object."""
     if not isinstance(record, Mapping) or key not in record:
         raise UserError(f"key {key!r} is missing")
     value = record[key]
@@ -202,8 +203,7 @@ def filled(record: Any, key: str) -> str:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {twice[:60]!r} occurs twice")
     return values
 

@@ -127,8 +127,8 @@ class RunLog:
         """Read one record again, counted from 0."""
         with self.path.open("rb") as file:
             file.seek(self._starts[number])
-            found: dict[str, Any] = json.loads(file.readline())
-        return found
+            record: dict[str, Any] = json.loads(file.readline())
+        return record
 
     def cut(self, records: int) -> None:
         """Leave the first records only."""
@@ -138,11 +138,11 @@ class RunLog:
                 os.ftruncate(self._handle, self._starts[records])
             del self._starts[records:]
 
-    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    def keep(self, is_kept: Callable[[dict[str, Any]], bool]) -> None:
         """Leave the wanted records of a log without a header, and `take` these again."""
         self.close()
         with writing(self.path), self.path.open("rb") as lines:
-            write_jsonl(self.path, (line for line in map(json.loads, lines) if wanted(line)))
+            write_jsonl(self.path, (line for line in map(json.loads, lines) if is_kept(line)))
         self._starts = []
         self._read(None)
 
@@ -173,7 +173,7 @@ class RunLog:
 
     def _read(self, identity: Mapping[str, Any] | None) -> None:
         """Take what is there, and cut off a torn last line."""
-        whole = 0
+        intact = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
@@ -184,12 +184,12 @@ class RunLog:
                         check_same_run(self.path, record["identity"], identity, self._otherwise)
                     else:
                         self._take(record)
-                        self._starts.append(whole)
+                        self._starts.append(intact)
                 except OtherRunError:
                     raise
                 except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UserError) as error:
                     raise UserError(f"{self.path}:{number}: damaged ({error}); {self._remedy}") from error
-                whole += len(line)
-        if whole != self.path.stat().st_size:  # not before: a file of something else stays as it is
+                intact += len(line)
+        if intact != self.path.stat().st_size:  # not before: a file of something else stays as it is
             with writing(self.path):
-                os.truncate(self.path, whole)
+                os.truncate(self.path, intact)

@@ -36,8 +36,11 @@ _MARKER = re.compile(
 )
 
 
+_CLOSING = re.compile(rf"[{_CLOSE}{_RIGHT}]")
+
+
 def replace_surrogates(text: str) -> str:
-    """The text with lone surrogates replaced by U+FFFD, so that it can be written as UTF-8.
+    """Return the text with lone surrogates replaced by U+FFFD, so that it can be written as UTF-8.
 
     Python makes them of bytes on a command line that are no UTF-8, and of escapes in JSON.
     """
@@ -49,12 +52,12 @@ def replace_surrogates(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with U+FFFD for every character of `UNSEEN`."""
+    """Return the text with U+FFFD for every character of `UNSEEN`."""
     return UNSEEN.sub("\ufffd", text)
 
 
 def unmarked(text: str, own: Iterable[str] = ()) -> str:
-    r"""The text with a space after every bracket that may open a control token, as in `< |im_end|>` and `[ INST]`.
+    r"""Return the text with a space after every bracket that may open a control token, as in `< |im_end|>`, `[ INST]`.
 
     For servers that tokenise what they are sent, whatever their model: it goes by the form of markers, not by names.
     Brackets that Unicode folds into others count (`\uff1c`), and so does one that nothing closes before the text ends,
@@ -67,18 +70,20 @@ def unmarked(text: str, own: Iterable[str] = ()) -> str:
     """
     kept = tuple(own)
 
-    def spaced(found: re.Match[str]) -> str:
-        return found[0] if kept and found.string.startswith(kept, found.start()) else f"{found[0]} "
+    def spaced(match: re.Match[str]) -> str:
+        return match[0] if kept and match.string.startswith(kept, match.start()) else f"{match[0]} "
 
     return _MARKER.sub(spaced, replace_surrogates(text))
 
 
 def markers(text: str) -> frozenset[str]:
-    """What `unmarked` would change in a text, each with the bracket that closes it."""
-    ends = {
-        found.start(): re.compile(rf"[{_CLOSE}{_RIGHT}]").search(text, found.end()) for found in _MARKER.finditer(text)
-    }
-    return frozenset(text[begin : end.end()] for begin, end in ends.items() if end is not None)
+    """Return what `unmarked` would change in a text, each with the bracket that closes it."""
+    marked = set()
+    for match in _MARKER.finditer(text):
+        end = _CLOSING.search(text, match.end())
+        if end is not None:
+            marked.add(text[match.start() : end.end()])
+    return frozenset(marked)
 
 
 LONGEST = 6_000

@@ -96,12 +96,12 @@ def _fault(details: ErrorDetails, name: str, kind: type) -> str:
             return f"{name} holds half of a character (a lone surrogate), which no file can hold"
         case "value_error":
             return f"{name} {details['msg'].removeprefix('Value error, ')}"
-    message, given = _SUBJECT.sub("must ", details["msg"]), details["input"]
-    for word, plain in _WORDS.items():
-        message = message.replace(word, plain)
+    message, value = _SUBJECT.sub("must ", details["msg"]), details["input"]
+    for word, ours in _WORDS.items():
+        message = message.replace(word, ours)
     if message.startswith("must have"):
         return f"{name} {message.replace(' after validation', '')}"
-    shown = f"a {type(given).__name__}" if isinstance(given, Mapping | list) else f"{given!r:.60}"
+    shown = f"a {type(value).__name__}" if isinstance(value, Mapping | list) else f"{value!r:.60}"
     return f"{name} {message}, not {shown}"
 
 

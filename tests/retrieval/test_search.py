@@ -30,7 +30,7 @@ from retrieval.corpus_writing import build_corpus
 from retrieval.encoders import Template
 from retrieval.index import load_manifest
 from retrieval.search import Fusion
-from retrieval.vectors import FlatIndex, Hits
+from retrieval.vectors import FlatIndex, VectorHits
 from retrieval.word_writing import add_words
 from retrieval.words import LANGUAGES, WordIndex
 
@@ -137,7 +137,7 @@ class Approximate:
         self.asked.append(k)
         found = np.full((len(queries), k), -1, np.int64)
         found[:, : len(self.rows)] = self.rows[:k]
-        return Hits(np.linspace(1, 0, k, dtype=np.float32)[None].repeat(len(queries), 0), found)
+        return VectorHits(np.linspace(1, 0, k, dtype=np.float32)[None].repeat(len(queries), 0), found)
 
 
 def test_what_an_approximate_index_finds_is_cited_only_where_it_found_something(tmp_path, animals, encoder):

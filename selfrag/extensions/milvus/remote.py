@@ -63,7 +63,7 @@ class MilvusRetriever(IndexRetriever):
     def _most_rows(self) -> int:
         return MOST_ROWS
 
-    def _found(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+    def _best_passages(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
         depth = rows if len(self._fields) == 1 else max(rows, FUSED_ROWS)
         ranked, *others = [self._ranked(field, queries, depth) for field in self._fields]
         for other in others:
