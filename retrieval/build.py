@@ -34,7 +34,7 @@ from retrieval.index import (
     VECTORS,
     WORDS,
     IndexManifest,
-    Segment,
+    IndexSegment,
     absolute,
     building_directory,
     check_sums,
@@ -447,7 +447,7 @@ def publish_change(
             name = segment_name(manifest)
             (building / "draft").rename(target / name)
             new.append(name)
-            changed = replace(changed, added=[*manifest.added, Segment(name, len(corpus), corpus.digest)])
+            changed = replace(changed, added=[*manifest.added, IndexSegment(name, len(corpus), corpus.digest)])
             if manifest.language:
                 words = f"{PARTS}/{number}-{WORDS}"
                 older = target / str(manifest.part(WORDS))

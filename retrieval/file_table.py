@@ -18,7 +18,7 @@ from retrieval.vectors import Mask
 from selfrag.common.errors import UserError
 from selfrag.common.finished import damaged
 
-Rows: TypeAlias = NDArray[np.int64]
+RowNumbers: TypeAlias = NDArray[np.int64]
 """Row numbers of passages in an index, rising."""
 _MOST_BYTES = 1 << 30
 """Of a table; some five million files."""
@@ -40,12 +40,12 @@ class FileRecord:
     ends: list[int]  # and the one after the last of each run
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> RowNumbers:
         """The rows of its passages, rising."""
         runs = [np.arange(start, end) for start, end in zip(self.starts, self.ends, strict=True)]
         return np.concatenate([np.zeros(0, np.int64), *runs])
 
-    def with_rows(self, rows: Rows) -> FileRecord:
+    def with_rows(self, rows: RowNumbers) -> FileRecord:
         """Return the record with other rows, rising."""
         breaks = np.flatnonzero(np.diff(rows) != 1)
         starts = rows[np.concatenate([[0], breaks + 1])] if len(rows) else rows
@@ -128,7 +128,7 @@ class FileFinder:
         return location
 
     @cached_property
-    def _runs(self) -> tuple[Rows, Rows, Rows]:
+    def _runs(self) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
         """Of each run of rows, by its first row: that row, the one after its last, and the number of its file."""
         import pyarrow as pa
         from pyarrow import compute

@@ -39,7 +39,7 @@ _SEGMENT = re.compile(rf"\.|{PARTS}/\d+-{SEGMENT}")
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class IndexSegment:
     """Passages that were added together, and their vectors.
 
     Attributes:
@@ -73,7 +73,7 @@ class IndexManifest:
     versions: dict[str, str] = field(default_factory=lambda: _versions())
     inputs: str = ""  # fingerprint of the files that the passages were read from; empty if unknown
     generation: int = 1  # counts the changes
-    added: list[Segment] = field(default_factory=list)  # segments after the first, in the order of their rows
+    added: list[IndexSegment] = field(default_factory=list)  # segments after the first, in the order of their rows
     removed: int = 0  # number of removed passages, whose rows are in `parts/GENERATION-removed.npy`
     dense: DenseCard | None = None  # the approximate index of the first segment; None for exact search
     language: str = ""  # of the word index; empty where there is none
@@ -92,9 +92,9 @@ class IndexManifest:
             language_name(self.language)
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[IndexSegment]:
         """Return all segments, in the order of their rows."""
-        return [Segment(".", self.passages, self.corpus), *self.added]
+        return [IndexSegment(".", self.passages, self.corpus), *self.added]
 
     @property
     def rows(self) -> int:

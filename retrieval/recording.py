@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from retrieval.corpus import Row
-from retrieval.file_table import FileRecord, Rows
+from retrieval.file_table import FileRecord, RowNumbers
 from retrieval.readers import check_some_read, read_sources
 from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.sources import FileState, SourceFile, file_state
@@ -96,7 +96,7 @@ class FileRows:
             if not before.same_times(now) and file_state(file.path, digest=True).digest != before.digest:
                 raise UserError(f"{file.path} changed while it was read; run the same again")
 
-    def record(self, file: SourceFile, rows: Rows) -> FileRecord:
+    def record(self, file: SourceFile, rows: RowNumbers) -> FileRecord:
         """Return the record of a file that was read, whose passages have these rows."""
         state = self._states[file.location]
         how_read = reading_of(self._splitting)

@@ -31,7 +31,7 @@ from retrieval.build import (
 )
 from retrieval.corpus import Corpus, Row, Scalar
 from retrieval.encoders import CountingEncoder, Encoder, EncoderCard, checked_encode
-from retrieval.file_table import FileRecord, Rows
+from retrieval.file_table import FileRecord, RowNumbers
 from retrieval.index import IndexManifest, absolute, encoder_of, load_manifest, open_parts
 from retrieval.index_writing import file_records, removed_rows
 from retrieval.passage import Passage
@@ -459,7 +459,7 @@ class _ReusedVectors:
         return vectors
 
 
-def _stored_vectors(parts: Sequence[FlatIndex], rows: Rows) -> Matrix:
+def _stored_vectors(parts: Sequence[FlatIndex], rows: RowNumbers) -> Matrix:
     """Return the vectors of rows of several segments, whose row numbers continue."""
     vectors = np.empty((len(rows), parts[0].dim), np.float32)
     first = 0

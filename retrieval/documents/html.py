@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from retrieval.documents.charset import page_to_utf8
 from retrieval.documents.document import MAX_BYTES, MAX_HEADING, Document, DocumentBuilder
-from retrieval.documents.html_tables import MAX_SPAN, Block, Cell, DataTable, Heading, Preformatted, TableFrame
+from retrieval.documents.html_tables import MAX_SPAN, Cell, DataTable, Heading, HtmlBlock, Preformatted, TableFrame
 from retrieval.documents.html_visibility import Omission, is_content, omission_of
 from selfrag.common.errors import UserError, require
 from selfrag.common.reading import opened
@@ -247,7 +247,7 @@ class _Page:
                 self._add(self._prefix + text)
                 self._prefix = ""
 
-    def _add(self, block: Block) -> None:
+    def _add(self, block: HtmlBlock) -> None:
         """Add a block to the open cell or table, or to the document."""
         self._blocks += 1
         if self._blocks > _MAX_BLOCKS:
@@ -261,9 +261,9 @@ class _Page:
         else:
             self._tables[-1].before.append(block)
 
-    def _build(self, block: Block) -> None:
+    def _build(self, block: HtmlBlock) -> None:
         """Add a block to the document; the blocks of layout tables one by one."""
-        waiting: list[Block] = [block]
+        waiting: list[HtmlBlock] = [block]
         while waiting:
             block = waiting.pop()
             if isinstance(block, list):

@@ -42,7 +42,7 @@ class DataTable:
     header: bool  # whether the first row names the columns
 
 
-Block: TypeAlias = "str | Preformatted | Heading | DataTable | list[Block]"
+HtmlBlock: TypeAlias = "str | Preformatted | Heading | DataTable | list[HtmlBlock]"
 """A paragraph, preformatted text, a heading, a table, or the blocks of a layout table."""
 
 
@@ -53,7 +53,7 @@ class Cell:
     is_header: bool
     columns: int = 1
     rows: int = 1
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[HtmlBlock] = field(default_factory=list)
 
     def text(self) -> str:
         """Return the text of the cell in one line."""
@@ -65,7 +65,7 @@ class TableFrame:
     """A table that is being read."""
 
     is_layout: bool  # whether the page says that it is layout
-    before: list[Block] = field(default_factory=list)  # the caption, and text outside the cells
+    before: list[HtmlBlock] = field(default_factory=list)  # the caption, and text outside the cells
     rows: list[list[Cell]] = field(default_factory=list)
     head_rows: int = 0  # leading rows that stand in the head of the table
     cell: Cell | None = None  # the open one
@@ -81,13 +81,13 @@ class TableFrame:
         """Count the rows so far as the head, if nothing stands before it."""
         self.head_rows = len(self.rows)
 
-    def finish(self) -> list[Block]:
+    def finish(self) -> list[HtmlBlock]:
         """Return the blocks of the table: one data table, or the text of the cells of a layout table."""
         rows = [row for row in self.rows if row]
         data = None if self.is_layout else self._data_table(rows)
         if data is not None:
             return [*self.before, data]
-        blocks: list[Block] = self.before
+        blocks: list[HtmlBlock] = self.before
         for row in rows:
             blocks.extend(cell.blocks for cell in row if cell.blocks)
         return blocks
@@ -174,7 +174,7 @@ def _is_plain(cell: Cell, has_headers: bool) -> bool:
     return True
 
 
-def _block_texts(blocks: Sequence[Block]) -> list[str]:
+def _block_texts(blocks: Sequence[HtmlBlock]) -> list[str]:
     texts: list[str] = []
     for block in blocks:
         if isinstance(block, str):

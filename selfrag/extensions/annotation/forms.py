@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,6 +22,7 @@ from selfrag.common.errors import UserError
 from selfrag.common.jsonl import read_jsonl
 from selfrag.common.reading import read_json
 from selfrag.common.untrusted import visible
+from selfrag.common.validation import validate
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import trace_of
 from selfrag.evaluation.comparison import read_runs
@@ -41,7 +43,7 @@ FIGURES = {"plausible": "plausible", "s&p": "supported and plausible", "isrel": 
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ShownSegment:
     """A segment as people see it."""
 
     text: str
@@ -58,78 +60,81 @@ class Sampled:
     id: str  # of the item
     question: str
     answer: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ShownSegment, ...]
 
     @property
     def considered(self) -> bool:
-        """Whether S&P counts it: some segment is predicted relevant and at least partially supported (C.2)."""
+        """Return whether S&P counts it: some segment is predicted relevant and at least partially supported (C.2)."""
         return any(p.isrel == "Relevant" and p.issup not in (None, "No support / Contradictory") for p in self.pieces)
 
 
 def sampled(folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()) -> list[Sampled]:
-    """A seeded sample of the answers of each file."""
+    """Return a seeded sample of the answers of each file."""
     (run,) = read_runs([folder], only or None)
-    found: list[Sampled] = []
+    answers: list[Sampled] = []
     for name in run.files:
         path = folder / f"{name}.jsonl"
-        ids = list(read_jsonl(path, lambda record: None if record.get("error") else item_id(record)))
+        ids = read_jsonl(path, lambda record: None if record.get("error") else item_id(record))
         answered = sorted(key for key in ids if key is not None)
-        order = {key: at for at, key in enumerate(random.Random(seed).sample(answered, len(answered))[:count])}  # noqa: S311
-        taken = [one for one in read_jsonl(path, lambda r: _sampled(name, r, order)) if one is not None]  # noqa: B023
-        found += sorted(taken, key=lambda one: order[one.id])
-    if not found:
+        chosen = random.Random(seed).sample(answered, len(answered))[:count]  # noqa: S311
+        parse = partial(_sampled, name, frozenset(chosen))
+        by_id = {answer.id: answer for answer in read_jsonl(path, parse) if answer is not None}
+        answers += [by_id[key] for key in chosen]
+    if not answers:
         raise UserError(f"{folder} has no answer to judge")
-    return found
+    return answers
 
 
-def _sampled(file: str, record: Mapping[str, Any], wanted: Mapping[str, int]) -> Sampled | None:
+def _sampled(file: str, chosen: Collection[str], record: Mapping[str, Any]) -> Sampled | None:
+    """Return the answer of a record, or None where it is not one of those that were chosen."""
     key = item_id(record)
-    if key not in wanted:
+    if key not in chosen:
         return None
     if record.get("trace") is None:
         raise UserError(f"item {key!r:.60} has no trace; run it again with --traces")
     trace = trace_of(record["trace"])
     answer, segments = segments_of(trace, trace.best)
     pieces = []
-    for one in segments:
-        judged = (one.judgments.get(role) for role in (Role.RELEVANCE, Role.SUPPORT))
-        labels = (None if judgment is None else str(judgment.label) for judgment in judged)
-        pieces.append(Piece(one.text, trace.nodes[one.node].passage, *labels))
+    for segment in segments:
+        labels = []
+        for role in (Role.RELEVANCE, Role.SUPPORT):
+            judgment = segment.judgments.get(role)
+            labels.append(None if judgment is None else str(judgment.label))
+        pieces.append(ShownSegment(segment.text, trace.nodes[segment.node].passage, *labels))
     return Sampled(file, key, trace.question, answer, tuple(pieces))
 
 
 def asked(answers: Sequence[Sampled]) -> Iterator[tuple[int, str, str]]:
-    """Number of the answer, name of the question, and its name in the form, for everything that is asked."""
-    for number, one in enumerate(answers):
-        for question in ("plausible", "supported"):
-            if question == "plausible" or any(piece.passage is not None for piece in one.pieces):
-                yield number, question, f"{number}.{question}"
-        for place, piece in enumerate(one.pieces):
+    """Yield for everything that is asked the number of the answer, the question, and its name in the form."""
+    for number, answer in enumerate(answers):
+        yield number, "plausible", f"{number}.plausible"
+        if any(piece.passage is not None for piece in answer.pieces):
+            yield number, "supported", f"{number}.supported"
+        for place, piece in enumerate(answer.pieces):
             for question, label in (("isrel", piece.isrel), ("issup", piece.issup)):
                 if label is not None and piece.passage is not None:
                     yield number, question, f"{number}.{place}.{question}"
 
 
 def form(folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()) -> str:
-    """The form as one HTML file, which asks no address for anything; see `sampled` for arguments and errors."""
+    """Return the form as one HTML file, which asks no address for anything; see `sampled` for arguments and errors."""
     answers = sampled(folder, count, seed=seed, only=only)
     names = {name for _, _, name in asked(answers)}
     about = {"format": FORMAT, "count": count, "seed": seed, "only": list(only), "sample": digest(answers)}
     script = files(__package__).joinpath("form.js").read_text(encoding="utf-8")
-    body = (
-        templates("selfrag.extensions", "annotation")
-        .get_template("form.html.j2")
-        .render(
-            answers=answers, names=names, questions=QUESTIONS, about=json.dumps(about), title=folder.name, script=script
-        )
-    )
+    template = templates("selfrag.extensions", "annotation").get_template("form.html.j2")
+    values = {"questions": QUESTIONS, "about": json.dumps(about), "title": folder.name, "script": script}
+    body = template.render(answers=answers, names=names, **values)
     style = style_sheet(files(__package__).joinpath("form.css").read_text(encoding="utf-8"))
     return document(f"Judge answers of {visible(folder.name, 80)}", style, body, page_policy(script))
 
 
 def digest(answers: Sequence[Sampled]) -> str:
-    """What tells this sample from any other."""
-    shown = [(one.file, one.id, one.question, one.answer, [piece.text for piece in one.pieces]) for one in answers]
+    """Return what tells this sample from any other."""
+    shown = []
+    for answer in answers:
+        texts = [piece.text for piece in answer.pieces]
+        shown.append((answer.file, answer.id, answer.question, answer.answer, texts))
     return hashlib.sha256(json.dumps(shown).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -145,7 +150,7 @@ class Figure:
 
 
 def read_forms(folder: Path, saved: Sequence[Path], *, seed: int = 0) -> list[Figure]:
-    """What people said about a run.
+    """Return what people said about a run.
 
     Args:
         folder: the run.
@@ -156,68 +161,82 @@ def read_forms(folder: Path, saved: Sequence[Path], *, seed: int = 0) -> list[Fi
         UserError: a file is no such file, is of another sample or run, or nothing was answered.
     """
     forms = [_saved(path) for path in saved]
-    about = {key: forms[0][key] for key in ("count", "seed", "only", "sample")}
-    if other := next((path for path, one in zip(saved, forms, strict=True) if one["sample"] != about["sample"]), None):
-        raise UserError(f"{other} is of another sample than {saved[0]}; read those of one form together")
-    answers = sampled(folder, about["count"], seed=about["seed"], only=about["only"])
-    if digest(answers) != about["sample"]:
+    first = forms[0]
+    for path, saved_form in zip(saved, forms, strict=True):
+        if saved_form.sample != first.sample:
+            raise UserError(f"{path} is of another sample than {saved[0]}; read those of one form together")
+    answers = sampled(folder, first.count, seed=first.seed, only=first.only)
+    if digest(answers) != first.sample:
         raise UserError(f"{saved[0]} was made for another run than {folder}, or the run has changed since")
-    said = [_verdicts(answers, one["verdicts"]) for one in forms]
-    found = [
-        _figure(file, name, [number for number, one in enumerate(answers) if one.file == file], said, seed)
-        for file in dict.fromkeys(one.file for one in answers)
-        for name in FIGURES
-    ]
-    if all(one.share.n == 0 for one in found):
+    said = [_verdicts(answers, saved_form.verdicts) for saved_form in forms]
+    members: dict[str, list[int]] = {}
+    for number, answer in enumerate(answers):
+        members.setdefault(answer.file, []).append(number)
+    figures = [_figure(file, name, numbers, said, seed) for file, numbers in members.items() for name in FIGURES]
+    if all(figure.share.n == 0 for figure in figures):
         raise UserError(f"{saved[0]}: nothing was answered")
-    return found
+    return figures
 
 
-def _saved(path: Path) -> dict[str, Any]:
-    given = read_json(path)
-    kinds = {"count": int, "seed": int, "only": list, "sample": str, "verdicts": dict}
-    good = isinstance(given, dict) and given.get("format") == FORMAT
-    if not good or not all(isinstance(given.get(name), kind) for name, kind in kinds.items()):
-        raise UserError(f"{path} is no file that the form of selfrag eval annotate saved")
-    if not all(isinstance(verdict, bool) for verdict in given["verdicts"].values()):
-        raise UserError(f"{path}: a verdict is neither true nor false")
-    return dict(given)
+@dataclass(frozen=True, slots=True)
+class SavedForm:
+    """A form as one person filled it in."""
+
+    format: str
+    count: int
+    seed: int
+    only: list[str]
+    sample: str
+    verdicts: dict[str, bool]
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise UserError(f"format={self.format!r:.60} is not {FORMAT!r}")
 
 
-Verdicts: TypeAlias = dict[int, dict[str, bool]]
+def _saved(path: Path) -> SavedForm:
+    try:
+        return validate(SavedForm, read_json(path), others="ignore")
+    except UserError as error:
+        raise UserError(f"{path} is no file that the form of selfrag eval annotate saved: {error}") from error
+
+
+PersonVerdicts: TypeAlias = dict[int, dict[str, bool]]
 """Number of the answer -> place in it -> what one person said."""
 
 
-def _verdicts(answers: Sequence[Sampled], given: Mapping[str, bool]) -> dict[str, Verdicts]:
-    """What one person said, by figure."""
-    found: dict[str, Verdicts] = {name: {} for name in FIGURES}
+def _verdicts(answers: Sequence[Sampled], verdicts: Mapping[str, bool]) -> dict[str, PersonVerdicts]:
+    """Return what one person said, by figure."""
+    by_figure: dict[str, PersonVerdicts] = {name: {} for name in FIGURES}
     for number, question, name in asked(answers):
-        if name in given and question != "supported":
-            found[question].setdefault(number, {})[name] = given[name]
-    for number, one in enumerate(answers):
-        pair = [given.get(f"{number}.{question}") for question in ("plausible", "supported")]
-        if one.considered and None not in pair:
-            found["s&p"][number] = {"": all(pair)}
-    return found
+        if name in verdicts and question != "supported":
+            by_figure[question].setdefault(number, {})[name] = verdicts[name]
+    for number, answer in enumerate(answers):
+        plausible, supported = (verdicts.get(f"{number}.{question}") for question in ("plausible", "supported"))
+        if answer.considered and plausible is not None and supported is not None:
+            by_figure["s&p"][number] = {"": plausible and supported}
+    return by_figure
 
 
 def _figure(
     file: str,
     name: str,
     members: Sequence[int],
-    said: Sequence[Mapping[str, Verdicts]],
+    said: Sequence[Mapping[str, PersonVerdicts]],
     seed: int,
 ) -> Figure:
     values = []
     pairs: list[list[tuple[bool, bool]]] = []
     for number in members:
-        every = [one[name].get(number, {}) for one in said]
-        known = [verdict for one in every for verdict in one.values()]
+        by_person = [verdicts[name].get(number, {}) for verdicts in said]
+        known = list(chain.from_iterable(places.values() for places in by_person))
         if known:
             values.append(sum(known) / len(known))
-        pairs.append([(a[at], b[at]) for a, b in combinations(every, 2) for at in a if at in b])
-    both = [one for one in pairs if one]
-    if not both:
-        return Figure(file, name, mean(values, seed=seed), None, None)
-    equal = [sum(a == b for a, b in one) / len(one) for one in both]
-    return Figure(file, name, mean(values, seed=seed), mean(equal, seed=seed), kappa(both, seed=seed))
+        both = [(a[place], b[place]) for a, b in combinations(by_person, 2) for place in a if place in b]
+        if both:
+            pairs.append(both)
+    share = mean(values, seed=seed)
+    if not pairs:
+        return Figure(file, name, share, None, None)
+    equal = [sum(a == b for a, b in both) / len(both) for both in pairs]
+    return Figure(file, name, share, mean(equal, seed=seed), kappa(pairs, seed=seed))

@@ -33,7 +33,7 @@ WORSE = frozenset({"option_unread", REPEATED.name})
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RunFile:
     """One file of a finished run."""
 
     folder: Path  # of the run
@@ -61,7 +61,7 @@ class Source:
         return read_jsonl(self.folder / f"{self.name}.jsonl", parse)
 
 
-def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int = 0) -> Source:
+def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int = 0) -> RunFile:
     """Open one file of a run for export.
 
     `data` is the folder of the data file, if it is no longer where the run read it; `seed` is that of the
@@ -74,10 +74,10 @@ def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int 
     figures = dict(zip(found.metrics, draws, strict=True))
     started = datetime.fromisoformat(manifest["about"]["time"]).astimezone(UTC)
     items = items_of(folder, name, data)
-    return Source(run.folder, run.name, manifest, name, items, figures, entry["settings"], entry["result"], started)
+    return RunFile(run.folder, run.name, manifest, name, items, figures, entry["settings"], entry["result"], started)
 
 
-def write_inspect(source: Source, folder: Path) -> Path:
+def write_inspect(source: RunFile, folder: Path) -> Path:
     """Write the log of one file; its name has the form by which inspect-ai finds logs."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,13 +88,13 @@ def write_inspect(source: Source, folder: Path) -> Path:
     return path
 
 
-def _key(source: Source) -> str:
+def _key(source: RunFile) -> str:
     """Tells this file of this run from every other; the same at every export."""
     stated = json.dumps([source.manifest["identity"], source.name, source.settings], sort_keys=True)
     return hashlib.sha256(stated.encode()).hexdigest()
 
 
-def _inspect_log(source: Source) -> Iterator[str]:
+def _inspect_log(source: RunFile) -> Iterator[str]:
     """The log in pieces, so that one sample is in memory at a time."""
     head = json.dumps(_inspect_head(source), ensure_ascii=False, indent=1)
     yield replace_surrogates(head.removesuffix("\n}")) + ',\n "samples": ['
@@ -104,7 +104,7 @@ def _inspect_log(source: Source) -> Iterator[str]:
     yield "\n ]\n}\n"
 
 
-def _inspect_head(source: Source) -> dict[str, Any]:
+def _inspect_head(source: RunFile) -> dict[str, Any]:
     result, settings, key, started = source.result, source.settings, _key(source), source.started
     about, ended = source.manifest["about"], started + timedelta(seconds=result["seconds"])
     system = source.manifest["identity"].get("system") or {}
@@ -177,7 +177,7 @@ def _inspect_sample(model: str, item: Item, record: Mapping[str, Any]) -> dict[s
     return found
 
 
-def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
+def write_lm_eval(sources: Sequence[RunFile], folder: Path) -> Path:
     """Write `results_DATE.json` and `samples_TASK_DATE.jsonl` below `folder/MODEL`; the path of the results.
 
     The filter is always `none`, as nothing is cut out of an answer here.
@@ -197,7 +197,7 @@ def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
     return path
 
 
-def _lm_results(tasks: Mapping[str, Source], model: str) -> dict[str, Any]:
+def _lm_results(tasks: Mapping[str, RunFile], model: str) -> dict[str, Any]:
     first = next(iter(tasks.values()))
     read = {task: source.settings for task, source in tasks.items()}
     engine = first.manifest["identity"].get("engine")
@@ -235,7 +235,7 @@ def higher_is_better(name: str) -> bool | None:
     return None if name in NEITHER or is_count(name) else name not in WORSE
 
 
-def _lm_figures(task: str, source: Source) -> dict[str, Any]:
+def _lm_figures(task: str, source: RunFile) -> dict[str, Any]:
     values: dict[str, Any] = {"alias": source.name, "name": task, "sample_len": source.settings["items"]}
     for name, draws in source.figures.items():
         if draws is not None:
@@ -245,7 +245,7 @@ def _lm_figures(task: str, source: Source) -> dict[str, Any]:
     return values
 
 
-def _lm_samples(source: Source) -> Iterator[dict[str, Any]]:
+def _lm_samples(source: RunFile) -> Iterator[dict[str, Any]]:
     for number, (item, record) in enumerate(source.records()):
         right, text, scores = _target(item), record.get("text", ""), _scores(record)
         yield {

@@ -18,7 +18,7 @@ from typing import Any
 from retrieval.sentences import SentenceFinder
 from selfrag.common.checks import check_int
 from selfrag.common.errors import UserError, require
-from selfrag.extensions.granite.numbering import DOCUMENTS, EARLIER, LAST, Document, NumberedState, number_sentences
+from selfrag.extensions.granite.numbering import DOCUMENTS, EARLIER, LAST, NumberedState, ShownPassage, number_sentences
 from selfrag.extensions.granite.replies import TOP_LOGPROBS, Binding, BoundCodec, with_scores
 from selfrag.judges.wire import ChatPrompt, ModelRequest
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -182,7 +182,7 @@ def body(spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[s
     return made
 
 
-def _listed(documents: Sequence[Document]) -> list[dict[str, str]]:
+def _listed(documents: Sequence[ShownPassage]) -> list[dict[str, str]]:
     return [{"text": d.text, "doc_id": d.id} if d.id else {"text": d.text} for d in documents]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
-from selfrag.extensions.granite.numbering import Document, NumberedState, number_sentences
+from selfrag.extensions.granite.numbering import NumberedState, ShownPassage, number_sentences
 from selfrag.extensions.granite.replies import Binding, BoundCodec, with_scores
 from selfrag.judges.wire import ModelRequest, PromptPiece, TextPrompt
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -24,7 +24,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PromptTurn:
     """A turn that the dialect puts behind the conversation."""
 
     role: str  # its role; `{document}` stands for the one document as a turn of its own
@@ -46,7 +46,7 @@ class CompletionSpec:
 
     adapter: str | None  # published name; None for the base model
     documents: bool  # whether the passages are shown in front of the conversation
-    turns: tuple[Turn, ...]  # behind the conversation
+    turns: tuple[PromptTurn, ...]  # behind the conversation
     max_tokens: int  # most new tokens
     tags: Mapping[str, str] = field(default_factory=dict)  # letter of the sentence tags by what carries them
     constraint: Constraint | None = None  # form of the reply; None for free text
@@ -63,7 +63,7 @@ def _spec(raw: Mapping[str, Any]) -> CompletionSpec:
     return CompletionSpec(
         adapter=raw["adapter"],
         documents=raw["documents"],
-        turns=tuple(Turn(**turn) for turn in raw["turns"]),
+        turns=tuple(PromptTurn(**turn) for turn in raw["turns"]),
         max_tokens=raw["max_tokens"],
         tags=MappingProxyType(dict(raw.get("tags", {}))),
         constraint=next((getattr(Constraint, form)(value) for form, value in raw.get("constraint", {}).items()), None),
@@ -79,7 +79,7 @@ _GROUNDED = (
 )
 
 
-class System(StrEnum):
+class SystemTurn(StrEnum):
     """What stands in the system turn where the conversation brings none."""
 
     DEFAULT = "default"  # the template's own text, as in all recorded traffic
@@ -104,16 +104,16 @@ def opened(role: str) -> Iterator[PromptPiece]:
     yield PromptPiece(CLOSE, control=True)
 
 
-def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[PromptPiece]:
+def head(date: str, system: SystemTurn, grounded: bool, joined: bool) -> Iterator[PromptPiece]:
     """Yield the system turn, whose date is given. Granite 3.2 (`joined`) has no space before the text on documents."""
-    if system is System.NONE:
+    if system is SystemTurn.NONE:
         return
     about = f"{'' if joined else ' '}{_GROUNDED}" if grounded else " You are a helpful AI assistant."
     text = f"Knowledge Cutoff Date: April 2024.\nToday's Date: {date}.\nYou are Granite, developed by IBM.{about}"
-    yield from closed_turn("system", text if system is System.DEFAULT else "")
+    yield from closed_turn("system", text if system is SystemTurn.DEFAULT else "")
 
 
-def documents(shown: Sequence[Document], joined: bool) -> Iterator[PromptPiece]:
+def documents(shown: Sequence[ShownPassage], joined: bool) -> Iterator[PromptPiece]:
     """Yield the documents, blank ones too: all in one turn, numbered, or a turn for each with its id in the role."""
     if joined and shown:
         yield from closed_turn("documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown))
@@ -146,7 +146,9 @@ class CompletionCodec(BoundCodec):
     exact: bool = True
     adapter: str | None = None  # name of the adapter on the server; None for the base model
     date: str = DATE  # what the system turn calls today
-    system: System = System.DEFAULT  # what stands in the system turn where the conversation does not begin with one
+    system: SystemTurn = (
+        SystemTurn.DEFAULT
+    )  # what stands in the system turn where the conversation does not begin with one
 
     def encode(self, state: JudgeInput) -> ModelRequest:
         """Return the request; see `exact`. Several documents where one is asked about are refused."""
@@ -179,7 +181,7 @@ class CompletionCodec(BoundCodec):
         for behind in self.spec.turns:
             yield from self._turn(behind, state, seen)
 
-    def _turn(self, behind: Turn, state: JudgeInput, seen: NumberedState) -> Iterator[PromptPiece]:
+    def _turn(self, behind: PromptTurn, state: JudgeInput, seen: NumberedState) -> Iterator[PromptPiece]:
         if behind.role == "{document}":
             yield from documents((seen.only(self.intrinsic),), joined=False)
         elif behind.end == "open":
@@ -187,7 +189,7 @@ class CompletionCodec(BoundCodec):
         else:
             yield from closed_turn(behind.role, behind.filled(self._values(behind, state)), behind.end == "turn")
 
-    def _values(self, behind: Turn, state: JudgeInput) -> dict[str, str]:
+    def _values(self, behind: PromptTurn, state: JudgeInput) -> dict[str, str]:
         values = {"query": state.query or state.messages[-1].content, **state.arguments}
         for name in behind.fields():
             if name not in values:

@@ -57,7 +57,7 @@ LAST, DOCUMENTS, EARLIER = "last_message", "documents", "all_but_last_message"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ShownPassage:
     """A passage that is shown."""
 
     index: int  # its place in `JudgeInput.passages`
@@ -70,11 +70,11 @@ class NumberedState:
     """A state as a request shows it."""
 
     messages: tuple[Message, ...]  # turns of the caller
-    documents: tuple[Document, ...]  # every passage, blank ones too
+    documents: tuple[ShownPassage, ...]  # every passage, blank ones too
     sites: tuple[Site, ...]  # sentences that the model calls by number, of the last turn
     sources: tuple[Site, ...]  # sentences that it may cite by number
 
-    def only(self, name: str) -> Document:
+    def only(self, name: str) -> ShownPassage:
         """Return the only document that is not blank; `name` is the intrinsic or adapter that needs exactly one."""
         given = [document for document in self.documents if document.text.strip()]
         if len(given) != 1:
@@ -86,15 +86,15 @@ def number_sentences(tags: Mapping[str, str], state: JudgeInput, find: SentenceF
     """Number the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0."""
     letters = frozenset(tags.values())
     sources: list[Site] = []
-    documents: list[Document] = []
+    documents: list[ShownPassage] = []
     for index, passage in enumerate(state.passages):
         if DOCUMENTS in tags:
             shown, spans = tag(passage.text, tags[DOCUMENTS], len(sources), find, letters=letters, title=passage.title)
             sources += [state.in_passage(SiteKind.SOURCE, index, *span) for span in spans]
-            documents.append(Document(index, passage.id, shown))
+            documents.append(ShownPassage(index, passage.id, shown))
         else:
             whole = f"{passage.title}\n{passage.text}" if passage.title and passage.text.strip() else passage.text
-            documents.append(Document(index, passage.id, plain(whole, letters)))
+            documents.append(ShownPassage(index, passage.id, plain(whole, letters)))
     messages = [replace(message, content=plain(message.content, letters)) for message in state.messages]
     last = len(messages) - 1
     if EARLIER in tags:

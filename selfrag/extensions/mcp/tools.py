@@ -40,11 +40,11 @@ _MOST_JUDGED = 20
 """Passages that one call of `judge` takes."""
 READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 Mode = Literal["adaptive", "always", "never"]
-Result = TypeVar("Result")
+ToolResult = TypeVar("ToolResult")
 Wording = Annotated[Text, Field(min_length=1)]
 
 
-class Source(BaseModel):
+class CitedSource(BaseModel):
     """A passage and where it stands."""
 
     number: int | None = Field(default=None, description="the n of its [n] in the answer")
@@ -62,7 +62,7 @@ class CitedAnswer(BaseModel):
     """An answer with its citations."""
 
     answer: str = Field(description="the text, with [n] behind what passage n supports")
-    citations: list[Source]
+    citations: list[CitedSource]
     abstained: bool = Field(description="whether the text only says that there is no answer")
     reason: str | None = Field(description="why it abstained, or has no evidence")
     finish: str = Field(description="`length` where the answer was cut, else `stop`")
@@ -72,7 +72,7 @@ class CitedAnswer(BaseModel):
 class Hits(BaseModel):
     """Passages of a search, best first."""
 
-    passages: list[Source]
+    passages: list[CitedSource]
 
 
 class PassageJudgment(BaseModel):
@@ -101,11 +101,11 @@ def make_server(service: Service) -> MCPServer[Any]:
     return server
 
 
-def _told(tool: Callable[..., Awaitable[Result]]) -> Callable[..., Awaitable[Result]]:
+def _told(tool: Callable[..., Awaitable[ToolResult]]) -> Callable[..., Awaitable[ToolResult]]:
     """Return a tool whose errors are one line for the agent; what is nobody's fault is logged, as on the server."""
 
     @wraps(tool)
-    async def answer(*args: Any, **kwargs: Any) -> Result:
+    async def answer(*args: Any, **kwargs: Any) -> ToolResult:
         try:
             return await tool(*args, **kwargs)
         except Exception as error:
@@ -194,10 +194,10 @@ def _cited(answer: Answer) -> CitedAnswer:
     )
 
 
-def _source(passage: Passage, number: int | None = None) -> Source:
+def _source(passage: Passage, number: int | None = None) -> CitedSource:
     metadata = passage.metadata
     file, page, heading = (metadata.get(name) for name in ("file", "page", "heading"))
-    return Source(
+    return CitedSource(
         number=number,
         id=cut(passage.id, NAME),
         title=cut(passage.title, NAME),

@@ -46,15 +46,17 @@ class MilvusRetriever(IndexRetriever):
         self._where = ""
 
     def where(self, *conditions: Condition | str) -> Self:
-        """The same search among the passages that meet all of some conditions; see `IndexRetriever.where`.
+        """Return the same search among the passages that meet all of some conditions; see `IndexRetriever.where`.
 
         Numbers are compared with numbers only: a text such as "2020" is none.
         """
-        found = copy(self)
-        parsed = [parse_condition(one) if isinstance(one, str) else one for one in conditions]
-        expressions = [_expression(self._collection, condition) for condition in parsed]
-        found._where = " and ".join(filter(None, [self._where, *expressions]))
-        return found
+        narrowed = copy(self)
+        expressions = [self._where] if self._where else []
+        for condition in conditions:
+            parsed = parse_condition(condition) if isinstance(condition, str) else condition
+            expressions.append(_expression(self._collection, parsed))
+        narrowed._where = " and ".join(expressions)
+        return narrowed
 
     def notice(self, query: str) -> str:
         """Return what the words of a query cannot find, in one line, or an empty text."""
@@ -65,22 +67,29 @@ class MilvusRetriever(IndexRetriever):
 
     def _best_passages(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
         depth = rows if len(self._fields) == 1 else max(rows, FUSED_ROWS)
-        ranked, *others = [self._ranked(field, queries, depth) for field in self._fields]
-        for other in others:
-            ranked = [self._fusion(dense, words, rows) for dense, words in zip(ranked, other, strict=True)]
-        passages = self._collection.passages(dict.fromkeys(identifier for hits in ranked for identifier, _ in hits))
-        return [
-            (different_texts((passages[one].with_score(score) for one, score in hits if one in passages), k), len(hits))
-            for hits in ranked
-        ]
+        ranked = self._ranked(self._fields[0], queries, depth)
+        if len(self._fields) == 2:
+            by_words = self._ranked(self._fields[1], queries, depth)
+            ranked = [self._fusion(*both, rows) for both in zip(ranked, by_words, strict=True)]
+        ids = dict.fromkeys(identifier for hits in ranked for identifier, _ in hits)
+        passages = self._collection.passages(ids)
+        results = []
+        for hits in ranked:
+            scored = [passages[identifier].with_score(score) for identifier, score in hits if identifier in passages]
+            results.append((different_texts(scored, k), len(hits)))
+        return results
 
     def _ranked(self, field: str, queries: Sequence[Query], k: int) -> list[Ranking[str]]:
-        asked = {n: self._asked(field, query) for n, query in enumerate(queries)}
-        asked = {n: value for n, value in asked.items() if value != ""}  # no word of the query counts
-        found = self._collection.rank(field, list(asked.values()), k, self._where) if asked else []
-        return [dict(zip(asked, found, strict=True)).get(n, []) for n in range(len(queries))]
+        rankings: list[Ranking[str]] = [[] for _ in queries]
+        values = {number: self._search_value(field, query) for number, query in enumerate(queries)}
+        values = {number: value for number, value in values.items() if value != ""}  # no word of the query counts
+        if values:
+            ranked = self._collection.rank(field, list(values.values()), k, self._where)
+            for number, ranking in zip(values, ranked, strict=True):
+                rankings[number] = ranking
+        return rankings
 
-    def _asked(self, field: str, query: Query) -> str | list[float]:
+    def _search_value(self, field: str, query: Query) -> str | list[float]:
         if field == "bm25":
             assert self._analyzer is not None  # noqa: S101 - there is one where words are searched
             return " ".join(chain.from_iterable(self._analyzer.query_terms(query.text)))
@@ -88,7 +97,7 @@ class MilvusRetriever(IndexRetriever):
 
 
 def _expression(collection: Collection, condition: Condition) -> str:
-    """A condition as an expression of Milvus. Values are literals, and a name can hold nothing that ends a text."""
+    """Return a condition as an expression of Milvus. Nothing in a value or a name can end a text."""
     check_choice("operator", condition.operator, OPERATORS)
     column, values = condition.column, list(condition.values)
     field = column
@@ -103,26 +112,29 @@ def _expression(collection: Collection, condition: Condition) -> str:
     if condition.operator == "in":
         compared = " or ".join(f"{field} == {literal(value)}" for value in values) or 'id == ""'
     else:
-        compared = f"{field} {'==' if condition.operator == '=' else condition.operator} {literal(values[0])}"
+        operator = "==" if condition.operator == "=" else condition.operator
+        compared = f"{field} {operator} {literal(values[0])}"
     return f"({compared})" if field == column else f"(exists {field} and ({compared}))"
 
 
 def _comparable(example: Scalar, condition: Condition) -> list[Scalar]:
-    """The values of a condition as those of a column, which holds a value such as the example."""
+    """Return the values of a condition as those of a column, which holds a value such as the example."""
     values = list(condition.values)
     if isinstance(example, str) and condition.operator in ("=", "!=", "in"):
         return [value if isinstance(value, str) else json.dumps(value) for value in values]
-    held, given = _kind(example), {_kind(value) for value in values}
-    if given - {held}:
+    content = _kind(example)
+    if {_kind(value) for value in values} - {content}:
         raise UserError(
-            f"where: column {condition.column!r:.60} holds {held}; {condition.operator} cannot compare them with "
+            f"where: column {condition.column!r:.60} holds {content}; {condition.operator} cannot compare them with "
             f"{', '.join(map(str, values)):.60}"
         )
     return values
 
 
 def _kind(value: Scalar) -> str:
-    return "truth values" if isinstance(value, bool) else "texts" if isinstance(value, str) else "numbers"
+    if isinstance(value, bool):
+        return "truth values"
+    return "texts" if isinstance(value, str) else "numbers"
 
 
 def open_index(
@@ -132,7 +144,7 @@ def open_index(
     mode: str | None = None,
     fusion: Fusion | None = None,
 ) -> MilvusRetriever:
-    """A retriever over a collection of Milvus that `push_index` made.
+    """Return a retriever over a collection of Milvus that `push_index` made.
 
     Args:
         address: of the collection; see `Collection`.
@@ -197,7 +209,7 @@ def push_index(
 
 
 def _stored(parts: OpenParts) -> Iterator[tuple[list[Row], Callable[[], Matrix]]]:
-    """Blocks of the passages of an index that were not removed, and their vectors."""
+    """Yield blocks of the passages of an index that were not removed, and their vectors."""
     rows, kept, first = parts.corpus.live(), parts.corpus.kept, 0
     for vectors in parts.vectors:
         for start in range(0, len(vectors), BLOCK_ROWS):
@@ -249,10 +261,10 @@ def add_passages(
 def remove_passages(address: str | Path, ids: Sequence[str]) -> int:
     """Remove passages from a collection of Milvus by id; returns their number."""
     collection = Collection.open(address)
-    wanted = list(dict.fromkeys(ids))
-    found = collection.get(wanted, [])
-    missing = next((identifier for identifier in wanted if identifier not in found), None)
+    distinct = list(dict.fromkeys(ids))
+    present = collection.get(distinct, [])
+    missing = next((identifier for identifier in distinct if identifier not in present), None)
     if missing is not None:
         raise UserError(f"no passage {missing!r:.80} in {address}; nothing was removed")
-    collection.delete(wanted)
-    return len(wanted)
+    collection.delete(distinct)
+    return len(distinct)

@@ -61,7 +61,7 @@ class PageTable:
         return [line for row in rows for cell in row for line in cell]
 
 
-Block: TypeAlias = Line | PageTable
+PageBlock: TypeAlias = Line | PageTable
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ def _has_years(grid: Sequence[Sequence[str]]) -> bool:
     )
 
 
-def find_tables(lines: Sequence[Line], grid_tables: Sequence[GridTable] = ()) -> list[Block]:
+def find_tables(lines: Sequence[Line], grid_tables: Sequence[GridTable] = ()) -> list[PageBlock]:
     """Return the lines of a page in order, with its tables.
 
     Args:
@@ -210,7 +210,7 @@ def find_tables(lines: Sequence[Line], grid_tables: Sequence[GridTable] = ()) ->
         grid_tables: the tables with strokes.
     """
     tables = {id(item.place): item.table for item in grid_tables}
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     first = work = 0
     while first < len(lines):
         line = lines[first]
@@ -231,7 +231,7 @@ def find_tables(lines: Sequence[Line], grid_tables: Sequence[GridTable] = ()) ->
     return blocks
 
 
-def repeat_headers(pages: Sequence[Sequence[Block]]) -> None:
+def repeat_headers(pages: Sequence[Sequence[PageBlock]]) -> None:
     """Give each table that goes on from the page before the header of that page."""
     above: PageTable | None = None
     for blocks in pages:

@@ -27,7 +27,7 @@ from selfrag.common.errors import UserError, require
 from selfrag.extensions.pdf.layout import Fragment, Line, build_lines, insert_fragment, reading_order
 from selfrag.extensions.pdf.line_ends import LineJoiner
 from selfrag.extensions.pdf.ocr import recognise_page
-from selfrag.extensions.pdf.page_tables import Block, PageTable, find_tables, repeat_headers, take_grid_tables
+from selfrag.extensions.pdf.page_tables import PageBlock, PageTable, find_tables, repeat_headers, take_grid_tables
 from selfrag.extensions.pdf.rules import find_grids
 from selfrag.extensions.pdf.text import Box, FragmentReader, take_notes, turn_box
 
@@ -49,7 +49,7 @@ class _Page:
     """What a page gave."""
 
     number: int
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[PageBlock] = field(default_factory=list)
     is_scan: bool = False
     unmapped: int = 0  # characters that the font does not name
     is_damaged: bool = False

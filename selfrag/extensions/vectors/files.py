@@ -25,7 +25,7 @@ from selfrag.common.reading import regular_file
 
 BLOCK = 1_024
 """Vectors in memory at once."""
-Ids: TypeAlias = list[str]
+PassageIds: TypeAlias = list[str]
 
 
 class _Span(NamedTuple):
@@ -124,7 +124,7 @@ class _Source:
     rows: int  # vectors in it
     dim: int  # length of one
     # from a row on, vectors [n, d] with their ids, where the file has ids
-    blocks: Callable[[int], Iterator[tuple[Ids | None, NDArray[Any]]]]
+    blocks: Callable[[int], Iterator[tuple[PassageIds | None, NDArray[Any]]]]
 
 
 def _shard(path: Path) -> _Source:
@@ -148,7 +148,7 @@ def _shard(path: Path) -> _Source:
     return _Source(path, shape[0], shape[1], lambda start: _cut(names, matrix, start))
 
 
-def _cut(ids: Ids | None, matrix: NDArray[Any], start: int) -> Iterator[tuple[Ids | None, NDArray[Any]]]:
+def _cut(ids: PassageIds | None, matrix: NDArray[Any], start: int) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
     for row in range(start, len(matrix), BLOCK):
         part = slice(row, row + BLOCK)
         yield None if ids is None else ids[part], matrix[part]
@@ -169,7 +169,7 @@ def _parquet(path: Path) -> _Source:
     return _Source(path, rows, dim, partial(_parquet_blocks, path))
 
 
-def _parquet_blocks(path: Path, start: int) -> Iterator[tuple[Ids | None, NDArray[Any]]]:
+def _parquet_blocks(path: Path, start: int) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
     for block in read_vector_blocks(path, start):
         yield block.ids, block.vectors
 
@@ -233,7 +233,7 @@ class PublishedVectors:
                 yield found
             done += size
 
-    def _check_ids(self, path: Path, row: int, ids: Ids | None, corpus: Corpus, done: int) -> None:
+    def _check_ids(self, path: Path, row: int, ids: PassageIds | None, corpus: Corpus, done: int) -> None:
         if ids is None:
             return
         for offset, (found, passage) in enumerate(zip(ids, corpus[done + row : done + row + len(ids)], strict=True)):
@@ -248,7 +248,7 @@ def _opened(path: Path) -> _Source:
     return {".npy": _npy, ".parquet": _parquet}.get(path.suffix.lower(), _shard)(path)
 
 
-def _blocks(path: Path, start: int) -> Iterator[tuple[Ids | None, NDArray[Any]]]:
+def _blocks(path: Path, start: int) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
     """Return the vectors of a file from a row on; the size of a Parquet file is not asked for again."""
     if path.suffix.lower() == ".parquet":
         return _parquet_blocks(path, start)

@@ -34,14 +34,14 @@ class TableBlock:
     rows: list[TableRow]
 
 
-Block: TypeAlias = TextBlock | TableBlock
+WordBlock: TypeAlias = TextBlock | TableBlock
 
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
     """A cell."""
 
-    blocks: Sequence[Block] = ()
+    blocks: Sequence[WordBlock] = ()
     span: int = 1  # columns
     continues_above: bool = False  # merged with the cell above
     continues_left: bool = False  # merged with the cell before
@@ -75,7 +75,7 @@ class BlockWriter:
         self._builder = builder
         self._repeats_left = self.max_repeats
 
-    def add(self, block: Block) -> None:
+    def add(self, block: WordBlock) -> None:
         """Append a block to the document."""
         blocks = [block]
         while blocks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from selfrag.extensions.word.blocks import Block, TableBlock, TableCell, TableRow, TextBlock
+from selfrag.extensions.word.blocks import TableBlock, TableCell, TableRow, TextBlock, WordBlock
 from selfrag.extensions.word.package import Attributes, number
 
 _PLACES = ("c:tx", "c:cat", "c:val", "c:xVal", "c:yVal")
@@ -61,9 +61,9 @@ class ChartReader:
             case "c:val" | "c:yVal":
                 series.values[self._point] = series.values.get(self._point, "") + text
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[WordBlock]:
         """Return the titles and the table of the values."""
-        blocks: list[Block] = [TextBlock(title) for title in self._titles]
+        blocks: list[WordBlock] = [TextBlock(title) for title in self._titles]
         series = [item for item in self._series if item.values]
         if not series:
             return blocks

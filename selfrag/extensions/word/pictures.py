@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from selfrag.extensions.word.blocks import Block, TextBlock
+from selfrag.extensions.word.blocks import TextBlock, WordBlock
 from selfrag.extensions.word.package import Attributes
 from selfrag.extensions.word.text import StoryText
 
@@ -27,7 +27,7 @@ class PictureReader:
         ends: and where it ends.
     """
 
-    def __init__(self, text: StoryText, linked: Callable[[str], Sequence[Block]]) -> None:
+    def __init__(self, text: StoryText, linked: Callable[[str], Sequence[WordBlock]]) -> None:
         self._text = text
         self._linked = linked
         self._description = ""

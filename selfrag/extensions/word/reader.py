@@ -9,7 +9,7 @@ from pathlib import Path
 
 from retrieval.documents.document import MAX_HEADING, Document, DocumentBuilder
 from selfrag.common.errors import UserError
-from selfrag.extensions.word.blocks import Block, BlockWriter, TableBlock, TableCell, TextBlock, cell_text
+from selfrag.extensions.word.blocks import BlockWriter, TableBlock, TableCell, TextBlock, WordBlock, cell_text
 from selfrag.extensions.word.charts import ChartReader
 from selfrag.extensions.word.numbering import Numbering
 from selfrag.extensions.word.package import DamagedPartError, ElementText, WordPackage, XmlHandler
@@ -67,7 +67,7 @@ class _WordReader:
         self._writer = BlockWriter(self._builder)
         self._styles = Styles()
         self._numbering = Numbering(self._styles)
-        self._notes: dict[tuple[str, str], list[Block]] = {}
+        self._notes: dict[tuple[str, str], list[WordBlock]] = {}
         self._left_out: Counter[str] = Counter()
         self._done: set[str] = set()  # linked parts that have been read
 
@@ -75,7 +75,7 @@ class _WordReader:
         """Read all parts and return the document."""
         self._parse_linked("styles", self._styles)
         self._parse_linked("numbering", self._numbering)
-        outside: list[Block] = []  # text of the notes part that is in no note
+        outside: list[WordBlock] = []  # text of the notes part that is in no note
         for kind in ("footnotes", "endnotes"):
             self._parse_linked(kind, self._story(outside.append, Counter()))
         self._read_headers()
@@ -89,7 +89,9 @@ class _WordReader:
             self._builder.skip(part, reason)
         return self._builder.build()
 
-    def _story(self, add: Callable[[Block], None], left_out: Counter[str], *, drop_page_numbers: bool = False) -> Story:
+    def _story(
+        self, add: Callable[[WordBlock], None], left_out: Counter[str], *, drop_page_numbers: bool = False
+    ) -> Story:
         return Story(
             add,
             self._styles,
@@ -120,7 +122,7 @@ class _WordReader:
         ]
         texts: set[str] = set()
         for part in dict.fromkeys(parts):
-            blocks: list[Block] = []
+            blocks: list[WordBlock] = []
             story = self._story(blocks.append, Counter(), drop_page_numbers=True)
             self._parse(part, story)
             story.finish()
@@ -130,7 +132,7 @@ class _WordReader:
                     texts.add(text)
                     self._writer.add(block if isinstance(block, TableBlock) else TextBlock(block.text))
 
-    def _read_drawing(self, relationship: str) -> Sequence[Block]:
+    def _read_drawing(self, relationship: str) -> Sequence[WordBlock]:
         """Return the text of a diagram or a chart, the first time that it is asked for."""
         link = self._links.get(relationship)
         if link is None or link.external or link.target in self._done:
@@ -140,7 +142,7 @@ class _WordReader:
             chart = ChartReader()
             self._parse(link.target, chart)
             return chart.blocks()
-        blocks: list[Block] = []
+        blocks: list[WordBlock] = []
         story = self._story(blocks.append, Counter())
         self._parse(link.target, story)
         story.finish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from selfrag.extensions.word.blocks import Block
+from selfrag.extensions.word.blocks import WordBlock
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class OpenParagraph:
     numbering_level: int | None = None
     joins_next: bool = False  # its mark is deleted, or it is the large first letter of the next one
     sink_depth: int = 0  # tells which text box or cell it stands in
-    after: list[Block] = field(default_factory=list)  # notes, text boxes and descriptions that belong to it
+    after: list[WordBlock] = field(default_factory=list)  # notes, text boxes and descriptions that belong to it
 
 
 @dataclass(slots=True)

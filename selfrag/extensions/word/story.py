@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from selfrag.extensions.word.blocks import Block, TableBlock, TableCell, TextBlock, cell_text
+from selfrag.extensions.word.blocks import TableBlock, TableCell, TextBlock, WordBlock, cell_text
 from selfrag.extensions.word.equations import EquationWriter
 from selfrag.extensions.word.fields import form_value
 from selfrag.extensions.word.numbering import Numbering
@@ -49,12 +49,12 @@ class Story:
 
     def __init__(
         self,
-        add: Callable[[Block], None],
+        add: Callable[[WordBlock], None],
         styles: Styles,
         numbering: Numbering,
-        notes: dict[tuple[str, str], list[Block]],
+        notes: dict[tuple[str, str], list[WordBlock]],
         left_out: Counter[str],
-        linked: Callable[[str], Sequence[Block]],
+        linked: Callable[[str], Sequence[WordBlock]],
         *,
         drop_page_numbers: bool = False,
     ) -> None:
@@ -64,7 +64,7 @@ class Story:
         self._notes = notes
         self._ignored = 0  # depth inside an element that is left out
         self._tables = TableStack(MAX_NESTING)
-        self._boxes: list[list[Block] | None] = []
+        self._boxes: list[list[WordBlock] | None] = []
         self._choices: list[Choice] = []
         self._form: dict[str, list[str]] = {}
         readers = (self._paragraphs, RunReader(self._text), PictureReader(self._text, linked))
@@ -222,7 +222,7 @@ class Story:
         if len(self._boxes) >= MAX_NESTING:
             self._boxes.append(None)
             return
-        blocks: list[Block] = []
+        blocks: list[WordBlock] = []
         self._boxes.append(blocks)
         self._paragraphs.is_in_box = True
         self._text.sinks.append(blocks.append)
@@ -244,7 +244,7 @@ class Story:
         self._start_note("endnote", attributes)
 
     def _start_note(self, kind: str, attributes: Attributes) -> None:
-        blocks: list[Block] = []
+        blocks: list[WordBlock] = []
         self._notes[kind, attributes.get("w:id", "")] = blocks
         self._text.sinks.append(blocks.append)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from selfrag.extensions.word.blocks import BLANK, BLANK_ROW, MAX_SPAN, Block, TableCell, TableRow
+from selfrag.extensions.word.blocks import BLANK, BLANK_ROW, MAX_SPAN, TableCell, TableRow, WordBlock
 from selfrag.extensions.word.package import Attributes, is_on, number
 
 TABLE_PROPERTIES = frozenset(
@@ -17,7 +17,7 @@ TABLE_PROPERTIES = frozenset(
 class OpenCell:
     """A cell that has not ended."""
 
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[WordBlock] = field(default_factory=list)
     span: int = 1
     continues_above: bool = False
     continues_left: bool = False
@@ -78,7 +78,7 @@ class TableStack:
         if table is not None:
             table.row_deleted = True
 
-    def start_cell(self, field_depth: int) -> list[Block] | None:
+    def start_cell(self, field_depth: int) -> list[WordBlock] | None:
         """Begin a cell and return the list of its blocks; None where it has none of its own."""
         table = self._open_table()
         cell = None

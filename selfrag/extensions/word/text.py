@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from selfrag.extensions.word.blocks import Block, TextBlock
+from selfrag.extensions.word.blocks import TextBlock, WordBlock
 from selfrag.extensions.word.equations import EquationWriter
 from selfrag.extensions.word.fields import FieldStack
 from selfrag.extensions.word.state import OpenParagraph, OpenRun
@@ -36,13 +36,13 @@ class StoryText:
     """
 
     def __init__(
-        self, add: Callable[[Block], None], styles: Styles, left_out: Counter[str], drop_page_numbers: bool
+        self, add: Callable[[WordBlock], None], styles: Styles, left_out: Counter[str], drop_page_numbers: bool
     ) -> None:
         self.styles = styles
         self.left_out = left_out
         self.fields = FieldStack(drop_page_numbers)
         self.path: list[str] = []
-        self.sinks: list[Callable[[Block], None]] = [add]
+        self.sinks: list[Callable[[WordBlock], None]] = [add]
         self.paragraphs: list[OpenParagraph] = []
         self.runs: list[OpenRun] = []
         self.equation: EquationWriter | None = None
@@ -81,7 +81,7 @@ class StoryText:
             return True
         return bool(self.paragraphs) and self.styles.is_hidden(self.paragraphs[-1].style)
 
-    def emit(self, block: Block) -> None:
+    def emit(self, block: WordBlock) -> None:
         """Hand on a block, after the paragraph that it stands in."""
         outer = self.paragraphs[-1] if self.paragraphs else None
         nested = outer is not None and outer.sink_depth == len(self.sinks) and len(self.paragraphs) <= MAX_NESTING

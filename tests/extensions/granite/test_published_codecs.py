@@ -27,7 +27,7 @@ from wire_help import (
 
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import read_spec
-from selfrag.extensions.granite.completion import System
+from selfrag.extensions.granite.completion import SystemTurn
 from selfrag.extensions.granite.registry import codec, codec_of_file, codec_of_spec
 from selfrag.judges.wire import Completion, Gold
 from selfrag.reflection.inputs import JudgeInput, Message
@@ -75,8 +75,8 @@ def test_system_turn(dialect: str):
     def text(given: JudgeInput, **changes) -> str:
         return replace(made, **changes).encode(given).prompt.text
 
-    assert text(state("q"), system=System.NONE) == BASIC
-    assert text(state("q"), system=System.EMPTY) == f"{head}<|end_of_text|>\n{BASIC}"
+    assert text(state("q"), system=SystemTurn.NONE) == BASIC
+    assert text(state("q"), system=SystemTurn.EMPTY) == f"{head}<|end_of_text|>\n{BASIC}"
     assert "Today's Date: May 2, 2026.\n" in text(state("q"), date="May 2, 2026")
     own = JudgeInput((Message("system", "Be brief."), Message("user", "q")))
     assert text(own) == f"{head}Be brief.<|end_of_text|>\n{BASIC}"

@@ -18,7 +18,7 @@ from retrieval.passage import Passage
 from retrieval.sentences import SentenceFinder, Span
 from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import ChatCodec, Spec
-from selfrag.extensions.granite.completion import CompletionCodec, System
+from selfrag.extensions.granite.completion import CompletionCodec, SystemTurn
 from selfrag.extensions.granite.replies import Shape, reply
 from selfrag.judges.wire import Completion, Gold, ModelRequest, TokenLogprob
 from selfrag.reflection.findings import Code, Reflection
@@ -33,9 +33,9 @@ def dated(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> Complet
     """The codec with the date and the system turn of a recorded prompt."""
     first = turns[0]["text"] if turns and turns[0]["role"] == "system" else None
     if first is None or (len(turns) == 1):
-        return replace(codec, system=System.NONE)
+        return replace(codec, system=SystemTurn.NONE)
     if not first:
-        return replace(codec, system=System.EMPTY)
+        return replace(codec, system=SystemTurn.EMPTY)
     date = _DATE.search(first)
     return replace(codec, date=date.group(1)) if date else codec
 
