@@ -74,7 +74,7 @@ class CountingEncoder(Encoder, Protocol):
 
     @property
     def long_texts(self) -> int:
-        """Texts so far that were longer than `card.max_tokens`."""
+        """Return texts so far that were longer than `card.max_tokens`."""
 
 
 def checked_encode(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:

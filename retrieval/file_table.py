@@ -41,7 +41,7 @@ class FileRecord:
 
     @property
     def rows(self) -> RowNumbers:
-        """The rows of its passages, rising."""
+        """Return the rows of its passages, rising."""
         runs = [np.arange(start, end) for start, end in zip(self.starts, self.ends, strict=True)]
         return np.concatenate([np.zeros(0, np.int64), *runs])
 
@@ -129,7 +129,7 @@ class FileFinder:
 
     @cached_property
     def _runs(self) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
-        """Of each run of rows, by its first row: that row, the one after its last, and the number of its file."""
+        """Return for each run of rows, by its first row: that row, the one after its last, and its file."""
         import pyarrow as pa
         from pyarrow import compute
 

@@ -145,12 +145,12 @@ _LATER: dict[str, Any] = {
 
 
 def building_directory(directory: Path) -> Path:
-    """Where an unfinished build of `directory` lies."""
+    """Return where an unfinished build of `directory` lies."""
     return directory.parent / f"{directory.name}.building"
 
 
 def load_manifest(directory: str | Path) -> IndexManifest:
-    """The manifest of a finished index."""
+    """Return the manifest of a finished index."""
     path = user_path(directory)
     recover(path)
     unfinished = building_directory(path)
@@ -197,7 +197,7 @@ def open_index(
     mode: str | None = None,
     fusion: Fusion | None = None,
 ) -> LocalRetriever:
-    """A retriever over an index that `build_index` wrote; corpus and vectors are memory-mapped.
+    """Return a retriever over an index that `build_index` wrote; corpus and vectors are memory-mapped.
 
     It keeps reading the generation that it opened, also while the index is changed.
 

@@ -53,7 +53,7 @@ class Passage:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What makes two passages the same: id, title and text."""
+        """Return what makes two passages the same: id, title and text."""
         return self.id, self.title, self.text
 
     def with_score(self, score: float | None) -> Passage:

@@ -60,7 +60,7 @@ class FileRows:
 
     @property
     def fingerprint(self) -> str:
-        """Of the files by name, size and times, without reading them; empty where these do not tell of a change."""
+        """Return a digest of the files by name, size and times; empty where these do not tell of a change."""
         stated = []
         for file in self._files:
             state = file_state(file.path)
@@ -72,7 +72,7 @@ class FileRows:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing in the files had to be left out, once the rows were taken."""
+        """Return whether nothing in the files had to be left out, once the rows were taken."""
         return not self.report.unreadable and not self.report.skipped
 
     def __iter__(self) -> Iterator[Row]:

@@ -67,7 +67,7 @@ class SyncReport:
 
     @property
     def has_changes(self) -> bool:
-        """Whether the sync changed the index or could not read a file."""
+        """Return whether the sync changed the index or could not read a file."""
         return bool(self.added or self.changed or self.removed or self.read.unreadable)
 
     def as_dict(self) -> dict[str, Any]:
@@ -442,7 +442,7 @@ class _ReusedVectors:
 
     @property
     def long_texts(self) -> int:
-        """Texts that were longer than the real encoder reads, as far as it counts them."""
+        """Return texts that were longer than the real encoder reads, as far as it counts them."""
         return self._loaded.long_texts if isinstance(self._loaded, CountingEncoder) else 0
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:

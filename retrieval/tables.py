@@ -19,7 +19,7 @@ _TEXTS = ("id", "_id", "title", "text")
 
 
 def to_row(fields: Mapping[str, Any], path: Path, number: int, unit: str = "line") -> Row:
-    """A row from named values: `id` (or BEIR's `_id`), `text`, perhaps `title`; others are metadata."""
+    """Return a row from named values: `id` (or BEIR's `_id`), `text`, perhaps `title`; others are metadata."""
     place = Place(str(path), number, unit)
     identifier = fields.get("id", fields.get("_id"))
     if isinstance(identifier, int) and not isinstance(identifier, bool):
@@ -39,7 +39,7 @@ def to_row(fields: Mapping[str, Any], path: Path, number: int, unit: str = "line
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
-    """One row a line; blank lines are no rows."""
+    """Yield one row a line; blank lines are no rows."""
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue

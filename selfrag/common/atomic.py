@@ -89,7 +89,7 @@ def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 @contextmanager
 def new_directory(target: Path) -> Iterator[Path]:
-    """A directory to fill, which becomes `target` when the block ends well and vanishes when it does not.
+    """Make a directory to fill, which becomes `target` when the block ends well and vanishes when it does not.
 
     An existing `target` is replaced; whoever has it memory-mapped keeps reading the old files.
     """

@@ -92,7 +92,7 @@ def _missing(module: str, extra: str) -> MissingExtraError:
 
 
 def installing(extra: str) -> str:
-    """The command that installs an extra where this package runs: from an index, or in a checkout by its own script."""
+    """Return the command that installs an extra here: from an index, or in a checkout by its own script."""
     root = Path(__file__).resolve().parents[2]
     script = root / "scripts" / "tools" / "setup_env.py"
     if not script.is_file():

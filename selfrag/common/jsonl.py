@@ -66,7 +66,7 @@ def read_identified(path: str | Path, parse: Callable[[dict[str, Any]], Identifi
 
 
 def json_line(record: Mapping[str, Any]) -> str:
-    """One object as a line that UTF-8 can hold: escaped where text has lone surrogates, readable otherwise."""
+    """Return one object as a line that UTF-8 can hold: escaped where text has lone surrogates, readable otherwise."""
     text = json.dumps(record, ensure_ascii=False)
     try:
         text.encode("utf-8")

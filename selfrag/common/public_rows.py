@@ -122,7 +122,7 @@ def _part(parts: Mapping[str, Any], split: str, name: str) -> Any:
 
 
 def unbroken(rows: PublicRows, name: str, then: str) -> Iterator[Mapping[str, Any]]:
-    """The rows; where a source breaks off, such as a stream whose server has gone, one line says what to do `then`."""
+    """Yield the rows; where a source breaks off, as a stream may, one line says what to do `then`."""
     import datasets
     import httpx
     import pyarrow as pa

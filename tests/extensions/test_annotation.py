@@ -13,7 +13,7 @@ from structure import Structure
 
 from selfrag.cli.main import main
 from selfrag.common.errors import UserError
-from selfrag.extensions.annotation.forms import asked, digest, form, read_forms, sampled
+from selfrag.extensions.annotation.forms import asked_questions, digest, form, read_forms, sampled
 
 browser = browsing.browser
 
@@ -22,7 +22,7 @@ def saved(folder: Path, run: Path, person: str, wrong: tuple[str, ...] = (), **c
     """What somebody saved in a form who said yes to all but `wrong`."""
     answers = sampled(run, 2, only=["long"])
     about = {"format": "selfrag-annotation-1", "count": 2, "seed": 0, "only": ["long"], "sample": digest(answers)}
-    verdicts = {name: name not in wrong for _, _, name in asked(answers)}
+    verdicts = {name: name not in wrong for _, _, name in asked_questions(answers)}
     path = folder / f"{person}.json"
     path.write_text(json.dumps(about | {"annotator": person, "verdicts": verdicts} | changes))
     return path
@@ -94,7 +94,7 @@ def test_what_cannot_be_done_is_one_line(runs: list[Path], tmp_path: Path, capsy
         assert error.count("\n") == 1
     for change, said in (
         ({"format": "x"}, "is no file that the form"),
-        ({"verdicts": {"0.plausible": "yes"}}, "a verdict is neither true nor false"),
+        ({"verdicts": {"0.plausible": "yes"}}, "must be true or false, not .yes."),
         ({"verdicts": {}}, "nothing was answered"),
         ({"sample": "0"}, "was made for another run"),
     ):

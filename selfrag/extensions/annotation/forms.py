@@ -104,7 +104,7 @@ def _sampled(file: str, chosen: Collection[str], record: Mapping[str, Any]) -> S
     return Sampled(file, key, trace.question, answer, tuple(pieces))
 
 
-def asked(answers: Sequence[Sampled]) -> Iterator[tuple[int, str, str]]:
+def asked_questions(answers: Sequence[Sampled]) -> Iterator[tuple[int, str, str]]:
     """Yield for everything that is asked the number of the answer, the question, and its name in the form."""
     for number, answer in enumerate(answers):
         yield number, "plausible", f"{number}.plausible"
@@ -119,7 +119,7 @@ def asked(answers: Sequence[Sampled]) -> Iterator[tuple[int, str, str]]:
 def form(folder: Path, count: int, *, seed: int = 0, only: Sequence[str] = ()) -> str:
     """Return the form as one HTML file, which asks no address for anything; see `sampled` for arguments and errors."""
     answers = sampled(folder, count, seed=seed, only=only)
-    names = {name for _, _, name in asked(answers)}
+    names = {name for _, _, name in asked_questions(answers)}
     about = {"format": FORMAT, "count": count, "seed": seed, "only": list(only), "sample": digest(answers)}
     script = files(__package__).joinpath("form.js").read_text(encoding="utf-8")
     template = templates("selfrag.extensions", "annotation").get_template("form.html.j2")
@@ -208,7 +208,7 @@ PersonVerdicts: TypeAlias = dict[int, dict[str, bool]]
 def _verdicts(answers: Sequence[Sampled], verdicts: Mapping[str, bool]) -> dict[str, PersonVerdicts]:
     """Return what one person said, by figure."""
     by_figure: dict[str, PersonVerdicts] = {name: {} for name in FIGURES}
-    for number, question, name in asked(answers):
+    for number, question, name in asked_questions(answers):
         if name in verdicts and question != "supported":
             by_figure[question].setdefault(number, {})[name] = verdicts[name]
     for number, answer in enumerate(answers):

@@ -30,5 +30,7 @@ def export(
     """Write finished runs in the format of another evaluation tool."""
     for folder in run_folders(runs):
         sources = [read_source(folder, name, data, seed=seed) for name in read_run(folder, only).files]
-        written = [write_lm_eval(sources, out)] if to == "lm-eval" else [write_inspect(one, out) for one in sources]
+        written = (
+            [write_lm_eval(sources, out)] if to == "lm-eval" else [write_inspect(source, out) for source in sources]
+        )
         typer.echo(printable("\n".join(map(str, written))))

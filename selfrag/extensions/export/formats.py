@@ -68,10 +68,10 @@ def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int 
     bootstrap.
     """
     run, manifest = read_run(folder, [name]), read_manifest(folder)
-    found, entry = run.files[name], manifest["files"][name]
-    bounds = [bounds_of(metric) for metric in found.metrics]
-    draws = bootstrap([found.scores[metric] for metric in found.metrics], name=name, seed=seed, bounds=bounds)
-    figures = dict(zip(found.metrics, draws, strict=True))
+    run_scores, entry = run.files[name], manifest["files"][name]
+    bounds = [bounds_of(metric) for metric in run_scores.metrics]
+    draws = bootstrap([run_scores.scores[metric] for metric in run_scores.metrics], name=name, seed=seed, bounds=bounds)
+    figures = dict(zip(run_scores.metrics, draws, strict=True))
     started = datetime.fromisoformat(manifest["about"]["time"]).astimezone(UTC)
     items = items_of(folder, name, data)
     return RunFile(run.folder, run.name, manifest, name, items, figures, entry["settings"], entry["result"], started)
@@ -95,7 +95,7 @@ def _key(source: RunFile) -> str:
 
 
 def _inspect_log(source: RunFile) -> Iterator[str]:
-    """The log in pieces, so that one sample is in memory at a time."""
+    """Yield the log in pieces, so that one sample is in memory at a time."""
     head = json.dumps(_inspect_head(source), ensure_ascii=False, indent=1)
     yield replace_surrogates(head.removesuffix("\n}")) + ',\n "samples": ['
     for number, (item, record) in enumerate(source.records()):
@@ -136,7 +136,7 @@ def _inspect_head(source: RunFile) -> dict[str, Any]:
 
 
 def _inspect_score(name: str, draws: Draws | None, items: int) -> dict[str, Any]:
-    """A metric; one that says nothing about any item has no value, which is not 0."""
+    """Return a metric; one that says nothing about any item has no value, which is not 0."""
     values = {} if draws is None else {"value": draws.value}
     if draws is not None and (error := _standard_error(draws)) is not None:
         values |= {"stderr": error, "ci_low": draws.estimate.low, "ci_high": draws.estimate.high}
@@ -149,18 +149,18 @@ def _inspect_score(name: str, draws: Draws | None, items: int) -> dict[str, Any]
 def _inspect_sample(model: str, item: Item, record: Mapping[str, Any]) -> dict[str, Any]:
     failed = record.get("error") is not None
     text = "" if failed else record["text"]
-    asked = {"role": "user", "content": item.instruction}
+    prompt = {"role": "user", "content": item.instruction}
     reply = {"role": "assistant", "content": text, "source": "generate", "model": model}
     usage = record.get("usage") or {}
     tokens = {"input_tokens": usage.get("prompt_tokens", 0), "output_tokens": usage.get("generated_tokens", 0)}
     choices = [] if failed else [{"message": reply, "stop_reason": "stop"}]
     kept = {key: record[key] for key in ("cited", "read", "retrieved", "segments", "usage") if key in record}
-    found: dict[str, Any] = {
+    sample: dict[str, Any] = {
         "id": item.id,
         "epoch": 1,
         "input": item.instruction,
         "target": _target(item),
-        "messages": [asked] if failed else [asked, reply],
+        "messages": [prompt] if failed else [prompt, reply],
         "output": {
             "model": model,
             "choices": choices,
@@ -171,10 +171,10 @@ def _inspect_sample(model: str, item: Item, record: Mapping[str, Any]) -> dict[s
         "metadata": kept | {"passages": [passage.as_dict() for passage in item.passages]},
     }
     if item.options:
-        found["choices"] = list(item.options)
+        sample["choices"] = list(item.options)
     if failed:
-        found["error"] = {"message": record["error"], "traceback": "", "traceback_ansi": ""}
-    return found
+        sample["error"] = {"message": record["error"], "traceback": "", "traceback_ansi": ""}
+    return sample
 
 
 def write_lm_eval(sources: Sequence[RunFile], folder: Path) -> Path:
@@ -213,7 +213,9 @@ def _lm_results(tasks: Mapping[str, RunFile], model: str) -> dict[str, Any]:
         "higher_is_better": {
             task: {name: higher_is_better(name) for name in source.figures} for task, source in tasks.items()
         },
-        "n-samples": {task: {"original": one["rows"], "effective": one["items"]} for task, one in read.items()},
+        "n-samples": {
+            task: {"original": settings["rows"], "effective": settings["items"]} for task, settings in read.items()
+        },
         "config": {
             "model": "selfrag",
             "model_args": {"system": first.system, "engine": engine},
@@ -231,7 +233,7 @@ def _lm_results(tasks: Mapping[str, RunFile], model: str) -> dict[str, Any]:
 
 
 def higher_is_better(name: str) -> bool | None:
-    """Whether more of a figure is better; None where neither is."""
+    """Return whether more of a figure is better; None where neither is."""
     return None if name in NEITHER or is_count(name) else name not in WORSE
 
 
@@ -270,17 +272,17 @@ def _lm_samples(source: RunFile) -> Iterator[dict[str, Any]]:
 
 
 def _target(item: Item) -> list[str]:
-    """What would be right: the label of a multiple-choice item, else every reference; empty if nothing would be."""
+    """Return the label of a multiple-choice item, else every reference."""
     return [item.label] if item.label is not None and item.options else list(item.references)
 
 
 def _scores(record: Mapping[str, Any]) -> dict[str, float]:
-    """Each metric of one item that says something about it."""
+    """Return each metric of one item that says something about it."""
     values = {name: ratio([part]) for name, part in record["scores"].items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _standard_error(draws: Draws) -> float | None:
-    """By bootstrap over items; None with fewer than two items."""
+    """Return the standard error by bootstrap over items; None with fewer than two items."""
     known = draws.samples[np.isfinite(draws.samples)]
     return None if np.isnan(draws.estimate.low) or len(known) < 2 else float(np.std(known))

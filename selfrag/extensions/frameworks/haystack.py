@@ -53,16 +53,16 @@ class SelfRAGAnswerer:
             settings: fields of `selfrag.Decoding` for this query.
         """
         rag = self.warm_up()
-        evidence = None if documents is None else [_passage(one) for one in documents]
+        evidence = None if documents is None else [_passage(item) for item in documents]
         answer = rag.generate(query, evidence=evidence, **(self.settings or {}) | (settings or {}))
         writer = Writer.of(answer)
-        found = GeneratedAnswer(
+        answer_data = GeneratedAnswer(
             data=writer.text,
             query=query,
-            documents=[_document(one) for one in writer.sources],
+            documents=[_document(item) for item in writer.sources],
             meta={"selfrag": selfrag_object(answer, writer, None)},
         )
-        return {"answers": [found]}
+        return {"answers": [answer_data]}
 
 
 def _passage(document: Document) -> Passage:

@@ -143,7 +143,7 @@ def _result(answer: Answer) -> ChatResult:
 
 
 def _chunks(piece: Any, writer: Writer) -> Iterator[ChatGenerationChunk]:
-    """The chunks of a segment, or of the end."""
+    """Yield the chunks of a segment, or of the end."""
 
     def chunk(written: Piece) -> ChatGenerationChunk:
         content: Any = [{**_block(written.text, written.annotations, written.cited), "index": 0}]

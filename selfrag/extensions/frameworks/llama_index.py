@@ -80,8 +80,12 @@ def _response(answer: Answer) -> Response:
 def _nodes(passages: Iterable[Passage]) -> list[NodeWithScore]:
     return [
         NodeWithScore(
-            node=TextNode(id_=one.id, text=one.text, metadata={**one.metadata, "title": one.title, "url": url_of(one)}),
-            score=one.score,
+            node=TextNode(
+                id_=passage.id,
+                text=passage.text,
+                metadata={**passage.metadata, "title": passage.title, "url": url_of(passage)},
+            ),
+            score=passage.score,
         )
-        for one in passages
+        for passage in passages
     ]

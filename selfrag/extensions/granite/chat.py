@@ -76,11 +76,11 @@ def read_spec(name: str, raw: Mapping[str, Any]) -> Spec:
     for fault in _validator().iter_errors(dict(raw)):
         where = ".".join(map(str, fault.path))
         raise UserError(f"adapter {name!r}: {where + ': ' if where else ''}{' '.join(fault.message.split()):.300}")
-    given = {key: value for key, value in raw.items() if value is not None}
-    schema = given.get("response_format")
+    values = {key: value for key, value in raw.items() if value is not None}
+    schema = values.get("response_format")
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema
-        fields = [one for _, one, _, _ in Formatter().parse(given.get("instruction", "")) if one is not None]
+        fields = [one for _, one, _, _ in Formatter().parse(values.get("instruction", "")) if one is not None]
     except (ValueError, RecursionError) as error:
         raise UserError(f"adapter {name!r}: response_format or instruction cannot be read: {error}") from error
     if odd := [one for one in fields if not one.isidentifier()]:
@@ -89,13 +89,13 @@ def read_spec(name: str, raw: Mapping[str, Any]) -> Spec:
         raise UserError(f"adapter {name!r}: response_format is no JSON schema: {schema!r:.80}")
     return Spec(
         name=name,
-        model=given.get("model"),
+        model=values.get("model"),
         schema=None if schema is None else MappingProxyType(dict(schema)),
-        rules=tuple(given.get("transformations", ())),
-        instruction=given.get("instruction"),
-        parameters=MappingProxyType(dict(given.get("parameters", {}))),
-        tags=MappingProxyType(dict(given.get("sentence_boundaries", {}))),
-        documents_as=given.get("docs_as_message"),
+        rules=tuple(values.get("transformations", ())),
+        instruction=values.get("instruction"),
+        parameters=MappingProxyType(dict(values.get("parameters", {}))),
+        tags=MappingProxyType(dict(values.get("sentence_boundaries", {}))),
+        documents_as=values.get("docs_as_message"),
     )
 
 
@@ -171,8 +171,8 @@ def body(spec: Spec, state: JudgeInput, seen: NumberedState, defaults: Mapping[s
     extra_body |= parameters.pop("extra_body", None) or {}
     if spec.schema is not None:
         extra_body["structured_outputs"] = {"json": copy.deepcopy(dict(spec.schema))}
-    given = {k: copy.deepcopy(v) for k, v in state.extra.items() if k not in ("messages", "extra_body")}
-    made: dict[str, Any] = {"messages": messages, **given, **parameters}
+    values = {k: copy.deepcopy(v) for k, v in state.extra.items() if k not in ("messages", "extra_body")}
+    made: dict[str, Any] = {"messages": messages, **values, **parameters}
     if spec.model is not None:
         made["model"] = spec.model
     if extra_body:

@@ -158,7 +158,7 @@ class CompletionCodec(BoundCodec):
         request = ModelRequest(
             state,
             TextPrompt(
-                tuple(self._pieces(state, seen)), "\n".join(f"{one.role} {one.text}" for one in self.spec.turns)
+                tuple(self._pieces(state, seen)), "\n".join(f"{turn.role} {turn.text}" for turn in self.spec.turns)
             ),
             max_tokens=self.spec.max_tokens,
             temperature=state.extra.get("temperature", 0.0),

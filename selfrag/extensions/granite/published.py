@@ -47,17 +47,22 @@ SWITCHES: tuple[str, ...] = tuple(_DATA["switches"])
 """Granite Switch checkpoints; no source names a commit."""
 
 EMBEDDED: Mapping[str, str] = MappingProxyType(
-    {intrinsic: name for one in REPOSITORIES if one.embedded for intrinsic, name in one.adapters.items()}
+    {
+        intrinsic: name
+        for repository in REPOSITORIES
+        if repository.embedded
+        for intrinsic, name in repository.adapters.items()
+    }
 )
 """What the adapters inside these checkpoints are called, by the intrinsic's name."""
 
 
 def listed() -> Iterator[str]:
     """Yield a line for each repository and checkpoint."""
-    for one in REPOSITORIES:
-        pin = "not pinned" if one.revision is None else f"commit {one.revision[:8]}"
-        held = f"{', '.join(one.adapters)} for {', '.join(one.bases)}"
-        yield f"{one.name} ({pin}; {one.licence or 'licence on its card'}): {held}"
+    for repository in REPOSITORIES:
+        pin = "not pinned" if repository.revision is None else f"commit {repository.revision[:8]}"
+        content = f"{', '.join(repository.adapters)} for {', '.join(repository.bases)}"
+        yield f"{repository.name} ({pin}; {repository.licence or 'licence on its card'}): {content}"
     for name in SWITCHES:
         yield f"{name} (not pinned; Apache-2.0): {len(EMBEDDED)} adapters inside, dialect granite-switch"
 

@@ -140,15 +140,15 @@ def _record(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the properties of the objects of an array."""
     items = schema.get("items", {})
     name = str(items.get("$ref", "")).rsplit("/", 1)[-1]
-    found: Mapping[str, Any] = schema.get("$defs", {}).get(name, items).get("properties", {})
-    return found
+    codecs: Mapping[str, Any] = schema.get("$defs", {}).get(name, items).get("properties", {})
+    return codecs
 
 
 def _enum(schema: Mapping[str, Any]) -> Sequence[Any] | None:
     if schema.get("type") == "boolean":
         return (True, False)
-    found: Sequence[Any] | None = schema.get("enum")
-    return found
+    codecs: Sequence[Any] | None = schema.get("enum")
+    return codecs
 
 
 def _written(binding: Binding, enum: Sequence[Any] | None) -> tuple[Any, ...]:
@@ -261,7 +261,7 @@ def switch_codecs(folder: Path) -> dict[str, ChatCodec]:
     if not path.is_file():
         return {}
     known = {name: intrinsic for intrinsic, name in EMBEDDED.items()}
-    found: dict[str, ChatCodec] = {}
+    codecs: dict[str, ChatCodec] = {}
     match read_json(path):
         case {"adapters": list(entries)}:
             pass
@@ -273,8 +273,8 @@ def switch_codecs(folder: Path) -> dict[str, ChatCodec]:
                 if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
                     raise UserError(f"{path}: io_config={file!r:.80} of {name} leaves the checkpoint")
                 made = codec_of_file(folder / file, known[name])
-                found[known[name]] = embedded(made, name, activated=entry.get("technology") == "alora")
-    return found
+                codecs[known[name]] = embedded(made, name, activated=entry.get("technology") == "alora")
+    return codecs
 
 
 @cache

@@ -53,10 +53,10 @@ def word_distribution(output: ModelOutput, labels: Sequence[str]) -> LabelLikeli
     text = output.completion.text
     begin = len(text) - len(text.lstrip())
     word = text.strip()
-    begun = [x for x in labels if word.startswith(x) and (x.isalpha() or word[len(x) : len(x) + 1].isspace())]
-    if word not in labels and len(begun) == 1:
-        output.say(Code.RECOVERED, f"{shown(word)} taken as {begun[0]!r}")
-        word = begun[0]
+    matching = [x for x in labels if word.startswith(x) and (x.isalpha() or word[len(x) : len(x) + 1].isspace())]
+    if word not in labels and len(matching) == 1:
+        output.say(Code.RECOVERED, f"{shown(word)} taken as {matching[0]!r}")
+        word = matching[0]
     return _distribution(output, word, labels, labels, (begin, begin + len(word)), None)
 
 
@@ -77,11 +77,13 @@ def _distribution(
         output.say(Code.RECOVERED, f"{shown(written)} taken as {shown(labels[index])}", site)
     tokens = output.completion.tokens
     if tokens and exact and span is not None and any(token.top for token in tokens):
-        found = likelihood(tokens, output.json.text, span, surfaces)
-        if found is not None:
-            if found.coverage < LITTLE:
-                output.say(Code.LOW_COVERAGE, f"only {found.coverage:.2f} of the probability is on the labels", site)
-            return found
+        label_likelihood = likelihood(tokens, output.json.text, span, surfaces)
+        if label_likelihood is not None:
+            if label_likelihood.coverage < LITTLE:
+                output.say(
+                    Code.LOW_COVERAGE, f"only {label_likelihood.coverage:.2f} of the probability is on the labels", site
+                )
+            return label_likelihood
         output.say(Code.UNMATCHED, "the log-probabilities do not fit the text; the label is taken as certain", site)
     elif output.request.top_logprobs:
         output.say(Code.NO_LOGPROBS, "a label without log-probabilities is taken as certain", site)

@@ -117,24 +117,24 @@ class Collection:
             raise UserError(f"{self.address}: {message:.400}") from None  # its traceback could show the token
 
     def _ask(self, method: str, *arguments: Any, timeout: int | None = _ANSWERING, **settings: Any) -> Any:
-        """What a method of the client says of the collection."""
+        """Return what a method of the client says of the collection."""
         with self._told():
             return getattr(self._client, method)(self._name, *arguments, timeout=timeout, **settings)
 
     def exists(self) -> bool:
-        """Whether there is such a collection."""
+        """Return whether there is such a collection."""
         return bool(self._ask("has_collection"))
 
     @classmethod
     def open(cls, address: str | Path) -> Collection:
-        """A collection that is there.
+        """Return a collection that is there.
 
         Raises:
             UserError: there is none, or `selfrag index push` did not make it.
         """
-        found = cls(address)
-        found._load()
-        return found
+        collection = cls(address)
+        collection._load()
+        return collection
 
     def _load(self) -> None:
         if not self.exists():
@@ -163,17 +163,17 @@ class Collection:
                 new_kind = kind or ("flat" if self.is_file else "auto")
                 self._create(CollectionCard(encoder, template, language, new_kind, ANALYZER))
         self._load()
-        found = self.card
-        if found.encoder.identity() != encoder.identity() or found.template != template:
+        card = self.card
+        if card.encoder.identity() != encoder.identity() or card.template != template:
             raise UserError(
-                f"{self.address} was filled with another encoder or template: {found.encoder.name!r} "
-                f"({found.encoder.fingerprint:.40}), not {encoder.name!r} ({encoder.fingerprint:.40}); "
+                f"{self.address} was filled with another encoder or template: {card.encoder.name!r} "
+                f"({card.encoder.fingerprint:.40}), not {encoder.name!r} ({encoder.fingerprint:.40}); "
                 "choose another collection"
             )
-        if found.language != language or kind not in (None, found.kind):
+        if card.language != language or kind not in (None, card.kind):
             raise UserError(
-                f"{self.address} has kind {found.kind} and language {found.language or 'none'}, not "
-                f"{kind or found.kind} and {language or 'none'}; choose another collection"
+                f"{self.address} has kind {card.kind} and language {card.language or 'none'}, not "
+                f"{kind or card.kind} and {language or 'none'}; choose another collection"
             )
 
     def _create(self, card: CollectionCard) -> None:
@@ -214,36 +214,36 @@ class Collection:
         `field` is `vector`, or `bm25` with texts of stems as queries. `where` is an expression of Milvus, or empty.
         """
         params = {"params": _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}}
-        found = self._ask("search", list(queries), anns_field=field, limit=k, filter=where, search_params=params)
+        results = self._ask("search", list(queries), anns_field=field, limit=k, filter=where, search_params=params)
         # milvus-lite gives BM25 a minus sign, a server does not.
         scored = [
-            [(hit["id"], abs(hit["distance"]) if field == "bm25" else hit["distance"]) for hit in of] for of in found
+            [(hit["id"], abs(hit["distance"]) if field == "bm25" else hit["distance"]) for hit in of] for of in results
         ]
         return [sorted(hits, key=lambda hit: (-hit[1], hit[0])) for hits in scored]
 
     def get(self, ids: Iterable[str], columns: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The columns of some passages by id; unknown ids are left out."""
-        found: dict[str, dict[str, Any]] = {}
+        """Return the columns of some passages by id; unknown ids are left out."""
+        rows: dict[str, dict[str, Any]] = {}
         for block in in_blocks(ids, BLOCK_ROWS):
-            found |= {row["id"]: row for row in self.rows_where(in_list("id", block), columns, len(block))}
-        return found
+            rows |= {row["id"]: row for row in self.rows_where(in_list("id", block), columns, len(block))}
+        return rows
 
     def rows_where(self, where: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
-        """The columns of some of the passages that meet an expression of Milvus."""
+        """Return the columns of some of the passages that meet an expression of Milvus."""
         return list(self._ask("query", filter=where, output_fields=["id", *columns], limit=limit))
 
     def passages(self, ids: Iterable[str]) -> dict[str, Passage]:
         """Passages by id; unknown ids are left out."""
-        found = self.get(ids, ["title", "body", "metadata"])
+        rows = self.get(ids, ["title", "body", "metadata"])
         return {
             identifier: Passage(identifier, row["body"][len(row["title"]) + 1 :], row["title"], None, row["metadata"])
-            for identifier, row in found.items()
+            for identifier, row in rows.items()
         }
 
     def columns(self) -> list[str]:
         """Names of the metadata of the first 100 passages; Milvus keeps no list of them."""
-        found = self.rows_where('id != ""', ["metadata"], 100)
-        return sorted({name for row in found for name in row["metadata"]})
+        rows = self.rows_where('id != ""', ["metadata"], 100)
+        return sorted({name for row in rows for name in row["metadata"]})
 
     def write(self, blocks: Iterable[tuple[list[Row], Callable[[], Matrix]]], total: int, progress: bool | None) -> int:
         """Write passages; those that are there with the same content are skipped, those with another are replaced.
@@ -274,18 +274,18 @@ class Collection:
 
 
 def _parsed(address: str) -> tuple[str, str]:
-    """What pymilvus connects to, and the name of the collection."""
+    """Return what pymilvus connects to, and the name of the collection."""
     if "@" in address:
         raise UserError(f"an address of Milvus holds no user and password; put USER:PASSWORD into {TOKEN}")
-    if found := _FILE.fullmatch(address):
-        return str(user_path(found[1])), found[2] or "passages"
-    if found := _SERVER.fullmatch(address):
-        return f"{'https' if found[1] else 'http'}://{found[2]}:{found[3] or 19530}", found[4]
+    if match := _FILE.fullmatch(address):
+        return str(user_path(match[1])), match[2] or "passages"
+    if match := _SERVER.fullmatch(address):
+        return f"{'https' if match[1] else 'http'}://{match[2]}:{match[3] or 19530}", match[4]
     raise UserError(f"{address!r:.120} is no address of a collection; give {FORM}")
 
 
 def literal(value: str | int | float | bool) -> str:
-    """A value in an expression of Milvus. Quotes, backslashes and line ends of a text are escaped."""
+    """Return a value in an expression of Milvus. Quotes, backslashes and line ends of a text are escaped."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):
@@ -295,7 +295,7 @@ def literal(value: str | int | float | bool) -> str:
 
 
 def in_list(column: str, values: Iterable[str]) -> str:
-    """An expression of Milvus: a column holds one of some texts."""
+    """Return an expression of Milvus: a column holds one of some texts."""
     return f"{column} in [{', '.join(map(literal, values))}]"
 
 

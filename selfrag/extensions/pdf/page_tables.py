@@ -77,24 +77,26 @@ def take_grid_tables(fragments: Sequence[Fragment], grids: Sequence[Grid]) -> tu
     if len(fragments) > MAX_FRAGMENTS:
         return list(fragments), []
     tables: list[GridTable] = []
-    rest = list(fragments)
+    remaining = list(fragments)
     for grid in grids:
-        inside = [position for position, fragment in enumerate(rest) if fragment.upright and _is_inside(fragment, grid)]
-        table = _grid_table([rest[position] for position in inside], grid)
+        inside = [
+            position for position, fragment in enumerate(remaining) if fragment.upright and _is_inside(fragment, grid)
+        ]
+        table = _grid_table([remaining[position] for position in inside], grid)
         if table is None:
             continue
         left, bottom, right, top = grid.box
         place = Fragment("", left, bottom, right, top)
         taken = set(inside)
         kept: list[Fragment] = []
-        for position, fragment in enumerate(rest):
+        for position, fragment in enumerate(remaining):
             if position == inside[0]:
                 kept.append(place)
             if position not in taken:
                 kept.append(fragment)
-        rest = kept
+        remaining = kept
         tables.append(GridTable(place, table))
-    return rest, tables
+    return remaining, tables
 
 
 def _is_inside(fragment: Fragment, grid: Grid) -> bool:
@@ -252,7 +254,7 @@ def _has_same_columns(first: PageTable, second: PageTable) -> bool:
     if len(first.edges) != len(second.edges):
         return False
     pairs = zip(first.edges, second.edges, strict=True)
-    return all(abs(edge - other) <= _SAME_COLUMN for edge, other in pairs)
+    return all(abs(edge - next_edge) <= _SAME_COLUMN for edge, next_edge in pairs)
 
 
 @dataclass(slots=True)

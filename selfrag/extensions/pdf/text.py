@@ -174,7 +174,7 @@ def take_notes(page: Any) -> tuple[list[tuple[str, Box]], bool]:
 
     notes: list[tuple[str, Box]] = []
     rectangle = raw.FS_RECTF()
-    rest = 0
+    remaining = 0
     for index in reversed(range(min(raw.FPDFPage_GetAnnotCount(page), _MAX_NOTES))):
         note = raw.FPDFPage_GetAnnot(page, index)
         if not note:
@@ -188,11 +188,11 @@ def take_notes(page: Any) -> tuple[list[tuple[str, Box]], bool]:
         if text and is_placed:
             notes.append((text, (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top)))
         if text is None and not is_plain:
-            rest += 1
+            remaining += 1
         else:
             raw.FPDFPage_RemoveAnnot(page, index)
     notes.reverse()
-    drawn = rest > 0 and raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS
+    drawn = remaining > 0 and raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS
     return notes, drawn
 
 

@@ -62,7 +62,7 @@ class Profile:
     chat: bool = True
 
     def queries(self, text: str) -> list[str]:
-        """The queries that the last search of a text asks for, none empty; at most five."""
+        """Return the queries that the last search of a text asks for, none empty; at most five."""
         opening, closing = self.searching or self.query
         _, found, inside = text.rpartition(opening)
         if not found or closing not in inside:
@@ -75,7 +75,7 @@ class Profile:
 
     @property
     def searched(self) -> str:
-        """The tag that ends a search."""
+        """Return the tag that ends a search."""
         return (self.searching or self.query)[1]
 
     def answered(self, text: str) -> str | None:
@@ -155,7 +155,7 @@ class Budget:
         check_choice("without_evidence", self.without_evidence, get_args(WithoutEvidence))
 
     def changed(self, **fields_: Any) -> Budget:
-        """The budget with other values.
+        """Return the budget with other values.
 
         Raises:
             UserError: an unknown name, or a value out of range.
@@ -181,7 +181,7 @@ class Searcher:
 
     @classmethod
     def of(cls, tokenizer: Any, profile: str | Profile = "search-r1", budget: Budget | None = None) -> Searcher:
-        """What a checkpoint with this tokenizer of transformers needs."""
+        """Return what a checkpoint with this tokenizer of transformers needs."""
         if not isinstance(profile, Profile):
             check_choice("profile", profile, PROFILES)
             profile = PROFILES[profile]
@@ -194,7 +194,7 @@ class Searcher:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Where a turn may end: every token with the last character of a tag; most of them do not end one."""
+        """Return where a turn may end: every token with the last character of a tag; most of them do not end one."""
         return self.codec.ending({self.profile.searched[-1], self.profile.answer[1][-1]})
 
     def prompt(self, question: str) -> tuple[int, ...]:
@@ -250,7 +250,7 @@ class _State:
 
     @property
     def last(self) -> int:
-        """The newest node."""
+        """Return the newest node."""
         return len(self.nodes) - 1 if self.nodes else ROOT
 
     def record(self, turn: _Turn, said: str = "") -> None:
@@ -272,7 +272,7 @@ class _State:
         self.decisions.append(Decision(self.last, action, reason, None, query, passages, cause=cause))
 
     def answer(self, error: str | None = None) -> Answer:
-        """What there is so far, as an answer."""
+        """Return what there is so far, as an answer."""
         policy = Decoding(
             beam=1,
             max_segments=max(1, len(self.nodes)),
@@ -333,7 +333,7 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
 
 
 def _turn(searcher: Searcher, state: _State) -> Generator[RequestBatch | Commit, list[RequestResult], _Turn]:
-    """The next turn, read in pieces: a token that may end one ends a piece."""
+    """Yield the next turn, read in pieces: a token that may end one ends a piece."""
     ids: list[int] = []
     logprobs: list[float] = []
     budget, profile, stop = searcher.budget, searcher.profile, searcher.stop_ids
@@ -361,13 +361,13 @@ def _turn(searcher: Searcher, state: _State) -> Generator[RequestBatch | Commit,
 def _searched(
     state: _State, queries: Sequence[str], k: int
 ) -> Generator[RequestBatch | Commit, list[RequestResult], list[Passage]]:
-    """What all queries find, each passage once. A failed search ends only an answer that has nothing yet."""
+    """Yield what all queries find, each passage once. A failed search ends only an answer that has nothing yet."""
     results = yield [Retrieve(query, k) for query in queries]
     state.usage = replace(state.usage, searches=state.usage.searches + len(queries))
-    found: dict[tuple[str, str, str], Passage] = {}
+    passages: dict[tuple[str, str, str], Passage] = {}
     for result in results:
         if isinstance(result, Retrieved):
-            found |= {passage.key: passage for passage in result.passages if passage.key not in found}
+            passages |= {passage.key: passage for passage in result.passages if passage.key not in passages}
         elif not state.found:
             raise SearchError(f"search failed: {result.reason if isinstance(result, Failed) else result}")
-    return list(found.values())
+    return list(passages.values())

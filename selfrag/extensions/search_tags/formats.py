@@ -43,7 +43,7 @@ class TagFormat:
         return ServedSearchTags.of(loaded)
 
     def system(self, tokenizer: Any, settings: Mapping[str, Any]) -> Searching:
-        """The system of `selfrag eval`; settings are fields of `Budget`."""
+        """Return the system of `selfrag eval`; settings are fields of `Budget`."""
         budget = Budget(without_evidence=PROTOCOL).changed(**settings)
         return Searching(Searcher.of(tokenizer, self.profile, budget))
 

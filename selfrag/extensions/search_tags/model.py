@@ -105,7 +105,7 @@ class SearchTagModel(OwnsEngine):
     def stream(
         self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
     ) -> Iterator[Segment | Answer]:
-        """The answer's segment as soon as it is final, then the answer."""
+        """Return the answer's segment as soon as it is final, then the answer."""
         return self._call(question, evidence, options).pieces()
 
     def astream(

@@ -35,13 +35,13 @@ class ServedSearchTags(OwnsEngine):
 
     @classmethod
     def of(cls, model: SearchTagModel) -> ServedSearchTags:
-        """A model with its own budget as the default."""
+        """Return a model with its own budget as the default."""
         budget = model.searcher.budget
         return cls(model.engine, model, Decoding(**{name: getattr(budget, own) for name, own in BUDGET.items()}))
 
     @property
     def retriever(self) -> Retriever | None:
-        """What it searches."""
+        """Return what it searches."""
         return self.model.retriever
 
     @retriever.setter
@@ -49,7 +49,7 @@ class ServedSearchTags(OwnsEngine):
         self.model.retriever = SharedRetriever(retriever)
 
     def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """Up to `k` passages for each query, best first."""
+        """Return up to `k` passages for each query, best first."""
         if self.retriever is None:
             raise UserError("no retriever: pass retriever=..")
         return self.retriever(queries, k)
@@ -63,7 +63,7 @@ class ServedSearchTags(OwnsEngine):
         flow: str | None,
         rewrite_scope: Any,
     ) -> AsyncGenerator[Segment | Answer, None]:
-        """The pieces of an answer to the last turn; such a model knows no conversations."""
+        """Return the pieces of an answer to the last turn; such a model knows no conversations."""
         changed = [
             name for name in Decoding.__dataclass_fields__ if getattr(decoding, name) != getattr(self.defaults, name)
         ]

@@ -39,5 +39,5 @@ class Searching:
         }
 
     def searching(self) -> Searching:
-        """The same system, which searches by itself."""
+        """Return the same system, which searches by itself."""
         return replace(self, live=True)

@@ -47,7 +47,7 @@ def export_index(directory: str | Path, out: str | Path, *, vectors: bool = Fals
                     values = [next(rows) for _ in range(len(matrix))]
                     listed = [{**row.passage.as_dict(), **row.metadata} for row in values]
                     columns = [
-                        pa.array([one.get(name) for one in listed], kind) for name, kind in fields if name != VECTOR
+                        pa.array([row.get(name) for row in listed], kind) for name, kind in fields if name != VECTOR
                     ]
                     if vectors:
                         columns.append(pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1]))

@@ -45,7 +45,7 @@ class _Type:
         self.order = str(state[1])
 
     def found(self) -> np.dtype[Any]:
-        """The format, which is one of floats."""
+        """Return the format, which is one of floats."""
         if self.name.lstrip("<>=|") not in ("f2", "f4", "f8") or self.order not in "<>=|":
             raise pickle.UnpicklingError(f"numbers of the format {self.name[:20]!r}; only floats can be read")
         return np.dtype(self.name.lstrip("<>=|")).newbyteorder(">" if self.order == ">" or self.name[0] == ">" else "<")
@@ -90,7 +90,7 @@ class _Reader(_Unpickler):  # type: ignore[misc]
         self._source = file
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a name stands for; nothing is imported."""
+        """Return what a name stands for; nothing is imported."""
         root, _, last = module.rpartition(".")
         if (known := _KNOWN.get((last, name))) is not None and (root or module).split(".")[0] == "numpy":
             return known
@@ -204,7 +204,7 @@ class PublishedVectors:
 
     @property
     def fingerprint(self) -> str:
-        """Of the files, by name, size and time of change."""
+        """Return a digest of the files by name, size and time of change."""
         stated = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in self._paths]
         return hashlib.blake2b(repr(stated).encode(), digest_size=16).hexdigest()
 

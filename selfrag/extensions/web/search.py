@@ -42,12 +42,12 @@ _KINDS = {"text/html": ".html", "application/xhtml+xml": ".html", "text/plain": 
 
 
 def shown(address: str) -> str:
-    """An address as messages show it, without a password."""
+    """Return an address as messages show it, without a password."""
     return address.rpartition("@")[2][:120]
 
 
 def answered(client: httpx.Client, method: str, address: str, *, hint: str = "", **request: Any) -> dict[str, Any]:
-    """The JSON object that a search server answers; whatever else it does is one line.
+    """Return the JSON object that a search server answers; whatever else it does is one line.
 
     What `params` of the request adds to `address` is not printed. `hint` says what to do where the answer is no JSON.
     """
@@ -64,12 +64,12 @@ def answered(client: httpx.Client, method: str, address: str, *, hint: str = "",
     if reply.status_code != 200:
         raise UserError(f"{name} answered {reply.status_code}: {content[:200].decode(errors='replace')}")
     try:
-        found = json.loads(content)
+        reply = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{name} did not answer in JSON{hint}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{name} answered {type(found).__name__}, not an object")
-    return found
+    if not isinstance(reply, dict):
+        raise UserError(f"{name} answered {type(reply).__name__}, not an object")
+    return reply
 
 
 def _client(address: str, seconds: float, headers: Mapping[str, str]) -> tuple[httpx.Client, str]:
@@ -105,7 +105,7 @@ class RemoteRetriever:
         self._client, self._url = _client(url, timeout, headers or {})
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """For each query up to `k` passages, in the order of the server.
+        """Return for each query up to `k` passages, in the order of the server.
 
         Raises:
             UserError: the server cannot be reached, refuses, or answers something else.
@@ -132,7 +132,7 @@ class RemoteRetriever:
         return answered(self._client, "POST", self._url, json=body)
 
     def _passage(self, given: Any) -> Passage:
-        """A passage of `{"document": {"contents": ..}, "score": ..}`; the first line of the contents is the title."""
+        """Return a passage of `{"document": {"contents": ..}}`; the first line of the contents is the title."""
         given = given if isinstance(given, dict) else {}
         document = given.get("document", given)
         contents = document.get("contents") if isinstance(document, dict) else None
@@ -149,7 +149,7 @@ class RemoteRetriever:
 
 
 def _rows(results: Mapping[str, Any]) -> Iterator[Any]:
-    """The lists of massive-serve's results in the shape of `/retrieve`."""
+    """Yield the lists of massive-serve's results in the shape of `/retrieve`."""
     columns = [results.get(name) for name in ("IDs", "passages", "scores")]
     if not all(isinstance(column, list) for column in columns):
         return
@@ -225,7 +225,7 @@ class WebRetriever:
             self._search = lambda query, k: self._google(address, rest, query, k)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """For each query up to `k` passages, in the order of the search engine.
+        """Return for each query up to `k` passages, in the order of the search engine.
 
         Raises:
             UserError: the search cannot be reached, refuses, or answers something else. A page that cannot be read
@@ -299,12 +299,12 @@ def _beginning(reply: httpx.Response, most: int) -> bytes:
 
 
 def _hits(found: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise UserError("the web search answered no list of pages")
     kept: dict[str, Hit] = {}
-    for one in found:
-        address = one.get(url)
+    for row in found:
+        address = row.get(url)
         if isinstance(address, str) and address.startswith(("http://", "https://")):
-            texts = (one.get(name) for name in ("title", snippet))
+            texts = (row.get(name) for name in ("title", snippet))
             kept.setdefault(address, Hit(address, *(text if isinstance(text, str) else "" for text in texts)))
     return list(kept.values())[:k]

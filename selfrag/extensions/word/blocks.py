@@ -158,7 +158,7 @@ def cell_text(cell: TableCell) -> str:
 
 
 def _is_layout(table: TableBlock) -> bool:
-    """Whether a table only places text on the page: one column, or one row of more than single paragraphs."""
+    """Return whether a table only places text on the page: one column, or one row of more than single paragraphs."""
     if all(len(row.cells) <= 1 for row in table.rows):
         return True
     return len(table.rows) == 1 and any(len(cell.blocks) > 1 for cell in table.rows[0].cells)

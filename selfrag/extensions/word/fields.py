@@ -39,7 +39,7 @@ class FieldStack:
 
     @property
     def hides(self) -> bool:
-        """Whether text is left out here."""
+        """Return whether text is left out here."""
         return self._hiding > 0
 
     def begin(self) -> None:

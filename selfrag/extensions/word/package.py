@@ -231,7 +231,7 @@ class ElementText:
 
     @property
     def value(self) -> str:
-        """The text in one line."""
+        """Return the text in one line."""
         return " ".join("".join(self._parts).split())
 
     def start(self, name: str, attributes: Attributes) -> None:

@@ -48,7 +48,7 @@ class TableStack:
 
     @property
     def open_cell(self) -> OpenCell | None:
-        """The innermost cell; None outside of cells."""
+        """Return the innermost cell; None outside of cells."""
         return self._cells[-1] if self._cells else None
 
     def start_table(self) -> None:
