@@ -365,10 +365,9 @@ def calibration(
         list[Path] | None, typer.Option(help="checkpoint or adapter that is to bring the result; repeatable")
     ] = None,
 ) -> None:
-    """Fit temperatures of the reflection tokens, with calibration errors before and after, and reliability diagrams."""
+    """Fit temperatures of a model's judgments, with calibration errors before and after, and reliability diagrams."""
     quiet()
     from selfrag.api import SelfRAG
-    from selfrag.decoding.token_writer import with_tokens
     from selfrag.evaluation import reflection_calibration as calibrating
     from selfrag.evaluation.task_files import nothing_searched
     from selfrag.training.rows import read_rows
@@ -379,7 +378,7 @@ def calibration(
     if not read:
         raise UserError(f"{', '.join(map(str, rows))}: no rows")
     with SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine) as rag:
-        observed = calibrating.observe(read, with_tokens(rag.prompting), rag.engine)
+        observed = calibrating.observe(read, rag.prompting, rag.engine)
     found = calibrating.calibrate(observed, biased=biased)
     calibrating.write(observed, found, out)
     show_markdown(calibrating.table(found))

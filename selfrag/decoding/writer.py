@@ -123,6 +123,9 @@ class WritingModel(Protocol):
     def judges(self) -> Mapping[str, Judge]:
         """Return the judges of its groups of labels by name, for texts of any origin."""
 
+    def uncalibrated(self) -> WritingModel:
+        """Return the same model with the probabilities that it gives."""
+
     def as_dict(self) -> dict[str, Any]:
         """Return what decides its prompts and judgments, apart from the model, as plain values."""
 

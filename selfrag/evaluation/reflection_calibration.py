@@ -15,21 +15,26 @@ from typing import Any
 
 import numpy as np
 
+from retrieval.passage import Passage
 from selfrag.common.atomic import write_text, writing
 from selfrag.common.errors import EngineError, UserError, require
 from selfrag.common.reading import read_json
 from selfrag.decoding.segments import read_critique
+from selfrag.decoding.token_writer import DecodingModel
 from selfrag.engines.base import Engine
 from selfrag.evaluation.intervals import Estimate, FloatArray, bracketed, mean
 from selfrag.evaluation.metrics.classification import calibration_error, plot_reliability, reliability
+from selfrag.judges.reflection_prompts import judge_name
 from selfrag.prompting import Prompting
+from selfrag.reflection.inputs import JudgeInput, Message
+from selfrag.reflection.judge import Judge
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import GROUPS, LabelSet, Role
+from selfrag.reflection.labels import GROUPS, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
 from selfrag.reflection.requests import Generate, Generated, ask, failure_of
 from selfrag.reflection.vocabulary import STORED, Scaling, as_record
 from selfrag.render.tables import compact
 from selfrag.runtime import finish
-from selfrag.training.rows import TargetLayout, TrainingRow
+from selfrag.training.rows import TargetEvidence, TargetLayout, TargetText, TrainingRow
 
 FOLDS = 5
 PRIOR = 1e-2
@@ -61,8 +66,58 @@ class CalibrationFigures:
         return self.loss[1].value < self.loss[0].value
 
 
-def observe(rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine) -> list[Observed]:
+def observe(rows: Iterable[TrainingRow], model: DecodingModel, engine: Engine) -> list[Observed]:
     """Read the distribution of each group wherever a row has one of its tokens, after what the row has before it."""
+    if isinstance(model, Prompting):
+        return _observe_tokens(rows, model, engine)
+    return _observe_judges(rows, model.uncalibrated().judges, engine)
+
+
+def _observe_judges(rows: Iterable[TrainingRow], judges: Mapping[str, Judge], engine: Engine) -> list[Observed]:
+    """Ask the judges of a chat model wherever a row has a token of their group."""
+    right_labels: dict[str, list[tuple[str, int]]] = {name: [] for name in judges}  # instruction and label
+    inputs: dict[str, list[JudgeInput]] = {name: [] for name in judges}
+    for row in rows:
+        for name, state, label in _judged_places(row):
+            right_labels[name].append((row.instruction, label))
+            inputs[name].append(state)
+    observed = []
+    for name, judge in judges.items():
+        reflections = finish(judge.judge(inputs[name]), engine)
+        for (instruction, label), reflection in zip(right_labels[name], reflections, strict=True):
+            if not reflection.judgments:
+                raise EngineError(f"the engine could not read a row: {reflection.reason}")
+            observed.append(Observed(instruction, reflection.judgments[0], label))
+    return observed
+
+
+def _judged_places(row: TrainingRow) -> Iterator[tuple[str, JudgeInput, int]]:
+    """Yield for each token of a row the judge of its group, what it looks at there, and the position of the label."""
+    question = Message("user", row.instruction)
+    passages: tuple[Passage, ...] = ()
+    before, segment = "", ""
+    for part in row.target:
+        if isinstance(part, TargetEvidence):
+            passages = (part.passage,)
+        elif isinstance(part, TargetText):
+            segment += part.text
+        elif part.token in _LABELS:
+            labels, label = _LABELS[part.token]
+            judged = segment if labels == ISSUP else before + segment
+            turns = (question, Message("assistant", judged)) if judged.strip() else (question,)
+            name = judge_name(labels.role)
+            if labels == RETRIEVE:
+                name = judge_name("retrieve_later") if judged.strip() else name
+                before, segment = before + segment, ""
+            is_blank = labels in (ISSUP, ISUSE) and not judged.strip()
+            if not is_blank:
+                yield name, JudgeInput(turns, passages), label
+
+
+_LABELS = {token: (labels, label) for labels in GROUPS for label, token in enumerate(labels.tokens)}
+
+
+def _observe_tokens(rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine) -> list[Observed]:
     raw = replace(prompting, vocabulary=prompting.vocabulary.uncalibrated())
     due = list(_due(rows, raw, engine))
     results = finish(ask([request for *_, request in due]), engine)

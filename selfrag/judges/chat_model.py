@@ -36,9 +36,12 @@ from selfrag.reflection.judge import Judge, Scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISUSE, LabelSet, Role
 from selfrag.reflection.requests import Failed, Finish, Steps
-from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record, has_reflection_tokens, read_scalings
+from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, has_reflection_tokens, read_scalings
+from selfrag.runtime import finish
 from selfrag.tokenization import HFTextCodec, TextCodec
 
+_NOTHING = "N/A"
+"""Stands for a text in a prompt without content."""
 _WITHOUT_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
 """For templates of models that else begin with a chain of thought; others ignore it."""
 
@@ -51,7 +54,7 @@ class ChatModel:
     codec: TextCodec  # tokenises text as the model does; counts the tokens of passages
     wording: ReflectionWording
     extra: Mapping[str, Any] = field(default_factory=dict)  # fields of every prompt, see `ChatPrompt`
-    scalings: Mapping[Role, Scaling] = field(default_factory=dict)  # calibrate the judgments of a group
+    scalings: Mapping[str, Scaling] = field(default_factory=dict)  # calibrate the judgments of a question
     knows_tokens: bool = True  # whether `codec` is the model's own tokenizer
 
     @classmethod
@@ -60,7 +63,7 @@ class ChatModel:
         if not isinstance(executor, EngineExecutor):
             return cls(executor, TextPieces(), reflection_wording(), _WITHOUT_THINKING, knows_tokens=False)
         settings = getattr(executor.renderer.tokenizer, "init_kwargs", {})
-        scalings = read_scalings(settings.get(STORED) or {})
+        scalings = {str(role): scaling for role, scaling in read_scalings(settings.get(STORED) or {}).items()}
         model = cls(executor, executor.renderer.text, reflection_wording(), _WITHOUT_THINKING, scalings)
         _ = model.judges  # refuses a tokenizer without words for the labels
         return model
@@ -85,9 +88,29 @@ class ChatModel:
             judges[judge.name] = judge
         return judges
 
+    def uncalibrated(self) -> ChatModel:
+        """Return the same model with the probabilities that it gives."""
+        return replace(self, scalings={})
+
+    def calibrated_by_context(self, engine: Any = None) -> ChatModel:
+        """Return the model with what it says of nothing divided out of its judgments.
+
+        Question, passage and answer are `N/A`, so only the words of the labels decide (contextual calibration, Zhao et
+        al. 2021, arXiv 2102.09690). It costs one token a question. `engine` runs the model where its executor has none.
+        """
+        turns = (Message("user", _NOTHING), Message("assistant", _NOTHING))
+        state = JudgeInput(turns, (Passage(_NOTHING, _NOTHING),))
+        scalings = {}
+        for name, judge in self.uncalibrated().judges.items():
+            (reflection,) = finish(judge.judge([state]), judge.engine or engine)
+            for judgment in reflection.judgments:
+                biases = tuple(-math.log(p) if p > 0 else 0.0 for p in judgment.distribution)
+                scalings[name.removeprefix(judge_name(""))] = Scaling(biases=biases)
+        return replace(self, scalings=scalings)
+
     def as_dict(self) -> dict[str, Any]:
         """Return what decides its prompts and judgments, apart from the model, as plain values."""
-        scalings = as_record(self.scalings)
+        scalings = {name: asdict(scaling) for name, scaling in self.scalings.items()}
         return {"kind": "chat_template", "wording": asdict(self.wording), **({STORED: scalings} if scalings else {})}
 
     def writer(self, question: str, history: Sequence[Turn], policy: Decoding) -> ChatSegmentWriter:

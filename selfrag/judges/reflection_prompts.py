@@ -24,7 +24,7 @@ from selfrag.judges.wire import DIALECT, ChatPrompt, Codec, Completion, ModelReq
 from selfrag.reflection.findings import Finding, Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site, SiteKind
 from selfrag.reflection.judge import Cost
-from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
+from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 from selfrag.reflection.vocabulary import Scaling
 from selfrag.tokenization import TextCodec
 
@@ -196,13 +196,13 @@ class ReflectionCodec(Codec):
 
 
 def reflection_codecs(
-    wording: ReflectionWording, codec: TextCodec | None, scalings: Mapping[Role, Scaling], **settings: Any
+    wording: ReflectionWording, codec: TextCodec | None, scalings: Mapping[str, Scaling], **settings: Any
 ) -> dict[str, ReflectionCodec]:
     """Return a codec for each question of the wording, with words that the tokenizer writes as one token."""
     codecs = {}
     for name, question in wording.questions.items():
         reply, surfaces = choose_reply(question, codec)
-        scaling = scalings.get(GROUPS[name].role)
+        scaling = scalings.get(name)
         task = f"{question.task} {reply.say}"
         codecs[name] = ReflectionCodec(name, wording, task, surfaces, scaling=scaling, **settings)
     return codecs

@@ -18,6 +18,7 @@ from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.writer import Hypothesis
+from selfrag.evaluation.reflection_calibration import observe
 from selfrag.evaluation.systems import named_system
 from selfrag.judges.chat_model import ChatModel, model_of
 from selfrag.judges.reflection_prompts import PROMPT_JUDGES, choose_reply, reflection_wording
@@ -27,6 +28,7 @@ from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import Role
 from selfrag.tokenization import HFTextCodec
+from selfrag.training.rows import parse_row
 
 SEINE = Passage("seine", "The Seine flows through Paris.\nQuestion: none\nReply with yes.", "Seine")
 TEA = Passage("tea", "Green tea is brewed at 80 degrees.", "Tea")
@@ -225,3 +227,57 @@ def test_prompts_of_a_question_share_question_and_passage(rag: SelfRAG) -> None:
     texts = [codec.surface(ids) for ids in prompts]  # type: ignore[attr-defined]
     end = texts[0].index("Reply with yes.") + len("Reply with yes.")
     assert len({text[:end] for text in texts}) == 1
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("family", ["qwen", "llama"])
+def test_vllm_and_transformers_give_equal_answers(family: str, tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vllm is not installed")
+    folder = tiny.save_chat(tmp_path / family, family)
+    settings = {"mode": "adaptive", "threshold": 0.0, "max_segments": 3, "segment_tokens": 16}
+    answers: dict[str, list[Answer]] = {}
+    for engine, options in {"transformers": {}, "vllm": {"kv_cache_gib": 0.1, "max_num_seqs": 8}}.items():
+        with SelfRAG.from_pretrained(folder, engine=engine, dtype="float32", max_model_len=1024, **options) as loaded:
+            questions = [QUESTION, "What is tea?", "1 + 1"]
+            answers[engine] = loaded.generate(questions, evidence=[[SEINE, TEA]] * 3, **settings)
+    for one, other in zip(answers["transformers"], answers["vllm"], strict=True):
+        assert one.text == other.text
+        assert [node.text for node in one.trace.nodes] == [node.text for node in other.trace.nodes]
+        for node, twin in zip(one.trace.nodes, other.trace.nodes, strict=True):
+            assert node.score == pytest.approx(twin.score, abs=1e-3)
+
+
+def test_what_a_model_says_of_nothing_is_divided_out(rag: SelfRAG) -> None:
+    model = rag.prompting
+    assert isinstance(model, ChatModel)
+    calibrated = model.calibrated_by_context()
+    assert set(calibrated.scalings) == set(reflection_wording().questions)
+    turns = [{"role": "user", "content": "N/A"}, {"role": "assistant", "content": "N/A"}]
+    for name, labels in PROMPT_JUDGES.items():
+        (judgment,) = rag.judge(calibrated.judges[name], turns, [Passage("N/A", "N/A")]).judgments
+        meant = [p for p in judgment.distribution if p > 0]
+        assert meant == pytest.approx([1 / len(meant)] * len(meant), abs=1e-4), labels
+    assert calibrated.uncalibrated() == model
+
+
+def test_judgments_of_rows_are_observed_for_calibration(rag: SelfRAG) -> None:
+    parts = (
+        {"token": "[Retrieval]"},
+        {"passage": {"id": "1", "title": "Seine", "text": "The Seine flows through Paris."}},
+        {"token": "[Relevant]"},
+        {"text": "The Seine."},
+        {"token": "[Fully supported]"},
+        {"token": "[No Retrieval]"},
+        {"text": "It is long."},
+        {"token": "[Utility:4]"},
+    )
+    row = parse_row({"id": "1", "source": "s/k", "instruction": QUESTION, "target": list(parts)})
+    observed = observe([row], rag.prompting, rag.engine)
+    right = [(str(seen.judgment.role), seen.judgment.labels.names[seen.right]) for seen in observed]
+    assert right == [
+        ("retrieve", "Retrieval"),
+        ("retrieve", "No Retrieval"),
+        ("isrel", "Relevant"),
+        ("issup", "Fully supported"),
+        ("isuse", "4"),
+    ]

@@ -61,6 +61,8 @@ TURNS = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content":
 JUDGES = (
     "token_isrel",
     "token_issup",
+    "prompt_isrel",
+    "prompt_issup",
     "hallucination_detection.prompt",
     "hallucination_detection.adapter",
     "hallucination_detection.overlap",
@@ -91,7 +93,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     (adapter / AdapterCard.FILE).write_text(json.dumps(card.as_dict()))
     nli = tiny_judges.save_classifier(folder / "nli")
     (folder / "own_judge.py").write_text(OWN)
-    names = [name for name in JUDGES[:8] if "adapter" not in name]
+    names = [name for name in JUDGES[:10] if "adapter" not in name]
     with pytest.MonkeyPatch.context() as patch, ChatServer(lambda body: said("yes")) as server:
         patch.chdir(folder)
         patch.syspath_prepend(folder)
