@@ -40,10 +40,10 @@ PARTS: Mapping[str, Callable[[Case], str]] = {
 
 
 def _by_group(rows: Sequence[LabelledCase]) -> dict[str, list[LabelledCase]]:
-    found: dict[str, list[LabelledCase]] = defaultdict(list)
+    groups: dict[str, list[LabelledCase]] = defaultdict(list)
     for row in rows:
-        found[row.case.group].append(row)
-    return found
+        groups[row.case.group].append(row)
+    return groups
 
 
 class MajorityJudge(CaseJudge):
@@ -114,15 +114,13 @@ def _features(cases: Sequence[Case]) -> Any:
     from sklearn.pipeline import make_pipeline, make_union
     from sklearn.preprocessing import FunctionTransformer
 
-    unions = [
-        make_pipeline(
-            FunctionTransformer(partial(_texts, part)),
-            TfidfVectorizer(ngram_range=(1, 2), min_df=min(2, len(cases)), sublinear_tf=True),
-        )
-        for part in PARTS
-        if any(word.isalnum() for case in cases for word in PARTS[part](case))
-    ]
-    return make_union(*unions)
+    vectorizers = []
+    for part in PARTS:
+        if not any(character.isalnum() for text in _texts(part, cases) for character in text):
+            continue
+        vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=min(2, len(cases)), sublinear_tf=True)
+        vectorizers.append(make_pipeline(FunctionTransformer(partial(_texts, part)), vectorizer))
+    return make_union(*vectorizers)
 
 
 def _texts(part: str, cases: Sequence[Case]) -> list[str]:
@@ -185,27 +183,35 @@ class GeneratorCodec:
 
     def prompt(self, case: Case) -> CriticPrompt:
         """Lay out a case as in training, up to where the group's token is due."""
-        vocabulary, dropped = self.prompting.vocabulary, Counter[str]()
+        vocabulary, codec, layout = self.prompting.vocabulary, self.prompting.codec, self.prompting.layout
+        relevant, supported = vocabulary.group(ISREL)[0], vocabulary.group(ISSUP)[0]
+        # 1. The parts of the case, within their limits.
+        dropped: Counter[str] = Counter()
         parts = {part: self._part(case, part, dropped) for part in ("instruction", "preceding", "output")}
-        codec, layout = self.prompting.codec, self.prompting.layout
-        ids = [*codec.bos_ids, *codec.encode(layout.before), *parts["instruction"], *codec.encode(layout.after)]
-        shown: list[int] = []
+        preceding = parts["preceding"]
+        before = [vocabulary.retrieve[1], *preceding] if preceding else []
+        passage: list[int] = []
         if case.evidence is not None:
             evidence = self.prompting.evidence(case.evidence, self.limits.evidence)
             dropped["evidence"] = evidence.dropped_tokens
-            shown = [vocabulary.retrieve[0], *evidence.ids]
-        relevant, supported = vocabulary.group(ISREL)[0], vocabulary.group(ISSUP)[0]
-        before = [vocabulary.retrieve[1], *parts["preceding"]] if parts["preceding"] else []
+            passage = [vocabulary.retrieve[0], *evidence.ids]
+        # 2. What stands before the group's token.
         if case.group == "Retrieve":
-            ids += [*shown, relevant, *parts["preceding"]] if shown else before
+            answer = [*passage, relevant, *preceding] if passage else before
         elif case.group == "IsRel":
-            ids += [*before, *shown]
+            answer = [*before, *passage]
         else:
-            lead = [*shown, relevant] if shown else [] if before else [vocabulary.retrieve[1]]
-            ids += [*before, *lead, *parts["output"]]
-            ids += [supported] if case.group == "IsUse" and shown else []
+            answer = [*before]
+            if passage:
+                answer += [*passage, relevant]
+            elif not before:
+                answer.append(vocabulary.retrieve[1])
+            answer += parts["output"]
+            if case.group == "IsUse" and passage:
+                answer.append(supported)
+        instruction = [*codec.encode(layout.before), *parts["instruction"], *codec.encode(layout.after)]
         options = tuple((token,) for token in vocabulary.group(case.labels))
-        return CriticPrompt(tuple(ids), options, +dropped)
+        return CriticPrompt((*codec.bos_ids, *instruction, *answer), options, +dropped)
 
     def _part(self, case: Case, part: str, dropped: Counter[str]) -> list[int]:
         limit: int = getattr(self.limits, part)
@@ -243,12 +249,12 @@ def open_critic(name: str, engine: str | None = None, judges: Sequence[str] = ()
         engine: as for `load_engine`.
         judges: names of judges as `open_judge` takes them, each in place of the critic's own for its group.
     """
-    others = [open_judge(judge) for judge in judges]
-    for judge in others:
+    replacements = [open_judge(judge) for judge in judges]
+    for judge in replacements:
         group_of(judge)  # refused before a model is loaded
     folder = critic_folder(name)
     critic = lexical_critic() if folder is None else load_critic(folder, engine)
-    return critic.replaced(others) if others else critic
+    return critic.replaced(replacements) if replacements else critic
 
 
 def critic_folder(name: str) -> Path | None:
@@ -282,8 +288,9 @@ class LexicalJudge(CaseJudge):
         """Return one judgment a case; never None."""
         judgments: list[Judgment | str | None] = []
         for number, case in enumerate(cases):
-            label, rest = self._label(case), (1 - _SURE) / (len(case.labels) - 1)
-            shares = [_SURE if n == label else rest for n in range(len(case.labels))]
+            size = len(case.labels)
+            shares = [(1 - _SURE) / (size - 1)] * size
+            shares[self._label(case)] = _SURE
             judgments.append(judgment(case, shares, number, source=JudgmentSource.HARD))
         return judgments
         yield []  # a generator, as every judge
@@ -295,15 +302,17 @@ class LexicalJudge(CaseJudge):
                 return 0 if _evident(case, case.instruction) >= 0.4 else 1
             case "IsSup":
                 share = _evident(case, case.output)
-                return 0 if share >= 0.8 else 1 if share >= 0.4 else 2
+                return int(share < 0.8) + int(share < 0.4)
             case "IsUse":
                 return 4 if overlap(case.output, case.instruction) < 0.9 else 1
         # Retrieve: a question or something checkable retrieves, unless the evidence has it.
         if not case.preceding and (not case.output or case.evidence is None):
-            return 0 if _ASKS.search(case.instruction) else 1
-        if case.evidence is not None and _evident(case, case.output) >= 0.6:
+            retrieves = _ASKS.search(case.instruction)
+        elif case.evidence is not None and _evident(case, case.output) >= 0.6:
             return 2
-        return 0 if _CHECKABLE.search(case.output) else 1
+        else:
+            retrieves = _CHECKABLE.search(case.output)
+        return 0 if retrieves else 1
 
 
 def lexical_critic() -> Critic:
@@ -311,11 +320,13 @@ def lexical_critic() -> Critic:
     return Critic({group: LexicalJudge(group) for group in GROUPS})
 
 
-def overlap(text: str, other: str) -> float:
-    """Share of the content words of `text` that occur in `other`; all words count where none has content."""
+def overlap(text: str, reference: str) -> float:
+    """Share of the content words of `text` that occur in `reference`; all words count where none has content."""
     words = set(_WORD.findall(text.casefold()))
     content = words - _COMMON or words
-    return len(content.intersection(_WORD.findall(other.casefold()))) / len(content) if content else 0.0
+    if not content:
+        return 0.0
+    return len(content.intersection(_WORD.findall(reference.casefold()))) / len(content)
 
 
 def _evident(case: Case, text: str) -> float:

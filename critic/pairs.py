@@ -138,7 +138,9 @@ class PairSource:
 
     def total(self) -> int | None:
         """Number of rows, all checked; None for a stream, whose bad rows are met when they come."""
-        return sum(1 for _ in self) if isinstance(self.rows, Path) or hasattr(self.rows, "__len__") else None
+        if isinstance(self.rows, Path) or hasattr(self.rows, "__len__"):
+            return sum(1 for _ in self)
+        return None
 
     def __iter__(self) -> Iterator[Pair | Dropped]:
         checked = _checked(self.name, self.bad_rows)
@@ -149,8 +151,8 @@ class PairSource:
         self, dataset: Iterable[Mapping[str, Any]], checked: Callable[[dict[str, Any]], Pair | Dropped]
     ) -> Iterator[Pair | Dropped]:
         rows = unbroken(dataset, self.name, "finished shards are kept, run the same again")
-        for number, found in enumerate(rows, 1):
-            record = {**found, **{key: found.get(column) for key, column in self.columns.items()}}
+        for number, row in enumerate(rows, 1):
+            record = {**row, **{key: row.get(column) for key, column in self.columns.items()}}
             try:
                 yield checked({"id": f"{self.name}-{number}", **_without_nulls(record)})
             except UserError as error:
@@ -161,7 +163,9 @@ def _without_nulls(value: Any) -> Any:
     """Return a row, or a part of one, without the nulls that Arrow fills gaps with."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(part) for key, part in value.items() if part is not None}
-    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_without_nulls(part) for part in value]
+    return value
 
 
 def _checked(name: str, bad_rows: BadRows) -> Callable[[dict[str, Any]], Pair | Dropped]:
@@ -203,6 +207,6 @@ def open_source(
             raise UserError(f"{pairs} is a file; a configuration, a split, streaming and columns are for data sets")
         return PairSource(path, path.name, bad_rows=bad_rows, limit=limit)
     place = f"no pairs at {pairs!r} (split {split!r})"
-    found = open_dataset(pairs, configuration, split, place=place, streaming=streaming)
+    rows = open_dataset(pairs, configuration, split, place=place, streaming=streaming)
     name = path.name if configuration is None else f"{path.name}/{configuration}"
-    return PairSource(found, name, columns or {}, bad_rows, limit)
+    return PairSource(rows, name, columns or {}, bad_rows, limit)

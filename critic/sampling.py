@@ -18,7 +18,7 @@ from critic.augment.algorithm import segments
 from critic.cases import Case, UnlabelledCase, digest
 from critic.pairs import Pair
 from critic.tables import counted, markdown
-from retrieval.passage import Retriever
+from retrieval.passage import Passage, Retriever
 from retrieval.sentences import SentenceFinder
 from selfrag.common.errors import UserError
 from selfrag.render.tables import quoted
@@ -67,11 +67,11 @@ RULES: tuple[SamplingRule, ...] = (
 
 
 def _draft(
-    rule: SamplingRule, pair: Pair, other: Pair, find: SentenceFinder, rng: random.Random
+    rule: SamplingRule, pair: Pair, donor: Pair, find: SentenceFinder, rng: random.Random
 ) -> tuple[UnlabelledCase, str] | None:
     """Draw a case by a rule, and what to search for its passage, if anything; None where the pair offers no case.
 
-    `other` is a pair for rules that want something foreign.
+    `donor` is a pair for rules that want something foreign.
     """
     spans = segments(pair.output, find(pair.output), SHORTEST)
     start, end = rng.choice(spans)
@@ -87,13 +87,13 @@ def _draft(
             case = replace(case, output=pair.output)
         case "beginning" if len(spans) > 1:
             case = replace(case, output=pair.output[: spans[len(spans) // 2 - 1][1]].strip())
-        case "other" if other.output.strip() != pair.output.strip():
-            case = replace(case, output=other.output)
+        case "other" if donor.output.strip() != pair.output.strip():
+            case = replace(case, output=donor.output)
         case "beginning" | "other":
             return None
     if rule.evidence in ("gold", "other"):
         known = {passage.text for passage in pair.passages}
-        choices = pair.passages if rule.evidence == "gold" else other.passages
+        choices = pair.passages if rule.evidence == "gold" else donor.passages
         usable = [p for p in choices if p.text.strip() and (rule.evidence == "gold" or p.text not in known)]
         if not usable:
             return None
@@ -116,8 +116,8 @@ class CaseSample:
 
     def short(self) -> dict[str, int]:
         """Group -> cases lacking."""
-        found = Counter(question.case.group for question in self.questions)
-        return {group: count - found[group] for group, count in self.wanted.items() if found[group] < count}
+        drawn = Counter(question.case.group for question in self.questions)
+        return {group: count - drawn[group] for group, count in self.wanted.items() if drawn[group] < count}
 
     def by_rule(self) -> list[tuple[object, ...]]:
         """(group, rule, cases)."""
@@ -180,7 +180,7 @@ def _stream(
 ) -> Iterator[UnlabelledCase]:
     """Cases by one rule, one a pair, pairs in a random order; searches go out in batches."""
     order = list(pairs)
-    donors = [pair for pair in pairs if pair.passages] if rule.evidence == "other" else pairs
+    donors = [pair for pair in pairs if pair.passages or rule.evidence != "other"]
     random.Random(f"{seed}/{rule.name}").shuffle(order)  # noqa: S311 - no secret
     for begin in range(0, len(order), WAVE):
         wave = []
@@ -188,17 +188,26 @@ def _stream(
             rng = random.Random(f"{seed}/{rule.name}/{pair.id}")  # noqa: S311 - no secret
             wave.append((_draft(rule, pair, rng.choice(donors or pairs), find, rng), rng))
         queries = [drafted[1] for drafted, _ in wave if drafted is not None and drafted[1]]
-        found = iter(retriever(queries, passages)) if retriever is not None and queries else iter(())
+        results = iter(retriever(queries, passages) if retriever is not None and queries else ())
         for drafted, rng in wave:
             question, query = drafted or (None, "")
             if question is not None and query:
-                hits = [passage for passage in next(found, ()) if passage.text.strip()]
-                evidence = (hits[0] if rule.evidence == "first" else rng.choice(hits)) if hits else None
-                question = replace(question, case=replace(question.case, evidence=evidence)) if hits else None
+                hits = [passage for passage in next(results, ()) if passage.text.strip()]
+                question = _with_hit(question, hits, rule, rng)
             if question is None:
                 left_out[rule.name] += 1
             else:
                 yield question
+
+
+def _with_hit(
+    question: UnlabelledCase, hits: Sequence[Passage], rule: SamplingRule, rng: random.Random
+) -> UnlabelledCase | None:
+    """Return a case with the first or any passage of its search; None where there is none."""
+    if not hits:
+        return None
+    evidence = hits[0] if rule.evidence == "first" else rng.choice(hits)
+    return replace(question, case=replace(question.case, evidence=evidence))
 
 
 def report(sample: CaseSample, examples: int = 2) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,10 +21,6 @@ from selfrag.cli.fields import Fields, FieldValues
 from selfrag.cli.options import quiet
 from selfrag.common.atomic import write_text
 from selfrag.common.errors import UserError
-
-if TYPE_CHECKING:
-    pass
-
 
 _HUB = "hf:"
 _READING = MixtureReading()
@@ -67,11 +63,15 @@ def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -
     form = named(name)
     if colon and not re.fullmatch("[0-9]{1,10}", count):
         raise UserError(f"{value!r}: {count!r} is no count of pairs")
-    wanted = int(count) if colon else (form.paper_rows or None if paper_counts else None)
+    most: int | None = None
+    if colon:
+        most = int(count)
+    elif paper_counts and form.paper_rows:
+        most = form.paper_rows
     if not source.startswith(_HUB):
-        return MixturePart(form, Path(source), wanted)
+        return MixturePart(form, Path(source), most)
     hub, _, configuration = source.removeprefix(_HUB).partition(":")
-    return MixturePart(form, open_dataset(hub, configuration or None, split), wanted)
+    return MixturePart(form, open_dataset(hub, configuration or None, split), most)
 
 
 def _line(part: MixturePart, tally: MixtureTally) -> str:
@@ -189,9 +189,9 @@ def _nothing() -> None:
     """Return no retriever: there is no index."""
 
 
-def _columns(given: Sequence[str] | None) -> dict[str, str]:
+def _columns(texts: Sequence[str] | None) -> dict[str, str]:
     columns = {}
-    for text in given or ():
+    for text in texts or ():
         key, equals, column = text.partition("=")
         if not (key and equals and column):
             raise UserError(f"--column {text!r}: write it as KEY=COLUMN, such as output=answer")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -53,20 +55,20 @@ def sample(
     from selfrag.common.jsonl import write_jsonl
     from selfrag.common.provenance import commit, sha256
 
-    wanted = parse_targets(target) if target else PAPER
-    if not wanted.keys() <= GROUPS.keys():
+    targets = parse_targets(target) if target else PAPER
+    if not targets.keys() <= GROUPS.keys():
         raise UserError(
             "a label is not known before a teacher gave it; give GROUP=N here, GROUP/LABEL=N to `critic label`"
         )
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")
     retriever = None if index is None else open_index(index, encoder)
-    drawn = draw(_read(pairs), wanted, sentence_finder(sentences), seed=seed, retriever=retriever, passages=passages)
+    drawn = draw(_read(pairs), targets, sentence_finder(sentences), seed=seed, retriever=retriever, passages=passages)
     text = report(drawn)
     with writing(out):
         write_jsonl(out, (question.as_dict() for question in drawn.questions))
         out.with_name(f"{out.name}.report.md").write_text(text, encoding="utf-8")
-    settings = {"seed": seed, "targets": wanted, "passages": passages, "sentences": sentences}
+    settings = {"seed": seed, "targets": targets, "passages": passages, "sentences": sentences}
     searched = None if index is None else {index.name: sha256(index / "manifest.json")}
     data = {"pairs": {file.name: sha256(file) for file in pairs}, "index": searched}
     counts = {"cases": len(drawn.questions), "short": drawn.short(), "left_out": dict(drawn.left_out)}
@@ -82,18 +84,18 @@ def _read(files: list[Path]) -> list[Pair]:
     from selfrag.common.jsonl import read_jsonl
     from selfrag.common.validation import validate
 
-    found: dict[str, Pair] = {}
+    pairs: dict[str, Pair] = {}
 
     def add(record: dict[str, Any]) -> None:
         validate(PairRecord, record, others="ignore")  # refuses halves of characters, which no case can hold
         pair = parse_pair(record)
-        if pair.id in found:
+        if pair.id in pairs:
             raise UserError(f"id {pair.id!r} occurs twice; make the ids of all files distinct")
-        found[pair.id] = pair
+        pairs[pair.id] = pair
 
     for file in files:
         list(read_jsonl(file, add))
-    return list(found.values())
+    return list(pairs.values())
 
 
 INCOMPLETE = 1
@@ -119,12 +121,12 @@ def _prices(price_in: float | None, price_out: float | None, max_cost: float | N
     return Prices(price_in, price_out)
 
 
-def _forms(prompts: Path | None, asked: Sequence[UnlabelledCase]) -> TeacherForms:
+def _forms(prompts: Path | None, pending: Sequence[UnlabelledCase]) -> TeacherForms:
     """Return what is asked; a form that is missing is named before anything is paid."""
     from critic.teacher.forms import OWN, TeacherForms, form_name
 
     forms = OWN if prompts is None else TeacherForms.read(prompts)
-    if lacking := sorted({form_name(question.case) for question in asked} - forms.forms.keys()):
+    if lacking := sorted({form_name(question.case) for question in pending} - forms.forms.keys()):
         raise UserError(f"{prompts} has no form {lacking[0]!r}, which some cases need; add it, or leave such cases out")
     return forms
 
@@ -177,7 +179,7 @@ def label(
 ) -> None:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
     from critic.case_files import read_questions
-    from critic.judging import Critic, group_of
+    from critic.judging import Critic
     from critic.targets import parse_targets
     from critic.teacher.endpoint import (
         Api,
@@ -193,25 +195,25 @@ def label(
     limits = LabellingLimits(parse_targets(target or ()), _prices(price_in, price_out, max_cost), max_cost)
     if [bool(gold), bool(judge), url is not None].count(True) != 1:
         raise UserError("no teacher, or two: give either --url with --model, --gold FILE or --judge NAME")
-    asked = list(read_questions(questions))
-    if not asked:
+    pending = list(read_questions(questions))
+    if not pending:
         raise UserError(f"{questions} holds no questions")
     teacher: Teacher
     if gold:
         teacher = GoldTeacher(gold, name or "gold")
     elif judge:
-        judges = [open_judge(text) for text in judge]
-        teacher = JudgeTeacher(Critic({group_of(one): one for one in judges}), name)
+        critic = Critic({}).replaced(map(open_judge, judge))
+        teacher = JudgeTeacher(critic, name)
     else:
-        forms = _forms(prompts, asked)
+        forms = _forms(prompts, pending)
+        if forms.plain and constraint == "auto":
+            constraint = "free"  # the reply may explain its label
         config = TeacherConfig(
             url or "",
             model or "",
             Api(api),
-            LabelConstraint.FREE
-            if forms.plain and constraint == "auto"
-            else LabelConstraint(constraint),  # it may explain
-            temperature if temperature is not None else forms.temperature or 0.0,
+            LabelConstraint(constraint),
+            forms.temperature or 0.0 if temperature is None else temperature,
             max_tokens,
             seed,
             min_coverage,
@@ -225,13 +227,13 @@ def label(
         )
         teacher = EndpointTeacher(config, name)
 
-    def before(pending: list[UnlabelledCase]) -> None:
+    def before(questions: list[UnlabelledCase]) -> None:
         """Print the estimate for the questions still to be asked, and end what must not continue."""
         if isinstance(teacher, EndpointTeacher):
-            expected = forecast(pending, teacher.config, limits.prices)
+            expected = forecast(questions, teacher.config, limits.prices)
             typer.echo(str(expected), err=True)
         elif dry_run:
-            typer.echo(f"{len(pending):,} questions to look up; nothing to pay", err=True)
+            typer.echo(f"{len(questions):,} questions to look up; nothing to pay", err=True)
         if dry_run:
             raise typer.Exit(0)
         if max_cost is not None and isinstance(teacher, EndpointTeacher) and (expected.most_cost or 0.0) > max_cost:
@@ -241,10 +243,10 @@ def label(
             )
 
     if dry_run and not (out / "journal.jsonl").exists():
-        return before(asked)
+        return before(pending)
     data = {"name": questions.name, "sha256": sha256(questions)}
     manifest = {"commit": commit(), "versions": versions(("selfrag", "httpx")), "questions": data, "url": url}
-    return _show(label_questions(asked, teacher, out, limits=limits, manifest=manifest, before=before), out)
+    return _show(label_questions(pending, teacher, out, limits=limits, manifest=manifest, before=before), out)
 
 
 def _show(outcomes: Outcomes, out: Path) -> None:
@@ -280,23 +282,23 @@ def agree(
     from selfrag.common.atomic import write_json
 
     labels = _labels(teachers)
-    found = agreements(labels, seed=seed)
-    if not any(one.agreement.n for one in found):
+    compared = agreements(labels, seed=seed)
+    if not any(pair.agreement.n for pair in compared):
         raise UserError("these teachers share no case of any group; label the same file of cases with each of them")
     console = Console()
     header = ("group", "cases", "agreement", "kappa", "weighted kappa", "paper")
-    for first, second in dict.fromkeys((one.first, one.second) for one in found):
-        compared = [one for one in found if (one.first, one.second) == (first, second)]
-        rows = [
-            (one.group, one.agreement.n, *map(_interval, (one.agreement, one.kappa, one.weighted)), HUMAN[one.group])
-            for one in compared
-        ]
+    for (first, second), groups in groupby(compared, lambda pair: (pair.first, pair.second)):
+        of_pair = list(groups)
+        rows = []
+        for pair in of_pair:
+            figures = map(_interval, (pair.agreement, pair.kappa, pair.weighted))
+            rows.append((pair.group, pair.agreement.n, *figures, HUMAN[pair.group]))
         console.print(terminal(f"{first} and {second}, with 95% intervals", header, rows))
-        for one in compared:
-            console.print(_confusion(one))
+        for pair in of_pair:
+            console.print(_confusion(pair))
     typer.echo("paper: agreement of GPT-4 with the authors, 20 cases a group")
     if out is not None:
-        write_json(out, {"seed": seed, "agreements": [one.as_dict() for one in found]})
+        write_json(out, {"seed": seed, "agreements": [pair.as_dict() for pair in compared]})
 
 
 def _interval(estimate: Estimate | None) -> str:
@@ -305,36 +307,37 @@ def _interval(estimate: Estimate | None) -> str:
     return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
-def _confusion(one: Agreement) -> Table:
+def _confusion(pair: Agreement) -> Table:
     from critic.cases import GROUPS
     from critic.tables import terminal
 
-    names = GROUPS[one.group].names
+    names = GROUPS[pair.group].names
     title = (
-        f"{one.group}: {one.first} (rows, {one.only_first} cases of its own)"
-        f" against {one.second} (columns, {one.only_second})"
+        f"{pair.group}: {pair.first} (rows, {pair.only_first} cases of its own)"
+        f" against {pair.second} (columns, {pair.only_second})"
     )
-    return terminal(title, ("", *names), [(name, *row) for name, row in zip(names, one.confusion, strict=True)])
+    return terminal(title, ("", *names), [(name, *row) for name, row in zip(names, pair.confusion, strict=True)])
 
 
 def _labels(arguments: list[str]) -> Mapping[str, Labels]:
     from critic.case_files import read_labelled
 
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    labels: dict[str, dict[str, dict[str, str]]] = {}
     for argument in arguments:
-        name, equals, place = argument.partition("=")
-        path = Path(place) if equals and not Path(argument).exists() else Path(argument)
-        if path == Path(argument):
-            name = path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(".jsonl")
-        if name in found:
+        path = Path(argument)
+        name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        if "=" in argument and not path.exists():
+            name, _, place = argument.partition("=")
+            path = Path(place)
+        if name in labels:
             raise UserError(f"two teachers are called {name!r}; name them: NAME=PATH")
-        found[name] = {}
-        for file in [path / kind for kind in ("labelled.jsonl", "surplus.jsonl")] if path.is_dir() else [path]:
-            for row in read_labelled(file):
-                found[name].setdefault(row.case.group, {})[row.id] = row.label
-    if len(found) < 2:
+        labels[name] = {}
+        files = [path / "labelled.jsonl", path / "surplus.jsonl"] if path.is_dir() else [path]
+        for row in chain.from_iterable(map(read_labelled, files)):
+            labels[name].setdefault(row.case.group, {})[row.id] = row.label
+    if len(labels) < 2:
         raise UserError("one teacher agrees with itself; give two or more")
-    return found
+    return labels
 
 
 def split(
@@ -364,9 +367,12 @@ def split(
         chosen = held_out([row.case.instruction for row in parts["train"]], share, seed)
         parts[name] = [row for i, row in enumerate(parts["train"]) if i in chosen]
         parts["train"] = [row for i, row in enumerate(parts["train"]) if i not in chosen]
-    if existing := next((file for name in parts if (file := out / f"{name}.jsonl").exists()), None):
-        raise UserError(f"{existing} is there already; give another folder")
-    for name, found in parts.items():
-        write_jsonl(out / f"{name}.jsonl", [row.as_dict() for row in found])
-    counts = [(group, *(sum(row.case.group == group for row in found) for found in parts.values())) for group in GROUPS]
-    Console().print(terminal("Rows", ("group", *parts), counts))
+    for name in parts:
+        if (out / f"{name}.jsonl").exists():
+            raise UserError(f"{out / f'{name}.jsonl'} is there already; give another folder")
+    counts = []
+    for name, part in parts.items():
+        write_jsonl(out / f"{name}.jsonl", [row.as_dict() for row in part])
+        counts.append(Counter(row.case.group for row in part))
+    table = [(group, *(count[group] for count in counts)) for group in GROUPS]
+    Console().print(terminal("Rows", ("group", *parts), table))

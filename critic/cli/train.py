@@ -80,8 +80,8 @@ def train(
     check_processes(chosen, options := given(ctx))
     directory = resolve_base(base)
     if dry_run:
-        facts, found = planned(rows, directory, config, scale, processes or 1)
-        typer.echo("\n".join([*_rows(facts), *found.lines(config.training.epochs)]))
+        facts, estimate = planned(rows, directory, config, scale, processes or 1)
+        typer.echo("\n".join([*_rows(facts), *estimate.lines(config.training.epochs)]))
         return
     launch(chosen, "critic", ["train", str(rows)], options)
     model = train_critic(rows, directory, out, config, scale=scale, recipe=chosen.name)
@@ -137,8 +137,8 @@ def evaluate(
     from critic.evaluation import EvaluationSubjects, report, run_evaluation
 
     subjects = EvaluationSubjects(critic, base, train, engine, generator)
-    found = run_evaluation(rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True))
-    show_markdown(report(found, next(iter(found))) + "\n")
+    evaluations = run_evaluation(rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True))
+    show_markdown(report(evaluations, next(iter(evaluations))) + "\n")
 
 
 def adopt(

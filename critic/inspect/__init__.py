@@ -82,10 +82,11 @@ class Statistics:
     def add(self, row: TrainingRow) -> None:
         """Count one row."""
         self.sources.setdefault(row.source, RowTally()).add(row)
-        if found := departure(row.target):
-            self.departures[found] += 1
-            if self.departures[found] <= _EXAMPLES:
-                self.examples.setdefault(found, []).append(row.id)
+        fault = departure(row.target)
+        if fault:
+            self.departures[fault] += 1
+            if self.departures[fault] <= _EXAMPLES:
+                self.examples.setdefault(fault, []).append(row.id)
 
     @property
     def total(self) -> RowTally:
@@ -97,16 +98,26 @@ class Statistics:
         ordered = sorted(self.sources.items(), key=lambda item: (-item[1].rows, item[0]))
         if len(ordered) <= most:
             return ordered
-        rest = [tally for _, tally in ordered[most - 1 :]]
-        return [*ordered[: most - 1], (f"{len(rest)} more sources", together(rest))]
+        small = [tally for _, tally in ordered[most - 1 :]]
+        return [*ordered[: most - 1], (f"{len(small)} more sources", together(small))]
 
 
 _KINDS = {RETRIEVE: "RNC", ISREL: "ri", ISSUP: "sss", ISUSE: "UUUUU"}
-_LETTER = {
-    token: letter for group, letters in _KINDS.items() for token, letter in zip(group.tokens, letters, strict=True)
-}
+_LETTER = {"text": "t", "passage": "E"}
+for _group, _letters in _KINDS.items():
+    _LETTER |= dict(zip(_group.tokens, _letters, strict=True))
 _FORM = re.compile(r"(?:Nt*)*(?:RE(?:rt*s?|i)t*(?:Nt*|Ct*s?t*|RE(?:rt*s?|i)t*)*)?")
 """Segments of a target, a letter a part: E a passage, t text, otherwise the letters of `_KINDS`."""
+
+
+def _name(part: TargetPart) -> str:
+    match part:
+        case TargetToken(token):
+            return token
+        case TargetText():
+            return "text"
+        case TargetEvidence():
+            return "passage"
 
 
 def departure(target: Sequence[TargetPart]) -> str:
@@ -116,11 +127,8 @@ def departure(target: Sequence[TargetPart]) -> str:
     behind it unless that is `[Irrelevant]`; or, once there was a passage, after `[Continue to Use Evidence]`, with an
     IsSup token. The Utility token ends the last one.
     """
-    parts = [
-        part.token if isinstance(part, TargetToken) else "text" if isinstance(part, TargetText) else "passage"
-        for part in target
-    ]
-    letters = "".join(_LETTER.get(part, "t" if part == "text" else "E") for part in parts)
+    parts = [_name(part) for part in target]
+    letters = "".join(_LETTER[part] for part in parts)
     segments = _FORM.match(letters)
     end = segments.end() if segments else 0
     if end and letters[end:] == "U":
@@ -177,21 +185,31 @@ def inspect_rows(
     if not statistics.sources:
         raise UserError(f"no rows in {', '.join(str(file) for file in files) or 'no file'}")
     chosen = tuple(_shared_out([sample.items() for sample in samples.values()], count, seed))
-    wanted, records, rules, recorded = {row.id for row in chosen}, {}, Counter[str](), 0
+    shown = {row.id for row in chosen}
+    records: dict[str, dict[str, Any]] = {}
+    rules: Counter[str] = Counter()
+    recorded = 0
     for record in chain.from_iterable(read_jsonl(file, _identified) for file in provenance):
         recorded += 1
-        segments = [one for one in _listed(record.get("segments")) if isinstance(one, dict)]
-        rules.update(rule.partition(", ")[0][:120] for one in segments if isinstance(rule := one.get("rule"), str))
-        if record["id"] in wanted:
+        for segment in _listed(record.get("segments")):
+            rule = segment.get("rule") if isinstance(segment, dict) else None
+            if isinstance(rule, str):
+                rules[rule.partition(", ")[0][:120]] += 1
+        if record["id"] in shown:
             records[record["id"]] = record
-    named = tuple((Path(file).name, sha256(Path(file))) for file in files)
-    return Inspection(named, seed, statistics, chosen, records, rules, recorded)
+    digests = tuple((Path(file).name, sha256(Path(file))) for file in files)
+    return Inspection(digests, seed, statistics, chosen, records, rules, recorded)
 
 
 def _shared_out(samples: Sequence[Sequence[TrainingRow]], count: int, seed: int) -> Iterator[TrainingRow]:
     """Yield at most `count` rows, a round at a time over the samples; of each those that its draw prefers."""
-    rounds = ((place, number) for place in range(count) for number, one in enumerate(samples) if place < len(one))
-    sizes = Counter(number for (_, number), _ in zip(rounds, range(count), strict=False))
+    sizes = [0] * len(samples)
+    left = count
+    for place in range(max(map(len, samples), default=0)):
+        for number, sample in enumerate(samples):
+            if place < len(sample) and left:
+                sizes[number] += 1
+                left -= 1
     for number, sample in enumerate(samples):
         smaller: SeededSample[TrainingRow] = SeededSample(sizes[number], seed)
         for row in sample:
@@ -223,19 +241,22 @@ def render(inspection: Inspection) -> str:
     used = {part.token for row in inspection.sample for part in row.target if isinstance(part, TargetToken)}
     tokens = [token for token in COLOURS if token in used]
     sources = [*inspection.statistics.largest(MOST_SOURCES), ("all", total)]
+    filters = [(token, sum(TargetToken(token) in row.target for row in inspection.sample)) for token in tokens]
     body = environment.get_template("page.html.j2").render(
         inspection=inspection,
         shown=f"{len(inspection.sample):,} of {total.rows:,} rows, seed {inspection.seed}",
         sources=[(name, tally, _figures(tally)) for name, tally in sources],
         groups=[(NAMES[group.role], group, _spoken(group, sources)) for group in GROUPS],
         plots=_lengths(total),
-        filters=[(token, sum(TargetToken(token) in row.target for row in inspection.sample)) for token in tokens],
+        filters=filters,
         departure=departure,
         most_parts=MOST_PARTS,
     )
-    names = ", ".join(name for name, _ in inspection.files[:3]) + (" ..." if len(inspection.files) > 3 else "")
-    own = [picked_out(f"show-{slug(token)}", f"article:not(.has-{slug(token)})") for token in tokens]
-    return document(f"Training rows: {visible(names, 120)}", style(*own), body)
+    names = ", ".join(name for name, _ in inspection.files[:3])
+    if len(inspection.files) > 3:
+        names += " ..."
+    rules = [picked_out(f"show-{slug(token)}", f"article:not(.has-{slug(token)})") for token in tokens]
+    return document(f"Training rows: {visible(names, 120)}", style(*rules), body)
 
 
 def _figures(tally: RowTally) -> Iterator[str]:
@@ -253,16 +274,16 @@ def _figures(tally: RowTally) -> Iterator[str]:
 
 def _spoken(group: LabelSet, sources: Sequence[tuple[str, RowTally]]) -> str:
     """Return the shares of a group's labels by source, as an aria label."""
-    said = []
+    texts = []
     for name, tally in sources:
         counts = tally.labels(group)
-        shares = [
-            f"{label.name} {count:,} ({count / sum(counts):.1%})"
-            for label, count in zip(group, counts, strict=True)
-            if count
-        ]
-        said += [f"{visible(name, 60)}: {', '.join(shares)}"] if shares else []
-    return "; ".join(said) or "none"
+        shares = []
+        for label, count in zip(group, counts, strict=True):
+            if count:
+                shares.append(f"{label.name} {count:,} ({count / sum(counts):.1%})")
+        if shares:
+            texts.append(f"{visible(name, 60)}: {', '.join(shares)}")
+    return "; ".join(texts) or "none"
 
 
 def _lengths(total: RowTally) -> dict[str, dict[str, int]]:
@@ -285,7 +306,9 @@ def _histogram(values: Counter[int]) -> dict[str, int]:
 
 
 def _figure(value: Any) -> str:
-    return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _share(judgment: Mapping[str, Any]) -> Any:
@@ -298,6 +321,7 @@ def _judgment(judgment: Any) -> str:
     if not isinstance(judgment, Mapping):
         return ""
     shares = judgment.get("p")
-    listed = shares.items() if isinstance(shares, Mapping) else ()
-    shown = ", ".join(f"{key} {_figure(share)}" for key, share in listed)
-    return f"{judgment.get('label')}{f' ({shown})' if shown else ''}"
+    if not isinstance(shares, Mapping) or not shares:
+        return str(judgment.get("label"))
+    shown = ", ".join(f"{key} {_figure(share)}" for key, share in shares.items())
+    return f"{judgment.get('label')} ({shown})"

@@ -139,10 +139,11 @@ def forecast(questions: Iterable[UnlabelledCase], config: TeacherConfig, prices:
     """Estimate a run."""
     letters = config.constraint is LabelConstraint.LOGPROBS
     lengths = [by_bytes(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
-    asked, sent = len(lengths), sum(lengths)
-    received = asked * (1 if letters else config.max_tokens)
-    minutes = asked / config.requests_per_minute if config.requests_per_minute else None
-    return Forecast(asked, sent, received, prices.cost(sent, received) if prices else None, minutes)
+    sent = sum(lengths)
+    received = len(lengths) * (1 if letters else config.max_tokens)
+    minutes = len(lengths) / config.requests_per_minute if config.requests_per_minute else None
+    cost = prices.cost(sent, received) if prices else None
+    return Forecast(len(lengths), sent, received, cost, minutes)
 
 
 def body(case: Case, config: TeacherConfig, constraint: LabelConstraint) -> dict[str, Any]:
@@ -199,9 +200,8 @@ def read(content: bytes, case: Case, config: TeacherConfig, constraint: LabelCon
         label, reason = read_label(text, surfaces)
         if label is None and choice.get("finish_reason") == "length":
             reason += "; cut at max_tokens"
-    return replace(
-        aside, outcome=LabelOutcome.ASIDE if label is None else LabelOutcome.LABELLED, label=label, reason=reason
-    )
+    outcome = LabelOutcome.ASIDE if label is None else LabelOutcome.LABELLED
+    return replace(aside, outcome=outcome, label=label, reason=reason)
 
 
 def bounded(text: str) -> str:
@@ -231,16 +231,19 @@ def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]
     if len(line) > _LONGEST_LINE:
         return None, "the first line is too long"
     if all(surface.isdigit() for surface in surfaces):
-        found, what = _NUMBER.findall(line), "numbers"
+        written, what = _NUMBER.findall(line), "numbers"
     else:
-        found, what = [s for s in surfaces if s.startswith("[") and s in line], "labels of the set"
-    if len(found) != 1:
-        return None, f"{len(found)} {what} in the first line"
-    if found[0] not in surfaces:
+        written, what = (
+            [surface for surface in surfaces if surface.startswith("[") and surface in line],
+            "labels of the set",
+        )
+    if len(written) != 1:
+        return None, f"{len(written)} {what} in the first line"
+    if written[0] not in surfaces:
         return None, "a number off the scale"
-    if _NEGATION.search(line[: line.index(found[0])]):
+    if _NEGATION.search(line[: line.index(written[0])]):
         return None, "the first line negates or compares"
-    return surfaces[found[0]], ""
+    return surfaces[written[0]], ""
 
 
 def _from_object(answer: str, alone: Mapping[str, str]) -> tuple[str | None, str]:
@@ -367,8 +370,8 @@ class EndpointTeacher:
         """
         replies = self._replies(cases)
         with start_blocking_portal() as portal:
-            while (found := portal.call(anext, replies, None)) is not None:
-                yield found
+            while (reply := portal.call(anext, replies, None)) is not None:
+                yield reply
 
     async def _replies(self, cases: Iterable[Case]) -> AsyncGenerator[tuple[int, TeacherReply]]:
         source = enumerate(cases)
@@ -419,8 +422,8 @@ class EndpointTeacher:
         if (reply := sent.value) is None:
             raw = sender.hidden(bounded(sent.content.decode("utf-8", "replace")))
             outcome = LabelOutcome.FAILED if sent.whole else LabelOutcome.ASIDE
-            asked = constraint if sent.status in REFUSED or not sent.whole else ""
-            return TeacherReply(outcome, raw=raw, reason=sent.reason, constraint=asked, requests=sent.requests)
+            named = constraint if sent.status in REFUSED or not sent.whole else ""
+            return TeacherReply(outcome, raw=raw, reason=sent.reason, constraint=named, requests=sent.requests)
         if not reply.prompt_tokens:  # the endpoint does not count, and a cost limit must not stand still
             tokens = by_bytes(self.config.forms.prompt(case, letters=constraint is LabelConstraint.LOGPROBS))
             reply = replace(reply, prompt_tokens=tokens, completion_tokens=by_bytes(reply.raw))

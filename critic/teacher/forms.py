@@ -69,17 +69,16 @@ class TeacherForms:
         where = origin
         try:
             data = tomllib.loads(text)
-            passages = {
-                str(name): Passage("demonstration", one["text"], one.get("title", ""))
-                for name, one in data.get("passage", {}).items()
-            }
-            found: dict[str, TeacherForm] = {}
+            passages: dict[str, Passage] = {}
+            for name, record in data.get("passage", {}).items():
+                passages[name] = Passage("demonstration", record["text"], record.get("title", ""))
+            forms: dict[str, TeacherForm] = {}
             for record in data["form"]:
                 where = f"{origin}: form {record['name']!r:.60}"
                 form = _form(record, passages, plain=plain)
-                if form.name in found:
+                if form.name in forms:
                     raise UserError("it stands there twice")
-                found[form.name] = form
+                forms[form.name] = form
             where = origin
             temperature = data.get("temperature")
             if temperature is not None:
@@ -90,7 +89,7 @@ class TeacherForms:
             raise UserError(f"{where}: {error.args[0]!r:.60} is missing") from None
         except (AttributeError, TypeError, ValueError, RecursionError, UserError) as error:
             raise UserError(f"{where}: {' '.join(str(error).split())[:200]}") from None
-        return cls(found, plain, temperature)
+        return cls(forms, plain, temperature)
 
     @classmethod
     def read(cls, path: Path) -> TeacherForms:
@@ -133,10 +132,12 @@ class TeacherForms:
                 "",
             ]
         pairs = zip(form.demonstrations, form.explanations, strict=True)
-        for number_, (shown, explanation) in enumerate(pairs, 1):
-            title = [SEPARATOR] if self.plain else [f"# Example {number_}"]
-            answer = [f"{form.question} {surfaces[shown.label]}", *([explanation] if explanation else [])]
-            lines += [*title, *_fields(form, shown.case, plain=self.plain), *answer, ""]
+        for number, (shown, explanation) in enumerate(pairs, 1):
+            lines.append(SEPARATOR if self.plain else f"# Example {number}")
+            lines += [*_fields(form, shown.case, plain=self.plain), f"{form.question} {surfaces[shown.label]}"]
+            if explanation:
+                lines.append(explanation)
+            lines.append("")
         if self.plain:
             lines.append(SEPARATOR)
         return "\n".join(lines)
@@ -162,27 +163,41 @@ def _form(record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: 
     name = record["name"]
     check_choice("name", name, GROUP_OF)
     labels = GROUPS[GROUP_OF[name]]
-    surfaces = {filled(one, "surface"): labels.names[labels.index(one["name"])] for one in record["label"]}
+    # 1. The labels on offer.
+    surfaces: dict[str, str] = {}
+    meanings: dict[str, str] = {}
+    for label in record["label"]:
+        label_name = labels.names[labels.index(label["name"])]
+        surfaces[filled(label, "surface")] = label_name
+        if not plain:
+            meanings[label_name] = label["meaning"]
     offered = list(surfaces.values())
-    if len({*offered}) != len(record["label"]) or offered != [one for one in labels.names if one in offered]:
+    in_order = [label_name for label_name in labels.names if label_name in offered]
+    if offered != in_order or len(offered) != len(record["label"]):
         raise UserError(f"labels must be distinct, in the order {', '.join(labels.names)}")
     if len(offered) < len(labels.names) and name not in ("retrieve/instruction", "retrieve/sentence"):
         raise UserError(f"it needs a label for each of {', '.join(labels.names)}")
+    # 2. The fields of an item.
     fields = tuple(record["fields"])
-    for one in fields:
-        check_choice("field", one, Case("IsUse", "").fields())
+    for field in fields:
+        check_choice("field", field, Case("IsUse", "").fields())
+    # 3. The demonstrations.
     shown: list[LabelledCase] = []
     explanations = []
     for example in record.get("example", []):
-        texts = {key: filled(example, key) if key in example else "" for key in ("instruction", "preceding", "output")}
+        texts = {key: _optional(example, key) for key in ("instruction", "preceding", "output")}
         evidence = passages[example["passage"]] if "passage" in example else None
-        label = labels.names[labels.index(example["label"])]
-        check_choice("label of an example", label, offered)
-        shown.append(LabelledCase(f"{name}/{len(shown)}", Case(GROUP_OF[name], **texts, evidence=evidence), label))
-        explanations.append(filled(example, "explanation") if "explanation" in example else "")
-    meanings = {} if plain else {labels.names[labels.index(one["name"])]: one["meaning"] for one in record["label"]}
+        label_name = labels.names[labels.index(example["label"])]
+        check_choice("label of an example", label_name, offered)
+        case = Case(GROUP_OF[name], **texts, evidence=evidence)
+        shown.append(LabelledCase(f"{name}/{len(shown)}", case, label_name))
+        explanations.append(_optional(example, "explanation"))
     task, question = filled(record, "task"), filled(record, "question")
     return TeacherForm(name, task, fields, question, surfaces, meanings, tuple(shown), tuple(explanations))
+
+
+def _optional(record: Mapping[str, Any], key: str) -> str:
+    return filled(record, key) if key in record else ""
 
 
 def _fields(form: TeacherForm, case: Case, *, plain: bool) -> Iterator[str]:
@@ -191,10 +206,14 @@ def _fields(form: TeacherForm, case: Case, *, plain: bool) -> Iterator[str]:
     texts = case.fields()
     for name in form.fields:
         text = unmarked(printable("\n".join(texts[name].splitlines()))).strip()
-        first, *others = [line.rstrip() for line in text.split("\n")]
-        if first:
-            safe = [line if plain and not line.startswith(markers) else f"{INDENT}{line}" for line in others]
-            yield "\n".join([f"{name}: {first}", *safe])
+        first, *later = [line.rstrip() for line in text.split("\n")]
+        if not first:
+            continue
+        lines = [f"{name}: {first}"]
+        for line in later:
+            is_safe = plain and not line.startswith(markers)
+            lines.append(line if is_safe else f"{INDENT}{line}")
+        yield "\n".join(lines)
 
 
 OWN = TeacherForms.parse(

@@ -99,10 +99,8 @@ class GoldTeacher:
             rows = self._rows.get(digest(case), [])
             labels = sorted({row.label for row in rows})
             if len(labels) == 1:
-                yield (
-                    position,
-                    TeacherReply(LabelOutcome.LABELLED, labels[0], labels[0], source=rows[0].label_source or self.name),
-                )
+                source = rows[0].label_source or self.name
+                yield position, TeacherReply(LabelOutcome.LABELLED, labels[0], labels[0], source=source)
             else:
                 reason = "the gold rows disagree" if labels else "no gold row"
                 yield position, TeacherReply(LabelOutcome.ASIDE, raw="; ".join(labels), reason=reason, source=self.name)
@@ -234,7 +232,7 @@ class Outcomes:
 
     def totals(self) -> list[tuple[str, object]]:
         """Return what came out, in figures with their names."""
-        found: list[tuple[str, object]] = [
+        totals: list[tuple[str, object]] = [
             ("labelled", len(self.rows)),
             ("labelled beyond the targets", len(self.surplus)),
             ("set aside", len(self.aside)),
@@ -244,7 +242,9 @@ class Outcomes:
             ("prompt tokens", self.prompt_tokens),
             ("completion tokens", self.completion_tokens),
         ]
-        return found if self.cost is None else [*found, ("cost", f"{self.cost:,.4f}")]
+        if self.cost is not None:
+            totals.append(("cost", f"{self.cost:,.4f}"))
+        return totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +297,11 @@ def _ask(
     """
     filling = Filling(limits.targets)
     known = {key: reply for key, reply in replies.items() if reply.outcome is not LabelOutcome.FAILED}
-    answered, asked, in_vain = len(known), list[UnlabelledCase](), 0
+    answered, in_vain = len(known), 0
+    sent: list[UnlabelledCase] = []
     before([question for question in questions if question.id not in known])
 
-    def wanted() -> Iterator[Case]:
+    def pending() -> Iterator[Case]:
         for question in questions:
             if (reply := known.get(question.id)) is not None:
                 if reply.label is not None:
@@ -310,13 +311,13 @@ def _ask(
                 continue
             if limits.most_cost is not None and (limits.cost(journal) or 0.0) >= limits.most_cost:
                 return
-            asked.append(question)
+            sent.append(question)
             yield question.case
 
     showing = Progress("labelling", "case", len(questions), answered)
-    with showing as bar, closing(teacher.label(wanted())) as arriving:
+    with showing as bar, closing(teacher.label(pending())) as arriving:
         for position, reply in arriving:
-            question = asked[position]
+            question = sent[position]
             failed = reply.outcome is LabelOutcome.FAILED
             if not (failed and question.id in replies):  # what failed in an earlier run says nothing about this one
                 in_vain = in_vain + 1 if failed else 0
@@ -339,20 +340,28 @@ def _outcomes(
     journal: ReplyJournal,
     limits: LabellingLimits,
 ) -> Outcomes:
-    answered = [(question, replies[question.id]) for question in questions if question.id in replies]
     filling = Filling(limits.targets)
     rows: list[LabelledCase] = []
     surplus: list[LabelledCase] = []
-    for question, reply in answered:
-        if reply.label is not None:
-            wanted = filling.add(question.case.group, reply.label)
-            (rows if wanted else surplus).append(question.answered(reply.label, reply.source))
+    unlabelled: dict[LabelOutcome, list[tuple[UnlabelledCase, TeacherReply]]] = {
+        outcome: [] for outcome in LabelOutcome
+    }
+    not_asked = 0
+    for question in questions:
+        reply = replies.get(question.id)
+        if reply is None:
+            not_asked += 1
+        elif reply.label is None:
+            unlabelled[reply.outcome].append((question, reply))
+        else:
+            fills = filling.add(question.case.group, reply.label)
+            (rows if fills else surplus).append(question.answered(reply.label, reply.source))
     return Outcomes(
         rows,
         surplus,
-        [one for one in answered if one[1].outcome is LabelOutcome.ASIDE],
-        [one for one in answered if one[1].outcome is LabelOutcome.FAILED],
-        len(questions) - len(answered),
+        unlabelled[LabelOutcome.ASIDE],
+        unlabelled[LabelOutcome.FAILED],
+        not_asked,
         filling.missing(),
         journal.requests,
         journal.prompt_tokens,

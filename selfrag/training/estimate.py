@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -91,11 +93,12 @@ def estimate(
     """
     shape = read_shape(base_dir, config)
     steps = plan(prepared, config)
-    rows = [row for step in steps for load in step for row in load]
     lengths = [len(example) for example in prepared.examples]
-    targets = [sum(label != MASKED for label in example.labels) for example in prepared.examples]
-    tokens = sum(lengths[row] for row in rows)
-    learned = sum(targets[row] for row in rows)
+    targets = [len(example) - example.labels.count(MASKED) for example in prepared.examples]
+    tokens = learned = 0
+    for row in chain.from_iterable(chain.from_iterable(steps)):
+        tokens += lengths[row]
+        learned += targets[row]
     device = "cuda" if torch.cuda.is_available() and (scale or config.device.startswith("cuda")) else "cpu"
     size = DTYPES[chosen_precision(config.precision, device)[0]].itemsize
     largest = _largest_load(steps, lengths, config, scale)
@@ -134,7 +137,8 @@ def read_shape(base_dir: Path, config: TrainingConfig) -> ModelShape:
     vocabulary = inputs.numel() if tied else inputs.numel() + outputs.numel()
     body = sum(p.numel() for p in model.parameters() if p is not inputs and p is not outputs)
     linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m.weight is not outputs]
-    adapter = config.lora.rank * sum(sum(m.weight.shape) for m in linear) + 15 * inputs.shape[1] * (1 if tied else 2)
+    pairs = config.lora.rank * sum(sum(m.weight.shape) for m in linear)
+    adapter = pairs + 15 * inputs.shape[1] * (1 if tied else 2)
     text = settings.get_text_config()
     inner = max(max(m.weight.shape) for m in linear)
     return ModelShape(body, vocabulary, outputs.numel(), adapter, text.num_hidden_layers, inputs.shape[1], inner)
@@ -147,8 +151,11 @@ def _largest_load(
     longest = max(lengths)
     if scale is not None:
         return max(scale.micro_tokens, longest)
-    at_once = [sorted((sum(lengths[row] for row in load) for load in step), reverse=True) for step in steps]
-    return max(sum(loads[: config.workers]) for loads in at_once)
+    largest = 0
+    for step in steps:
+        loads = [sum(lengths[row] for row in load) for load in step]
+        largest = max(largest, sum(nlargest(config.workers, loads)))
+    return largest
 
 
 def _memory(

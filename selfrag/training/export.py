@@ -136,8 +136,8 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path, *, dtype: str = "aut
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
     expansion = expand(model, tokenizer)
-    found = {"base": shape(model), "token_ids": dict(zip(TOKENS, expansion.token_ids, strict=True))}
-    for key, value in found.items():
+    expanded = {"base": shape(model), "token_ids": dict(zip(TOKENS, expansion.token_ids, strict=True))}
+    for key, value in expanded.items():
         if value != expected[key]:
             raise UserError(
                 f"the adapter {adapter_dir} was trained on another base model than {base_dir}:"

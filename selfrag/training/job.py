@@ -51,12 +51,12 @@ def run(job: TrainingJob) -> Path | None:
     from selfrag.training.export import save_adapter, save_checkpoint
 
     prepare = rows_of(job.rows, job.config, leave_long=job.leave_long)
-    found = trained(prepare, job.base, job.run_dir, job.config, job.scale, start=job.start)
-    if found is None:
+    result = trained(prepare, job.base, job.run_dir, job.config, job.scale, start=job.start)
+    if result is None:
         return None
     if not job.product.exists():
         save = save_adapter if job.config.method == "lora" else save_checkpoint
-        save(found.trainee, job.product, found.state)
+        save(result.trainee, job.product, result.state)
     describe(job)
     return job.product
 
@@ -80,8 +80,8 @@ def trained(
         return TrainedModel(fit(prepare, base, run_dir, config, start=start), None, main=True)
     from selfrag.training.scale import fit_scaled
 
-    found = fit_scaled(prepare, base, run_dir, config, scale, start=start)
-    return found if found.main else None
+    result = fit_scaled(prepare, base, run_dir, config, scale, start=start)
+    return result if result.main else None
 
 
 def describe(job: TrainingJob) -> None:
@@ -126,8 +126,8 @@ def launched(scale: Scale, processes: int | None, module: str, arguments: Sequen
     if "LOCAL_RANK" in os.environ and "WORLD_SIZE" in os.environ:  # accelerate or torchrun started this one
         return None
     here = torch.accelerator.device_count() if torch.accelerator.is_available() else 1
-    wanted = processes or max(1, here)
-    if wanted == 1 and scale.sharding == "none":
+    count = processes or max(1, here)
+    if count == 1 and scale.sharding == "none":
         return None
     require("accelerate", extra="train")
     gpu = torch.cuda.is_available()
@@ -135,7 +135,7 @@ def launched(scale: Scale, processes: int | None, module: str, arguments: Sequen
         require("deepspeed", extra="deepspeed")
     if scale.sharding != "none" and not gpu:
         raise UserError(f"sharding = {scale.sharding!r} needs GPUs, and there is none here; use the recipe cpu or cpus")
-    options = ["--config_file", _usable(launch_file(scale, gpu=gpu)), "--num_processes", str(wanted)]
+    options = ["--config_file", _usable(launch_file(scale, gpu=gpu)), "--num_processes", str(count)]
     program = [sys.executable, "-m", "accelerate.commands.launch", *options, "--main_process_port", "0", "-m", module]
     return subprocess.run([*program, *arguments], check=False).returncode  # noqa: S603 - our own command line
 

@@ -69,10 +69,13 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def _manifest(path: Path) -> dict[str, Any]:
     values = read_json(path, nan=True)
-    parts = (values, *(values.get(name, {}) for name in ("config", "inputs"))) if isinstance(values, dict) else (None,)
-    if not all(isinstance(part, dict) for part in parts) or "config" not in values:
-        raise UserError(f"{path} is no manifest of a training; remove it, or choose another directory")
-    return dict(values)
+    if (
+        isinstance(values, dict)
+        and isinstance(values.get("config"), dict)
+        and isinstance(values.get("inputs", {}), dict)
+    ):
+        return values
+    raise UserError(f"{path} is no manifest of a training; remove it, or choose another directory")
 
 
 class TrainingJournal:
@@ -103,11 +106,11 @@ class TrainingJournal:
         identity = json.loads(json.dumps(identity))  # as a manifest gives it back
         path = run_dir / "manifest.json"
         if path.exists():
-            found = _manifest(path)
+            manifest = _manifest(path)
             # A manifest older than a setting was written when that setting had its default.
-            known = json.loads(json.dumps(asdict(type(config)(precision="bf16")))) | found["config"]
+            known = json.loads(json.dumps(asdict(type(config)(precision="bf16")))) | manifest["config"]
             config_before = {name: known.get(name) for name in identity["config"]}
-            check_same_run(run_dir, {"config": config_before, "inputs": found.get("inputs", {})}, identity)
+            check_same_run(run_dir, {"config": config_before, "inputs": manifest.get("inputs", {})}, identity)
             return
         manifest = {
             **identity,
@@ -214,13 +217,19 @@ def load_parameters(start: Path, parameters: Mapping[str, Parameter], lora: Lora
     exported = weights.is_file() and not checkpoint.exists()
     path = weights if exported else checkpoint
     digest = fingerprint(path)
-    found = _adapter(path, lora) if exported else read_state(path)["parameters"]
-    # PEFT's files leave out the name of the adapter.
-    wanted = {name.replace(".default", "") if exported else name: value for name, value in parameters.items()}
-    if {name: value.shape for name, value in found.items()} != {name: value.shape for name, value in wanted.items()}:
+    if exported:
+        values = _adapter(path, lora)
+        parameters = {name.replace(".default", ""): value for name, value in parameters.items()}  # as PEFT names them
+    else:
+        values = read_state(path)["parameters"]
+    if _shapes(values) != _shapes(parameters):
         raise UserError(f"{path} is of another model, method or adapter size; start from one of the same kind")
-    set_parameters(wanted, found)
+    set_parameters(parameters, values)
     return digest
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def _adapter(path: Path, lora: Lora) -> Mapping[str, Tensor]:
@@ -230,11 +239,11 @@ def _adapter(path: Path, lora: Lora) -> Mapping[str, Tensor]:
     settings = path.parent / "adapter_config.json"
     try:
         alpha = read_json(settings)["lora_alpha"]
-        found: dict[str, Tensor] = load_file(path)
+        tensors: dict[str, Tensor] = load_file(path)
     except (UserError, OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise UserError(f"{path.parent} holds no adapter that can be read: {error}") from error
     if alpha != lora.alpha:
         raise UserError(
             f"{settings} has lora_alpha {alpha}, this training {lora.alpha}; start from one of the same size"
         )
-    return found
+    return tensors

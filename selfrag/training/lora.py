@@ -37,18 +37,18 @@ class Activation:
         active: list[int] = []
         start = 0
         for row in torch.split(ids[0], list(row_lengths)):
-            found = invocation_start(row.tolist(), self.invocation)
-            if found is None:
+            first = invocation_start(row.tolist(), self.invocation)
+            if first is None:
                 raise UserError(f"a row lacks the invocation tokens {list(self.invocation)}: it would train nothing")
-            active.extend(range(start + found, start + len(row)))
+            active.extend(range(start + first, start + len(row)))
             start += len(row)
         self._local.active = torch.tensor(active, device=ids.device)
 
     @property
     def positions(self) -> Tensor:
         """Indices of the positions where the adapter acts, in order [n]."""
-        found: Tensor = self._local.active
-        return found
+        positions: Tensor = self._local.active
+        return positions
 
 
 @dataclass(eq=False)
@@ -94,10 +94,10 @@ class TokenRows:
 
     def embed(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
         """Token ids [...] -> input rows [..., width]."""
-        found = embedding(inputs, self.weight)
+        rows = embedding(inputs, self.weight)
         position = self.position[inputs]
         trained = position >= 0
-        return found.index_put((trained,), self.rows[position[trained]].to(found.dtype))
+        return rows.index_put((trained,), self.rows[position[trained]].to(rows.dtype))
 
     def logits(self, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
         """Hidden states [n, width] -> scores of the whole vocabulary [n, vocabulary]."""

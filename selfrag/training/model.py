@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,8 @@ def target_losses(
         Losses [n] in float32 with a gradient, and whether the target was the most probable token [n].
     """
     if rowwise:
-        parts = [_of_row(model, row, keeps=keeps) for row in apart(pack)]
-        return torch.cat([losses for losses, _ in parts]), torch.cat([hits for _, hits in parts])
+        losses, hits = zip(*(_of_row(model, row, keeps=keeps) for row in apart(pack)), strict=True)
+        return torch.cat(losses), torch.cat(hits)
     options: dict[str, Any] = {"row_lengths": pack.row_lengths} if packed else {}
     if keeps:
         options["logits_to_keep"] = pack.predictors
@@ -83,16 +83,8 @@ class LossTally:
     label_count: Counter[int] = field(default_factory=Counter)  # positions by target id, reflection groups only
     label_hits: Counter[int] = field(default_factory=Counter)  # hits by target id
 
-    def __add__(self, other: LossTally) -> LossTally:
-        return LossTally(
-            self.loss_sum + other.loss_sum,
-            self.weight_sum + other.weight_sum,
-            self.count + other.count,
-            self.losses + other.losses,
-            self.hits + other.hits,
-            self.label_count + other.label_count,
-            self.label_hits + other.label_hits,
-        )
+    def __add__(self, tally: LossTally) -> LossTally:
+        return LossTally(*(getattr(self, item.name) + getattr(tally, item.name) for item in fields(self)))
 
     @property
     def loss(self) -> float:
@@ -302,12 +294,12 @@ def _loaded(base_dir: Path, dtype: torch.dtype, attend: str, more: dict[str, Any
     return attending(None), True
 
 
-def chosen_precision(wanted: Precision, device: str) -> tuple[Precision, str]:
+def chosen_precision(precision: Precision, device: str) -> tuple[Precision, str]:
     """`bf16` or `fp32`, and why: what was asked for, or for `auto` what the device is fast in."""
-    if wanted != "auto":
-        return wanted, "as asked for"
-    found = fast_format(device)
-    return ("bf16" if found.name == "bfloat16" else "fp32"), found.reason
+    if precision != "auto":
+        return precision, "as asked for"
+    fast = fast_format(device)
+    return ("bf16" if fast.name == "bfloat16" else "fp32"), fast.reason
 
 
 def device_of(name: str) -> torch.device:
@@ -338,13 +330,19 @@ def with_adapter(model: Any, expansion: Expansion, lora: Lora, reach: Reach | No
     from transformers.pytorch_utils import Conv1D
 
     reach = reach or Reach()
-    rows = {name: list(expansion.token_ids) for name in _row_modules(model, expansion)} if reach.token_rows else None
+    rows = None
+    if reach.token_rows:
+        rows = {name: list(expansion.token_ids) for name in _row_modules(model, expansion)}
+    targets: list[str] | str = "all-linear"
+    layers = None
+    if reach.last_layers is not None:
+        targets, layers = linear_layers(model), last_layers(model, reach.last_layers)
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=lora.rank,
         lora_alpha=lora.alpha,
-        target_modules="all-linear" if reach.last_layers is None else linear_layers(model),
-        layers_to_transform=None if reach.last_layers is None else last_layers(model, reach.last_layers),
+        target_modules=targets,
+        layers_to_transform=layers,
         alora_invocation_tokens=list(reach.invocation) or None,
         trainable_token_indices=rows,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
@@ -397,6 +395,8 @@ def _full(model: Any, tokenizer: Any, expansion: Expansion) -> Trainee:
 
 def _row_modules(model: Any, expansion: Expansion) -> dict[str, Any]:
     """Return the modules that hold reflection rows, by last name, as PEFT matches them; one where they are tied."""
-    wanted = [model.get_input_embeddings()] + ([] if expansion.tied else [model.get_output_embeddings()])
+    modules = [model.get_input_embeddings()]
+    if not expansion.tied:
+        modules.append(model.get_output_embeddings())
     names = {id(module): name.rsplit(".", 1)[-1] for name, module in model.named_modules()}
-    return {names[id(module)]: module for module in wanted}
+    return {names[id(module)]: module for module in modules}

@@ -9,6 +9,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -52,10 +53,11 @@ def pack(examples: Sequence[TrainingExample], weighting: Weighting) -> Pack:
         groups.extend(int(example.groups[i]) for i in where)
         weights.extend(_weights(example, where, weighting))
         start += len(example)
+    lengths = [len(example) for example in examples]
     return Pack(
-        ids=torch.tensor([[i for example in examples for i in example.ids]]),
-        positions=torch.cat([torch.arange(len(example)) for example in examples])[None],
-        row_lengths=[len(example) for example in examples],
+        ids=torch.tensor([list(chain.from_iterable(example.ids for example in examples))]),
+        positions=torch.cat(list(map(torch.arange, lengths)))[None],
+        row_lengths=lengths,
         predictors=torch.tensor(predictors),
         targets=torch.tensor(targets),
         groups=torch.tensor(groups),
@@ -63,27 +65,27 @@ def pack(examples: Sequence[TrainingExample], weighting: Weighting) -> Pack:
     )
 
 
-def apart(whole: Pack) -> list[Pack]:
+def apart(packed: Pack) -> list[Pack]:
     """Return each row of a pack as a pack of its own; rows without a target are left out."""
-    found = []
+    rows = []
     start = 0
-    for length in whole.row_lengths:
+    for length in packed.row_lengths:
         end = start + length
-        here = (whole.predictors >= start) & (whole.predictors < end)
+        here = (packed.predictors >= start) & (packed.predictors < end)
         if bool(here.any()):
-            found.append(
+            rows.append(
                 Pack(
-                    whole.ids[:, start:end],
-                    whole.positions[:, start:end],
+                    packed.ids[:, start:end],
+                    packed.positions[:, start:end],
                     [length],
-                    whole.predictors[here] - start,
-                    whole.targets[here],
-                    whole.groups[here.to(whole.groups.device)],
-                    whole.weights[here.to(whole.weights.device)],
+                    packed.predictors[here] - start,
+                    packed.targets[here],
+                    packed.groups[here.to(packed.groups.device)],
+                    packed.weights[here.to(packed.weights.device)],
                 )
             )
         start = end
-    return found
+    return rows
 
 
 def weight_of(example: TrainingExample, weighting: Weighting) -> float:
@@ -100,10 +102,9 @@ def _weights(example: TrainingExample, where: Sequence[int], weighting: Weightin
     of_group = weighting.of_group()
     texts = sum(1 for i in where if example.groups[i] == TargetGroup.TEXT)
     factor = (weighting.text_length / texts) ** 0.5 if texts and weighting.text_length is not None else 1.0
-    return [
-        of_group[group] * example.weight * (factor if group is TargetGroup.TEXT else 1.0)
-        for group in (TargetGroup(example.groups[i]) for i in where)
-    ]
+    factors = {TargetGroup.TEXT: factor}
+    groups = [TargetGroup(example.groups[i]) for i in where]
+    return [of_group[group] * example.weight * factors.get(group, 1.0) for group in groups]
 
 
 StepPlan = tuple[tuple[int, ...], ...]
@@ -225,11 +226,12 @@ def packed_attention(
     Raises:
         UserError: the layer wants attention sinks or a position bias.
     """
-    if wanted := [name for name in ("s_aux", "position_bias") if others.get(name) is not None]:
-        raise UserError(
-            f"{type(module).__name__} needs {wanted[0]}, which packed attention has not;"
-            " train with attention = 'sdpa' or 'flash_attention_2' in the [scale] table"
-        )
+    for name in ("s_aux", "position_bias"):
+        if others.get(name) is not None:
+            raise UserError(
+                f"{type(module).__name__} needs {name}, which packed attention has not;"
+                " train with attention = 'sdpa' or 'flash_attention_2' in the [scale] table"
+            )
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)

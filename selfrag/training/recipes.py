@@ -54,18 +54,18 @@ class Recipe:
         options = sorted({source for source in self.sources.values() if source.startswith("--")})
         return f"{self.origin} with {', '.join(options)}" if options else self.origin
 
-    def changed(self, given: Mapping[str, Mapping[str, Any]]) -> Recipe:
+    def changed(self, values: Mapping[str, Mapping[str, Any]]) -> Recipe:
         """Return the recipe with values of options.
 
         Args:
-            given: option -> dotted name -> value; None leaves what there is.
+            values: option -> dotted name -> value; None leaves what there is.
         """
-        found = self
-        for option, values in given.items():
-            for name, value in values.items():
+        recipe = self
+        for option, of_option in values.items():
+            for name, value in of_option.items():
                 if value is not None:
-                    found = found._over(_nested(name.split("."), value), option)
-        return found
+                    recipe = recipe._over(_nested(name.split("."), value), option)
+        return recipe
 
     def assigned(self, assignments: Sequence[str]) -> Recipe:
         """Return the recipe with values of `--set`: NAME=VALUE, dotted names; what is no TOML is a string.
@@ -73,7 +73,7 @@ class Recipe:
         Raises:
             UserError: one has another form, or names a table that the stage does not have.
         """
-        given: dict[str, Any] = {}
+        values: dict[str, Mapping[str, Any]] = {}
         for text in assignments:
             name, equals, value = (part.strip() for part in text.partition("="))
             if not equals or "" in (parts := name.split(".")) or len(parts) < 2 or parts[0] not in self.stage.tables:
@@ -82,10 +82,10 @@ class Recipe:
                     f"--set {text!r:.80}: write TABLE.NAME=VALUE, such as training.epochs=3; tables: {known}"
                 )
             try:
-                given[name] = tomllib.loads(f"value = {value}")["value"]
+                values[f"--set {name}"] = {name: tomllib.loads(f"value = {value}")["value"]}
             except tomllib.TOMLDecodeError:
-                given[name] = value
-        return self.changed({f"--set {name}": {name: value} for name, value in given.items()})
+                values[f"--set {name}"] = {name: value}
+        return self.changed(values)
 
     def table(self, name: str) -> Any:
         """Return one table as its dataclass; what no recipe names has the dataclass's default.
@@ -140,8 +140,8 @@ class Recipe:
 
     def _source(self, where: str) -> str:
         """Return what set a value, or the first part of a table."""
-        found = (source for name, source in self.sources.items() if name.startswith(f"{where}."))
-        return self.sources.get(where) or next(found, f"recipe {self.origin}")
+        inside = (source for name, source in self.sources.items() if name.startswith(f"{where}."))
+        return self.sources.get(where) or next(inside, f"recipe {self.origin}")
 
 
 def _with_nulls(kind: Any, table: Any) -> Any:
@@ -168,10 +168,10 @@ def read_recipe(name: str | Path, stage: TrainingStage = GENERATOR, of: str = ""
     Raises:
         UserError: there is none, it is not TOML, or a table holds something unknown or of the wrong kind.
     """
-    found = _read(str(name), stage, of, Path(), ())
-    for table in found.tables:
-        found.table(table)
-    return found
+    recipe = _read(str(name), stage, of, Path(), ())
+    for table in recipe.tables:
+        recipe.table(table)
+    return recipe
 
 
 def _read(name: str, stage: TrainingStage, of: str, beside: Path, seen: tuple[Path, ...]) -> Recipe:
@@ -202,10 +202,10 @@ def _read(name: str, stage: TrainingStage, of: str, beside: Path, seen: tuple[Pa
 
 def _found(name: str, stage: TrainingStage, beside: Path) -> tuple[TrainingStage | None, Path]:
     """Return the stage whose recipe this is, None for a file of the user's, and its path."""
-    for one in (stage, *stage.others):
-        short = name.removeprefix(f"{one.name}/")
-        if short in one.names() and (one is stage or short != name):
-            return one, one.folder / f"{short}.toml"
+    for owner in (stage, *stage.others):
+        short = name.removeprefix(f"{owner.name}/")
+        if short in owner.names() and (owner is stage or short != name):
+            return owner, owner.folder / f"{short}.toml"
     return None, beside / name
 
 
@@ -236,4 +236,4 @@ def _leaves(tables: Mapping[str, Any], before: str = "") -> Iterator[str]:
 
 
 def _toml(value: Any) -> str:
-    return '"none"' if value is None else json.dumps(list(value) if isinstance(value, tuple) else value)
+    return '"none"' if value is None else json.dumps(value)

@@ -66,11 +66,11 @@ def plot_log(log: Path, out: Path) -> Path:
 
 def curves(records: Sequence[dict[str, Any]], figure: str) -> dict[str, list[tuple[int, float]]]:
     """(step, value) of each group; `figure` is `loss` or `accuracy`."""
-    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for record in records:
         for group, values in record["groups"].items():
-            found[group].append((record["step"], values[figure]))
-    return dict(found)
+            points[group].append((record["step"], values[figure]))
+    return dict(points)
 
 
 def _smooth(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
@@ -152,7 +152,7 @@ def render(product: Product, base: str, recipe: str, run: dict[str, Any], record
         tokens=sum(record["tokens"] for record in records),
         seconds=sum(record["seconds"] for record in records),
         figures=list(last_figures(records)),
-        best=min(looks, key=lambda one: (one["validation"]["loss"], one["step"]), default=None),
+        best=min(looks, key=lambda look: (look["validation"]["loss"], look["step"]), default=None),
         looks=len(looks),
     )
 
@@ -236,9 +236,9 @@ def run_directory(folder: Path) -> Path:
     Raises:
         UserError: there is none yet.
     """
-    for found in (folder, folder / "run"):
-        if (found / "manifest.json").is_file():
-            return found
+    for run_dir in (folder, folder / "run"):
+        if (run_dir / "manifest.json").is_file():
+            return run_dir
     raise UserError(f"{folder} holds no training run; give the folder of --out, after the run has begun")
 
 
@@ -265,21 +265,21 @@ def track(run_dir: Path, send: Send, *, follow: bool = False, wait: Callable[[],
 
 def figures_of(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a line of the log by their names on a board; undefined ones are left out."""
-    found = {
+    figures = {
         "tokens_per_second": record["tokens"] / record["seconds"] if record.get("seconds") else None,
         "learning_rate/share_of_peak": record.get("rate"),
         "gradient_norm": record.get("norm"),
         **_losses("train", record),
         **_losses("held_out", record.get("validation") or {}),
     }
-    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+    return {name: float(value) for name, value in figures.items() if value is not None and math.isfinite(value)}
 
 
 def _losses(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    found = {f"{part}/loss": values.get("loss")}
+    losses = {f"{part}/loss": values.get("loss")}
     for group, figures in (values.get("groups") or {}).items():
-        found |= {f"{part}/loss/{group}": figures["loss"], f"{part}/accuracy/{group}": figures["accuracy"]}
-    return found
+        losses |= {f"{part}/loss/{group}": figures["loss"], f"{part}/accuracy/{group}": figures["accuracy"]}
+    return losses
 
 
 def _lines(log: Path, follow: bool, wait: Callable[[], None]) -> Iterator[Any]:
@@ -291,9 +291,9 @@ def _lines(log: Path, follow: bool, wait: Callable[[], None]) -> Iterator[Any]:
                 place = 0
             with log.open("rb") as file:
                 file.seek(place)
-                whole, _, _ = file.read().rpartition(b"\n")
-            place += len(whole) + 1 if whole else 0
-            for line in whole.splitlines():
+                complete, newline, _ = file.read().rpartition(b"\n")
+            place += len(complete) + len(newline)
+            for line in complete.splitlines():
                 try:
                     yield json.loads(line)
                 except (ValueError, RecursionError) as error:

@@ -41,10 +41,10 @@ def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
         members[group].append(row)
     order = sorted(members)
     random.Random(seed).shuffle(order)  # noqa: S311 - a split, not a secret
-    wanted = math.ceil(share * len(groups))
+    most = math.ceil(share * len(groups))
     chosen: list[int] = []
     for group in order:
-        if len(chosen) + len(members[group]) <= wanted:
+        if len(chosen) + len(members[group]) <= most:
             chosen.extend(members[group])
     if not chosen and order:
         chosen = members[min(order, key=lambda group: len(members[group]))]
@@ -120,7 +120,7 @@ def keep_best(trainee: Trainee, journal: TrainingJournal) -> None:
 
 def _looks(records: Sequence[Mapping[str, Any]]) -> list[float]:
     """Held-out losses of a log."""
-    return [float(one["validation"]["loss"]) for one in records if "validation" in one]
+    return [float(record["validation"]["loss"]) for record in records if "validation" in record]
 
 
 def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW:
@@ -169,14 +169,15 @@ def split_off(prepared: PreparedRows, groups: Sequence[str], share: float, seed:
     if not share:
         return prepared
     out = held_out(groups, share, seed)
-    learned = [row for row in range(len(groups)) if row not in out]
-    return replace(
-        prepared,
-        examples=[prepared.examples[row] for row in learned],
-        strata=[prepared.strata[row] for row in learned],
-        facts={**prepared.facts, "held_out": len(out)},
-        validation=[prepared.examples[row] for row in sorted(out)],
-    )
+    examples, strata, validation = [], [], []
+    for row, (example, stratum) in enumerate(zip(prepared.examples, prepared.strata, strict=True)):
+        if row in out:
+            validation.append(example)
+        else:
+            examples.append(example)
+            strata.append(stratum)
+    facts = {**prepared.facts, "held_out": len(out)}
+    return replace(prepared, examples=examples, strata=strata, facts=facts, validation=validation)
 
 
 PrepareRows: TypeAlias = Callable[[Any], PreparedRows]
@@ -204,18 +205,15 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
             more = f" ({len(refused) - 1} more rows have the same fault)" if len(refused) > 1 else ""
             raise UserError(f"{rows_path}: {refused[0]}{more}")
         shortened = [example.dropped_tokens for example in examples if example.dropped_tokens]
-        made = PreparedRows(
-            examples,
-            [row.source for row in rows],
-            {"rows": fingerprint(rows_path)},
-            {
-                "rows": len(rows),
-                "rows_left_out": len(refused),
-                "rows_with_shortened_passages": len(shortened),
-                "passage_tokens_left_out": sum(shortened),
-                "sources": dict(sorted(Counter(row.source for row in rows).items())),
-            },
-        )
+        sources = [row.source for row in rows]
+        facts = {
+            "rows": len(rows),
+            "rows_left_out": len(refused),
+            "rows_with_shortened_passages": len(shortened),
+            "passage_tokens_left_out": sum(shortened),
+            "sources": dict(sorted(Counter(sources).items())),
+        }
+        made = PreparedRows(examples, sources, {"rows": fingerprint(rows_path)}, facts)
         return split_off(made, [row.instruction for row in rows], config.held_out, config.seed)
 
     return prepare
@@ -234,19 +232,19 @@ def fit(
         UserError: bad base model, `start` holds no run of the same model and method, or `run_dir` holds another run;
             and whatever `prepare` raises.
     """
-    config, why = settled(config, run_dir, config.device)
+    config, why = resolve_precision(config, run_dir, config.device)
     if config.quantize != "none":
         raise UserError("quantize = 'nf4' is for recipes with [scale], such as gpu-24gb")
-    begun = begin(prepare, base_dir, config, why, lambda: load_for(base_dir, config), start)
-    trainee, prepared = begun.trainee, begun.prepared
-    journal = TrainingJournal(run_dir, config, inputs=begun.inputs, facts=begun.facts)
-    _run(trainee, prepared.examples, begun.steps, config, journal, Validation.of(prepared.validation, config))
+    setup = begin(prepare, base_dir, config, why, lambda: load_for(base_dir, config), start)
+    trainee, prepared = setup.trainee, setup.prepared
+    journal = TrainingJournal(run_dir, config, inputs=setup.inputs, facts=setup.facts)
+    _run(trainee, prepared.examples, setup.steps, config, journal, Validation.of(prepared.validation, config))
     keep_best(trainee, journal)
     return trainee
 
 
-def load_for(base_dir: Path, config: TrainingConfig, **other: Any) -> Trainee:
-    """Load the model as the loop for one process trains it; `other` are arguments of `load_trainee`.
+def load_for(base_dir: Path, config: TrainingConfig, **options: Any) -> Trainee:
+    """Load the model as the loop for one process trains it; `options` are arguments of `load_trainee`.
 
     `config` has a precision that is settled.
     """
@@ -258,7 +256,7 @@ def load_for(base_dir: Path, config: TrainingConfig, **other: Any) -> Trainee:
         seed=config.seed,
         device=config.device,
         dtype=DTYPES[config.precision],
-        **other,
+        **options,
     )
 
 
@@ -308,7 +306,7 @@ class TrainedModel:
     main: bool  # whether this process is the one that writes
 
 
-def settled(config: TrainingConfig, run_dir: Path, device: str) -> tuple[TrainingConfig, str]:
+def resolve_precision(config: TrainingConfig, run_dir: Path, device: str) -> tuple[TrainingConfig, str]:
     """Return the configuration with a precision for `auto`, and why this one; a run keeps the one it began with."""
     before = recorded(run_dir).get("precision") if config.precision == "auto" else None
     precision, why = (before, "as at the first start") if before else chosen_precision(config.precision, device)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from selfrag.training.run import (
     not_finite,
     optimizer_for,
     rate,
-    settled,
+    resolve_precision,
     synchronize,
 )
 from selfrag.training.settings import Precision, Scale, TrainingConfig, Weighting
@@ -68,7 +69,7 @@ class TrainingLoads(Dataset[TrainingLoad]):
     def __post_init__(self) -> None:
         self._lengths = [len(example) for example in self.examples]
         self._weights = [weight_of(example, self.weighting) for example in self.examples]
-        self._rows = [[row for load in step for row in load] for step in self.steps]
+        self._rows = [list(chain.from_iterable(step)) for step in self.steps]
         self.accumulation = max((self._needed(rows) for rows in self._rows), default=1)
 
     def __len__(self) -> int:
@@ -137,21 +138,21 @@ def fit_scaled(
     if start is not None and sharded:
         raise UserError("a later stage begins from the merged checkpoint of the one before: give it as the base model")
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
+    config, why = resolve_precision(config, run_dir, accelerator.type if accelerator else "cpu")
     if sharded and config.held_out:
         raise UserError("held_out is for sharding = 'none': shards cannot be looked at between steps")
     # The Trainer would move the model's own parameters, not what the fused layers keep beside them.
     device = f"{accelerator.type}:{os.environ.get('LOCAL_RANK', '0')}" if accelerator and not sharded else "cpu"
     load = partial(load_scaled, base_dir, config, scale, device=device)
-    begun = begin(prepare, base_dir, replace(config, workers=1), why, load, start)
-    trainee = begun.trainee
+    setup = begin(prepare, base_dir, replace(config, workers=1), why, load, start)
+    trainee = setup.trainee
     tied = trainee.causal.config.tie_word_embeddings
     if scale.sharding == "fsdp" and config.method == "lora" and tied and trainee.expansion.token_ids:
         raise UserError(
             f"FSDP cannot cut the reflection rows of {base_dir.name}, whose tied embeddings share them:"
             " take sharding = 'zero3' or 'none', or train all weights"
         )
-    loads = TrainingLoads(begun.prepared.examples, begun.steps, config.weighting, processes(), scale.micro_tokens)
+    loads = TrainingLoads(setup.prepared.examples, setup.steps, config.weighting, processes(), scale.micro_tokens)
     # Not before the model is loaded: from here on transformers would load shards.
     arguments = _arguments(run_dir, config, scale, loads)
     if arguments.n_gpu > 1:
@@ -162,9 +163,9 @@ def fit_scaled(
     journal = None
     if arguments.process_index == 0:
         setting = {"scale": asdict(scale), "processes": arguments.world_size}
-        journal = TrainingJournal(run_dir, config, inputs=begun.inputs, facts=begun.facts, setting=setting)
+        journal = TrainingJournal(run_dir, config, inputs=setup.inputs, facts=setup.facts, setting=setting)
     trainer = SelfRAGTrainer(trainee, config, loads, arguments)
-    return _train(trainer, journal, Validation.of(begun.prepared.validation, config))
+    return _train(trainer, journal, Validation.of(setup.prepared.validation, config))
 
 
 def load_scaled(base_dir: Path, config: TrainingConfig, scale: Scale, *, device: str = "cpu") -> Trainee:
@@ -255,12 +256,13 @@ def _train(trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation:
 
 def _last_checkpoint(directory: Path, *, main: bool) -> Path | None:
     """Return the newest complete checkpoint; the main process removes incomplete ones."""
-    found = sorted(directory.glob("checkpoint-*"), key=step_of)
-    whole = [path for path in found if (path / COMPLETE).exists()]
-    if main:
-        for torn in set(found) - set(whole):
-            shutil.rmtree(torn, ignore_errors=True)
-    return whole[-1] if whole else None
+    last = None
+    for checkpoint in sorted(directory.glob("checkpoint-*"), key=step_of):
+        if (checkpoint / COMPLETE).exists():
+            last = checkpoint
+        elif main:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+    return last
 
 
 def step_of(checkpoint: Path) -> int:

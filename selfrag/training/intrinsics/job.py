@@ -70,10 +70,11 @@ def make_examples(
             skipped["no sentence with a label of its own"] += 1
             continue
         chosen = _drawn(targets, most_slots, f"{seed}/{row.id}")
-        fitting = [one for target in chosen if len(one := example(request, target, renderer)) <= max_length]
+        examples = [example(request, target, renderer) for target in chosen]
+        fitting = [candidate for candidate in examples if len(candidate) <= max_length]
         if len(fitting) < len(chosen):
             skipped[f"longer than {max_length} tokens"] += 1
-        made += [(row, one) for one in fitting]
+        made += [(row, candidate) for candidate in fitting]
     return made, skipped
 
 
@@ -216,11 +217,11 @@ def run(job: AdapterJob) -> Path:
     return job.adapter
 
 
-def base_name(given: str) -> str:
+def base_name(name: str) -> str:
     """Return what a card calls the base of this name: no path of a machine, no folder of a cache."""
-    if given == "demo":
+    if name == "demo":
         return "the demo model of selfrag"
-    return Path(given).resolve().name if Path(given).exists() else given
+    return Path(name).resolve().name if Path(name).exists() else name
 
 
 def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:
@@ -296,20 +297,20 @@ def prepared(
     rows = chosen(giving, job.selection.most_rows, job.config.seed, even=job.selection.even)
     if left := len(giving) - len(rows):
         skipped["not among the rows chosen"] = left
-    wanted = {row.id for row in rows}
-    kept = [(row, one) for row, one in made if row.id in wanted]
-    examples = [one for _, one in kept]
+    ids = {row.id for row in rows}
+    kept = [(row, row_example) for row, row_example in made if row.id in ids]
+    examples = [row_example for _, row_example in kept]
     digest = hashlib.sha256(json.dumps([(e.ids, e.labels) for e in examples]).encode()).hexdigest()
-    whole = PreparedRows(examples, [row.source for row, _ in kept], {"examples": digest})
-    found = split_off(whole, [row.group for row, _ in kept], job.selection.held_out, job.config.seed)
+    unsplit = PreparedRows(examples, [row.source for row, _ in kept], {"examples": digest})
+    split = split_off(unsplit, [row.group for row, _ in kept], job.selection.held_out, job.config.seed)
     facts = {
         "rows": len(rows),
-        "examples": len(found.examples),
-        "held_out": len(found.validation),
-        "sources": dict(sorted(Counter(found.strata).items())),
+        "examples": len(split.examples),
+        "held_out": len(split.validation),
+        "sources": dict(sorted(Counter(split.strata).items())),
         "skipped": dict(skipped),
     }
-    return replace(found, facts=facts | more)
+    return replace(split, facts=facts | more)
 
 
 def _texts(path: Path) -> list[str]:

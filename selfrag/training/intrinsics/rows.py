@@ -6,8 +6,10 @@ row is named by file and line.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
 
@@ -58,10 +60,10 @@ def read_labelled(path: str | Path, intrinsic: str) -> list[IntrinsicRow]:
     return list(read_identified(path, parser(intrinsic)))
 
 
-def evenly(rows: Sequence[T], wanted: int) -> list[T]:
-    """`wanted` of the rows, all if there are no more, at equal distances."""
-    wanted = min(wanted, len(rows))
-    return [rows[at * len(rows) // wanted] for at in range(wanted)]
+def evenly(rows: Sequence[T], count: int) -> list[T]:
+    """Return `count` of the rows, all if there are no more, at equal distances."""
+    count = min(count, len(rows))
+    return [rows[at * len(rows) // count] for at in range(count)]
 
 
 def parser(intrinsic: str) -> ParseIntrinsicRow:
@@ -168,7 +170,7 @@ def _hallucination(record: dict[str, Any]) -> IntrinsicRow:
     row = validate(HallucinationRecord, record, others="ignore", mended=True)
     state = state_of(row, "assistant")
     level, length = row["label_level"], len(state.messages[-1].content)
-    spans = [(_span(one["begin"], one["end"], length), _degree(one)) for one in row["sentences"]]
+    spans = [(_span(s["begin"], s["end"], length), _degree(s)) for s in row["sentences"]]
     worst = max((label for _, label in spans), key=badness, default="NA")
     labels: dict[str, Any] = {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
     kind = f"{WORSE[badness(worst)]} {level}"
@@ -280,24 +282,24 @@ def gold_of(row: IntrinsicRow, request: ModelRequest) -> Gold:
 def _label(site: Site, spans: Sequence[tuple[TextSpan, str]]) -> str | None:
     """Return the label of the stretch that shares most characters with the sentence."""
     shared = [(_overlap((site.begin, site.end), span), label) for span, label in spans]
-    most, label = max(shared, key=lambda one: one[0], default=(0, ""))
+    most, label = max(shared, key=itemgetter(0), default=(0, ""))
     return label if most else None
 
 
 def _sources(site: Site, row: IntrinsicRow, sources: Sequence[Site]) -> tuple[int, ...]:
     """Numbers of the sources that a citation of this sentence touches."""
-    found: dict[int, None] = {}
+    touched: set[int] = set()
     for response, passage, evidence in row.citations or ():
         if not _overlap((site.begin, site.end), response):
             continue
         for number, source in enumerate(sources):
             if source.passage == passage and _overlap((source.begin, source.end), evidence):
-                found[number] = None
-    return tuple(sorted(found))
+                touched.add(number)
+    return tuple(sorted(touched))
 
 
-def _overlap(one: TextSpan, other: TextSpan) -> int:
-    return max(0, min(one[1], other[1]) - max(one[0], other[0]))
+def _overlap(left: TextSpan, right: TextSpan) -> int:
+    return max(0, min(left[1], right[1]) - max(left[0], right[0]))
 
 
 STEMS: Mapping[str, str] = {
@@ -320,10 +322,10 @@ def training_file(intrinsic: str, data: Path) -> Path:
     """
     if intrinsic not in STEMS:
         raise UserError(f"no training rows are known for {intrinsic!r}; known: {', '.join(STEMS)}")
-    found = data if data.is_file() else find_file(intrinsic, data, "train")
-    if found is None:
+    file = data if data.is_file() else find_file(intrinsic, data, "train")
+    if file is None:
         raise UserError(f"{data} has no {STEMS[intrinsic]}_train.jsonl; give the folder that has it, or a file")
-    return found
+    return file
 
 
 def find_file(intrinsic: str, data: Path, part: str) -> Path | None:
@@ -337,7 +339,7 @@ def with_derived(
     rows: Sequence[IntrinsicRow], derive: Callable[[IntrinsicRow], IntrinsicRow | None], share: float
 ) -> list[IntrinsicRow]:
     """Return the rows, and after them `share` (0 to 1) of those that can be derived, taken evenly over the rows."""
-    made = [one for row in rows if (one := derive(row)) is not None]
+    made = [derived for derived in map(derive, rows) if derived is not None]
     return [*rows, *evenly(made, round(share * len(made)))]
 
 
@@ -361,10 +363,10 @@ def without_evidence(row: IntrinsicRow) -> IntrinsicRow | None:
     """
     if not row.citations:
         return None
-    passages = tuple(
-        _cut(passage, [evidence for _, index, evidence in row.citations if index == at])
-        for at, passage in enumerate(row.state.passages)
-    )
+    cited: dict[int, list[TextSpan]] = defaultdict(list)
+    for _, index, evidence in row.citations:
+        cited[index].append(evidence)
+    passages = tuple(_cut(passage, cited[index]) for index, passage in enumerate(row.state.passages))
     if not any(passage.text.strip() for passage in passages):
         return None
     return _derived(row, "/uncited", state=replace(row.state, passages=passages), citations=())
