@@ -81,7 +81,7 @@ def set_up(venv: Path, extras: set[str], *, with_vllm: bool) -> None:
 
 
 def fingerprint(with_vllm: bool) -> str:
-    """Changes when what would be installed may change."""
+    """Return a key that changes when what would be installed may change."""
     parts = [(ROOT / "pyproject.toml").read_bytes(), Path(__file__).read_bytes(), str(ROOT).encode()]
     parts += [sys.version.encode(), str(with_vllm).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()

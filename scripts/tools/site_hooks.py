@@ -69,12 +69,12 @@ def _kind(field: dict[str, Any]) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Called by MkDocs for each page as HTML: a line of output that begins with `#` is no prompt."""
+    """Mark up each page for MkDocs: a line of output that begins with `#` is no prompt."""
     return OUTPUT.sub(r'<span class="go">\1</span>', content)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Called by MkDocs after the build: a picture that is not there fails it, whether Markdown or HTML names it."""
+    """Check the site after the build: a picture that is not there fails it, whether Markdown or HTML names it."""
     site = Path(config["site_dir"])
     missing = []
     for page in sorted(site.rglob("*.html")):
@@ -91,6 +91,6 @@ def on_post_build(config: Any, **_: Any) -> None:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by MkDocs for each page."""
+    """Fill in what a page of MkDocs asks for."""
     filled = MARK.sub(lambda match: help_of(match[1]), markdown)
     return filled.replace("::: routes", routes()) if "::: routes" in filled else filled

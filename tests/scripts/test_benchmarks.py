@@ -51,8 +51,8 @@ def test_ways_run_in_turn_and_every_second_round_backwards():
 
 def row(count: int) -> dict:
     passages = [{"id": f"p{k}", "title": "T", "text": f"Text {k}."} for k in range(count)]
-    asked = {"task": "short_qa", "instruction": "Who?", "answers": ["Answer"], "gold_passage_ids": ["p0"]}
-    return asked | {"passages": passages}
+    record = {"task": "short_qa", "instruction": "Who?", "answers": ["Answer"], "gold_passage_ids": ["p0"]}
+    return record | {"passages": passages}
 
 
 def test_items_are_the_first_rows_with_their_first_passages(tmp_path):
@@ -93,7 +93,9 @@ def test_what_counts_by_hand():
 
 @pytest.mark.slow
 def test_every_trainer_sees_the_same_rows_and_has_the_same_losses(tmp_path):
-    rows = write(tmp_path / "rows.jsonl", [replace(one, id=f"{one.id}{n}") for n in range(3) for one in ROWS][:8])
+    rows = write(
+        tmp_path / "rows.jsonl", [replace(source, id=f"{source.id}{n}") for n in range(3) for source in ROWS][:8]
+    )
     base = tiny.save_llama(tmp_path / "base", reflection=False, tie=True)
     settings = config(epochs=1, learning_rate=2e-3, precision="fp32")
     contest = training.TrainingContest(rows, base, rows_per_step=2, steps=4, warm=1, config=settings)

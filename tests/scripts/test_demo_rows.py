@@ -108,8 +108,8 @@ def test_layouts(data: Path) -> None:
     assert by_source["raschka/instruction"] == ["[No Retrieval]", "Text", "[Utility:5]"]
     step = [*retrieved, "[Relevant]", "Text", "[Fully supported]"]
     assert by_source["quotesum/summary"] == [*step, *step, "[Utility:5]"]
-    asked = {row.instruction for row in rows if row.source == "raschka/instruction"}
-    assert asked == {"Rhyme 'cat'."}  # a question of fact is no example of no retrieval
+    instructions = {row.instruction for row in rows if row.source == "raschka/instruction"}
+    assert instructions == {"Rhyme 'cat'."}  # a question of fact is no example of no retrieval
 
 
 def test_gold_passages_hold_the_answer_and_negatives_do_not(data: Path) -> None:
@@ -157,13 +157,13 @@ def test_the_stage_that_learns_from_a_critic_leaves_out_rows_that_leave_their_pa
         ]
         return TrainingRow(name, "pairs/short_qa", instruction, (*parts, TargetText("A game.")))
 
-    held = next(text for text in (f"Question {i}?" for i in range(1000)) if set_aside(text, STAGES[-1]))
+    kept_aside = next(text for text in (f"Question {i}?" for i in range(1000)) if set_aside(text, STAGES[-1]))
     rows = [
         row("a", "[Retrieval]", "[Relevant]", "[Fully supported]"),
         row("b", "[Retrieval]", "[Irrelevant]"),
         row("c", "[Retrieval]", "[Relevant]", "[No support / Contradictory]"),
         row("d", "[Retrieval]", "[Relevant]", "[Fully supported]", "[Retrieval]", "[Irrelevant]"),
-        row("e", "[No Retrieval]", instruction=held),  # calibrates the model
+        row("e", "[No Retrieval]", instruction=kept_aside),  # calibrates the model
         row("f", "[No Retrieval]"),
     ]
     folders = tmp_path / "dgen", tmp_path / "3", tmp_path / "4"
@@ -172,6 +172,6 @@ def test_the_stage_that_learns_from_a_critic_leaves_out_rows_that_leave_their_pa
     write_rows(folders[1] / "rows.jsonl", [row(f"demo-{i}", "[Retrieval]", "[Irrelevant]") for i in range(5)])
     write_rows(folders[0] / "rows.jsonl", rows)
     distilled.make(*folders, distilled.Remembered(annotated=2))
-    taken = [one.id for one in read_rows(folders[2] / "rows.jsonl")]
-    assert {one for one in taken if not one.startswith("demo")} == {"a", "f"}
+    taken = [identifier.id for identifier in read_rows(folders[2] / "rows.jsonl")]
+    assert {identifier for identifier in taken if not identifier.startswith("demo")} == {"a", "f"}
     assert len(taken) == 4

@@ -29,9 +29,7 @@ from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.loading import load_tokenizer
 from selfrag.reflection.requests import Finish, Generate, ask
 from selfrag.runtime import finish
-from selfrag.training import scale
 from selfrag.training.rows import write_rows
-from selfrag.training.settings import Scale, TrainingConfig
 
 PROGRAM = Path(gpu.__file__)
 
@@ -100,11 +98,11 @@ def test_each_step_survives_the_others(items, tmp_path):
     empty.mkdir()
     steps = "environment,weights,parity,retraining,vllm-demo"
     limits = ["environment=120", "weights=0", "parity=1.5", "vllm-demo=0.1"]
-    given = ["--steps", steps, *(f"--limit={limit}" for limit in limits)]
-    done = run("run", "--tiny", "--items", items, "--out", tmp_path / "out", "--rows", empty, *given)
+    arguments = ["--steps", steps, *(f"--limit={limit}" for limit in limits)]
+    done = run("run", "--tiny", "--items", items, "--out", tmp_path / "out", "--rows", empty, *arguments)
     assert done.returncode == 1
-    ended = {one["name"]: one for one in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]}
-    assert {name: one["status"] for name, one in ended.items()} == {
+    ended = {step["name"]: step for step in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]}
+    assert {name: step["status"] for name, step in ended.items()} == {
         "environment": "done",
         "weights": "skipped",
         "parity": "stopped",
@@ -136,15 +134,15 @@ def test_all_steps_run_on_a_cpu_with_tiny_models(items, tmp_path):
     write_rows(rows / "heldout.jsonl", made[-20:])
     limits = [f"--limit={step.name}=300" for step in gpu.STEPS]
     done = run("run", "--tiny", "--items", items, "--out", tmp_path / "out", "--rows", rows, "--seconds", 900, *limits)
-    ended = {one["name"]: one for one in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]}
-    statuses = {name: (one["status"], one["reason"]) for name, one in ended.items() if one["status"] != "done"}
+    ended = {step["name"]: step for step in json.loads((tmp_path / "out" / "gpu.json").read_text())["steps"]}
+    statuses = {name: (step["status"], step["reason"]) for name, step in ended.items() if step["status"] != "done"}
     assert set(statuses) <= {"vllm-demo", "vllm-7b"}, statuses
     assert all(status == "skipped" for status, _ in statuses.values()), statuses
     assert done.returncode == 0
-    long = [one for one in ended["questions-7b"]["results"] if one["form"] == "long"]
-    assert {one["requests/question"] for one in long} == {25.0}  # 5, and twice 5 for each of the two kept
-    assert {one["new tokens/question"] for one in long} == {150.0}
-    assert [one["step"] for one in ended["retraining"]["results"]] == [2, 4]
+    long = [step for step in ended["questions-7b"]["results"] if step["form"] == "long"]
+    assert {step["requests/question"] for step in long} == {25.0}  # 5, and twice 5 for each of the two kept
+    assert {step["new tokens/question"] for step in long} == {150.0}
+    assert [step["step"] for step in ended["retraining"]["results"]] == [2, 4]
 
 
 @pytest.mark.engine
@@ -175,26 +173,3 @@ def test_a_fixed_length_ends_nowhere_but_at_its_budget():
     ticket = engine.submit(Generate((1, 2), 3, stop_ids=(9,)))
     [(done, result)] = engine.step()
     assert (done, result.token_ids, result.finish) == (ticket, (7, 9, 99), Finish.STOP)
-
-
-def test_the_trainer_loads_the_model_where_it_computes(tmp_path, monkeypatch):
-    """The Trainer moves the model's own parameters only; weights that fused layers keep would stay on the CPU."""
-    places = []
-
-    def load(base, config, scaling, *, device):
-        places.append(device)
-        raise UserError("seen")
-
-    def start(prepare, base, config, why, load, start):
-        load()
-
-    monkeypatch.setattr(scale, "load_scaled", load)
-    monkeypatch.setattr(scale, "begin", start)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    config = TrainingConfig(precision="bf16")
-    for scaling in (Scale(), Scale(sharding="zero3")):
-        with pytest.raises(UserError, match="seen"):
-            scale.fit_scaled(None, tmp_path, tmp_path / "run", config, scaling)
-    assert places == ["cuda:1", "cpu"]

@@ -8,22 +8,22 @@ from selfrag.training.intrinsics.rows import read_labelled
 
 
 def written(path, *records):
-    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
 
 def test_every_label_of_issup_becomes_that_of_a_response(tmp_path, run_script):
     labels = ["Fully supported", "Partially supported", "No support / Contradictory"]
     row = {"instruction": "Who?", "output": "Goethe. In 1808.", "evidence": {"title": "Faust", "text": "By Goethe."}}
-    lines = [{**row, "id": str(at), "dataset": "d", "group": "IsSup", "label": one} for at, one in enumerate(labels)]
+    lines = [{**row, "id": label, "dataset": "d", "group": "IsSup", "label": label} for label in labels]
     lines.append({**lines[0], "id": "e", "output": " "})
     lines += [{**lines[0], "id": "x", "dataset": "other"}, {**row, "id": "r", "dataset": "d", "group": "IsRel"}]
     file = written(tmp_path / "critic.jsonl", *lines)
     done = run_script("make_support_rows", file, "--without", "other", "--out", tmp_path)
     assert done == (0, "d: 3\nleft out, because the reply is empty: 1\n", "")
-    found = read_labelled(tmp_path / "hallucination_dev.jsonl", "hallucination_detection")
-    assert [one.response for one in found] == ["faithful", "partial", "unfaithful"]
-    assert (found[0].state.response, found[0].state.passages[0].title) == ("Goethe. In 1808.", "Faust")
+    rows = read_labelled(tmp_path / "hallucination_dev.jsonl", "hallucination_detection")
+    assert [record.response for record in rows] == ["faithful", "partial", "unfaithful"]
+    assert (rows[0].state.response, rows[0].state.passages[0].title) == ("Goethe. In 1808.", "Faust")
     code, _, error = run_script("make_support_rows", file, "--without", "none", "--out", tmp_path)
     assert (code, error.count("\n")) == (2, 1)
     assert "has only d, other" in error

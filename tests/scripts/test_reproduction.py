@@ -33,7 +33,7 @@ from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.presets import PRESETS
 from selfrag.training.rows import TargetText, TargetToken, TrainingRow
 
-RUNNABLE = [one for one in ROWS.values() if one.system]
+RUNNABLE = [table_row for table_row in ROWS.values() if table_row.system]
 
 
 def understood(words: list[str]) -> dict[str, object]:
@@ -56,22 +56,23 @@ def test_the_table_agrees_with_the_presets() -> None:
         for (task, metric), figure in zip(COLUMNS, row(name).figures, strict=True):
             assert PRESETS[task].published[metric][size] == figure
     assert len(ROWS) == 19
-    assert all(len(one.figures) == len(COLUMNS) == len(one.tolerances) for one in ROWS.values())
+    assert all(len(table_row.figures) == len(COLUMNS) == len(table_row.tolerances) for table_row in ROWS.values())
 
 
 def test_every_row_is_one_command_that_is_understood(samples: dict[str, Path], tmp_path: Path) -> None:
     place = Place(samples, tmp_path, ("--limit=2",))
-    for one in RUNNABLE:
-        given = understood(answering(one, place, "some/model"))
-        assert given | {"system": [one.system], "name": one.name, "model": "some/model", "limit": 2} == given
-        read = place.task_files(one)
+    for table_row in RUNNABLE:
+        parsed = understood(answering(table_row, place, "some/model"))
+        expected = {"system": [table_row.system], "name": table_row.name, "model": "some/model", "limit": 2}
+        assert expected.items() <= parsed.items()
+        read = place.task_files(table_row)
         assert [file.name for file in read] == list(TASKS)
-        assert [file.task.preset for file in read] == [f"{task}/{one.protocol(task)}" for task in TASKS]
-        for words in judging(one, place, Judges(facts="true", knowledge="index")):
+        assert [file.task.preset for file in read] == [f"{task}/{table_row.protocol(task)}" for task in TASKS]
+        for words in judging(table_row, place, Judges(facts="true", knowledge="index")):
             if words[:3] == ["selfrag", "eval", "judge"]:
-                assert understood(words)["runs"] == [tmp_path / one.name]
+                assert understood(words)["runs"] == [tmp_path / table_row.name]
             elif words[0] == "selfrag":
-                assert understood(words)["run"] == tmp_path / one.name
+                assert understood(words)["run"] == tmp_path / table_row.name
 
 
 def test_mauve_has_features_of_a_model_with_an_owner() -> None:
@@ -242,33 +243,33 @@ DOCUMENTS += ("Bread\nBread is baked.", "Bread\nRye bread is dark.")
 )
 def test_what_a_row_of_each_kind_asks_is_what_the_paper_says(name, samples: dict[str, Path]) -> None:
     """Table 5, 4.2 and 4.3, whole prompts; of Self-RAG's own rows with `--letter`."""
-    one = row(name)
-    for file in Place(samples, Path(), letter=True).task_files(one):
+    table_row = row(name)
+    for file in Place(samples, Path(), letter=True).task_files(table_row):
         task = file.name
         instruction, question = TABLE_5[task]
-        if one.system == "selfrag":
+        if table_row.system == "selfrag":
             instruction = AMBIGUOUS if task == "asqa" else instruction
-            asked = f"{instruction}\n\n## Input:\n\n{question}" if instruction else question
-            want = f"### Instruction:\n{asked}\n\n### Response:\n[Retrieval]<paragraph>{FIRST}</paragraph>"
-            assert prompt(one, file) == want
+            question_text = f"{instruction}\n\n## Input:\n\n{question}" if instruction else question
+            want = f"### Instruction:\n{question_text}\n\n### Response:\n[Retrieval]<paragraph>{FIRST}</paragraph>"
+            assert prompt(table_row, file) == want
             continue
-        asked = f"{instruction}\n\n### Input:\n{question}" if instruction else question
+        question_text = f"{instruction}\n\n### Input:\n{question}" if instruction else question
         reads = DOCUMENTS if task == "asqa" else DOCUMENTS[:1]
         numbered = "".join(f"[{number}] {text}\n\n" for number, text in enumerate(reads, 1))
-        evidence = numbered if one.name.startswith("ret-") or one.system == "finetuned-rag" else ""
-        want = f"### Instruction:\n{evidence}{asked}\n\n### Response:\n"
-        if one.is_endpoint:
-            want = f"{evidence}{asked}"
-        elif "alpaca" in one.name:
+        evidence = numbered if table_row.name.startswith("ret-") or table_row.system == "finetuned-rag" else ""
+        want = f"### Instruction:\n{evidence}{question_text}\n\n### Response:\n"
+        if table_row.is_endpoint:
+            want = f"{evidence}{question_text}"
+        elif "alpaca" in table_row.name:
             want = (
                 "Below is an instruction that describes a task. Write a response that appropriately completes the"
                 f" request.\n\n{want.removesuffix(chr(10))}"
             )
-        found = prompt(one, file)
-        if "chat" in one.name and not one.is_endpoint:
-            assert found.startswith("[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always ")
-            found, want = found.partition("<</SYS>>\n\n")[2], f"{evidence}{asked} [/INST]"
-        assert found == want
+        read = prompt(table_row, file)
+        if "chat" in table_row.name and not table_row.is_endpoint:
+            assert read.startswith("[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always ")
+            read, want = read.partition("<</SYS>>\n\n")[2], f"{evidence}{question_text} [/INST]"
+        assert read == want
 
 
 def test_a_dry_run_shows_all_rows_with_their_settings(run_script) -> None:
