@@ -17,7 +17,7 @@ from rich.text import Text
 
 from retrieval.passage import Passage
 from selfrag.cli import options
-from selfrag.cli.engine_options import Engine, quick_engine
+from selfrag.cli.engine_options import EngineChoice, quick_engine
 from selfrag.cli.running import is_quiet
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import names
@@ -48,7 +48,7 @@ def ask(
     ] = None,
     model: options.Model = "demo",
     index: options.Index = None,
-    engine: Engine,
+    engine: EngineChoice,
     load_judge: options.LoadJudge = None,
     policy: options.Policy = "paper",
     when: options.When,
@@ -166,7 +166,7 @@ def chat(
     *,
     model: options.Model = "demo",
     index: options.Index = None,
-    engine: Engine,
+    engine: EngineChoice,
     flow: options.Flow = None,
     policy: options.Policy = "paper",
     when: options.When,

@@ -11,7 +11,7 @@ from rich.rule import Rule
 
 from selfrag.cli import options
 from selfrag.cli.ask import render
-from selfrag.cli.engine_options import Engine
+from selfrag.cli.engine_options import EngineChoice
 from selfrag.common.errors import UserError
 from selfrag.common.untrusted import replace_surrogates
 from selfrag.render import terminal_text
@@ -34,7 +34,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="folder for the traces")] = Path("traces"),
     model: options.Model = "demo",
     index: options.Index = None,
-    engine: Engine,
+    engine: EngineChoice,
 ) -> None:
     """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
     from selfrag.common.atomic import write_text

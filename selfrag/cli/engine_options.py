@@ -27,7 +27,7 @@ class EngineOptions:
     settings: tuple[str, ...] = ()
 
 
-Engine = Annotated[
+EngineChoice = Annotated[
     FieldValues,
     Fields(EngineOptions, "What answers", "name=--engine", "dtype", "deterministic", "settings=--engine-set"),
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from selfrag.cli.engine_options import Engine, engine_options
+from selfrag.cli.engine_options import EngineChoice, engine_options
 from selfrag.cli.options import (
     ASKED,
     WHAT,
@@ -62,7 +62,7 @@ def run(
     changes: Annotated[
         list[str] | None, WHAT("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5")
     ] = None,
-    engine: Engine,
+    engine: EngineChoice,
     index: IndexName = None,
     retriever: Annotated[
         str | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfrag.cli.engine_options import Engine, engine_options
+from selfrag.cli.engine_options import EngineChoice, engine_options
 from selfrag.cli.fields import FieldValues
 from selfrag.cli.options import quiet
 from selfrag.common.checks import split_pair
@@ -49,7 +49,7 @@ def judge(
         list[str] | None, WHAT(help="argument, NAME=VALUE, such as requirement='be polite'; repeatable")
     ] = None,
     model: Annotated[str, WITH(help="demo, a folder with a checkpoint, or a name on the hub")] = "demo",
-    engine: Engine,
+    engine: EngineChoice,
     endpoint: Annotated[str | None, WITH(help="URL of an OpenAI-compatible server; --model is its name there")] = None,
     adapter: Annotated[
         str | None, WITH(help="LoRA adapter: a folder, its name on a server, published, or none; by default the demo's")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from selfrag.cli import options
-from selfrag.cli.engine_options import Engine
+from selfrag.cli.engine_options import EngineChoice
 from selfrag.cli.fields import FieldValues
 from selfrag.cli.lazy_encoder import LazyEncoder
 from selfrag.common.errors import UserError, require
@@ -39,7 +39,7 @@ def serve(
     skip_unreadable: Annotated[
         bool, SERVER("--skip-unreadable", help="with --watch: go on past files that cannot be read")
     ] = False,
-    engine: Engine,
+    engine: EngineChoice,
     load_judge: options.LoadJudge = None,
     policy: options.Policy = "paper",
     when: options.When,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.engine_options import Engine, engine_options
+from selfrag.cli.engine_options import EngineChoice, engine_options
 from selfrag.cli.options import ASKED, Files, IndexName, Limit, Model, RetryFailed, quiet
 from selfrag.common.errors import require
 from selfrag.common.untrusted import printable
@@ -44,7 +44,7 @@ def sweep(
         ),
     ] = "headline,retrieval_rate<=0.4",
     model: Model = "demo",
-    engine: Engine,
+    engine: EngineChoice,
     index: IndexName = None,
     limit: Limit = None,
     seed: Seed = 0,
@@ -94,7 +94,7 @@ def ablate(
         str | None, typer.Option("--no-critic", help="model trained with the first passage, no critique: a further row")
     ] = None,
     model: Model = "demo",
-    engine: Engine,
+    engine: EngineChoice,
     index: IndexName = None,
     limit: Limit = None,
     seed: Seed = 0,

@@ -43,7 +43,7 @@ FIGURES = {"plausible": "plausible", "s&p": "supported and plausible", "isrel": 
 
 
 @dataclass(frozen=True, slots=True)
-class ShownSegment:
+class AnnotatedSegment:
     """A segment as people see it."""
 
     text: str
@@ -60,7 +60,7 @@ class Sampled:
     id: str  # of the item
     question: str
     answer: str
-    pieces: tuple[ShownSegment, ...]
+    pieces: tuple[AnnotatedSegment, ...]
 
     @property
     def considered(self) -> bool:
@@ -100,7 +100,7 @@ def _sampled(file: str, chosen: Collection[str], record: Mapping[str, Any]) -> S
         for role in (Role.RELEVANCE, Role.SUPPORT):
             judgment = segment.judgments.get(role)
             labels.append(None if judgment is None else str(judgment.label))
-        pieces.append(ShownSegment(segment.text, trace.nodes[segment.node].passage, *labels))
+        pieces.append(AnnotatedSegment(segment.text, trace.nodes[segment.node].passage, *labels))
     return Sampled(file, key, trace.question, answer, tuple(pieces))
 
 

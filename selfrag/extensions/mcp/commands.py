@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.engine_options import Engine, quick_engine
+from selfrag.cli.engine_options import EngineChoice, quick_engine
 from selfrag.common.errors import require
 
 
@@ -19,7 +19,7 @@ def mcp(
     index: Annotated[
         str | None, typer.Option(help="folder made by `selfrag index build`, or an address; the demo corpus by default")
     ] = None,
-    engine: Engine,
+    engine: EngineChoice,
     http: Annotated[bool, typer.Option("--http", help="serve over HTTP at /mcp, in place of stdin and stdout")] = False,
     host: Annotated[str, typer.Option(help="with --http: address to listen at")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="with --http: 0 takes a free one")] = 8001,
