@@ -267,7 +267,7 @@ def critic_folder(name: str) -> Path | None:
 
 
 def fingerprint(name: str) -> str:
-    """Changes with the critic: its name, and the content of the files that decide its judgments where it has some."""
+    """Return what changes with the critic: its name, and the content of files that decide its judgments."""
     folder = ADAPTER if name == DEMO else Path(name)
     if not folder.is_dir():
         return name

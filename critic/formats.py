@@ -120,7 +120,7 @@ def _sharegpt(raw: RawRow, dataset: str) -> Pair:
 
 @rowwise
 def _open_instruct(raw: RawRow, dataset: str) -> Pair:
-    """Processed files of Open-Instruct (Tulu mixtures): all of its sets in one schema.
+    """Read processed files of Open-Instruct (Tulu mixtures): all of its sets in one schema.
 
     {"dataset": "flan_v2", "id": "flan_v2_12", "messages": [{"role": "user", "content": ".."}, ..]}
 

@@ -137,7 +137,7 @@ class PairSource:
     limit: int | None = None  # read this many rows only
 
     def total(self) -> int | None:
-        """Number of rows, all checked; None for a stream, whose bad rows are met when they come."""
+        """Return the number of rows, all checked; None for a stream, whose bad rows are met when they come."""
         if isinstance(self.rows, Path) or hasattr(self.rows, "__len__"):
             return sum(1 for _ in self)
         return None

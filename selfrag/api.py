@@ -428,7 +428,7 @@ def _is_conversation(given: object) -> TypeGuard[Turns]:
 
 
 def _last_question(given: object) -> str:
-    """The question of a question or conversation, for reports; empty if there is none."""
+    """Return the question of a question or conversation, for reports; empty if there is none."""
     if isinstance(given, str):
         return replace_surrogates(given)
     if isinstance(given, Sequence):
@@ -439,7 +439,7 @@ def _last_question(given: object) -> str:
 
 
 def _one(question: Any) -> Any:
-    """The question of a stream; a list of several cannot be streamed."""
+    """Return the question of a stream; a list of several cannot be streamed."""
     if isinstance(question, str) or _is_conversation(question) or not isinstance(question, Sequence):
         return question
     raise UserError("stream takes one question or conversation; generate takes a list")

@@ -110,7 +110,7 @@ class RayEncoder:
         return self._local.encode(texts)
 
     def encode_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[Matrix]:
-        """The vectors of each block of texts, in the order of the blocks, encoded by the actors.
+        """Yield the vectors of each block of texts, in the order of the blocks, encoded by the actors.
 
         Raises:
             UserError: an actor could not open the encoder, or opened another one; what the others finished comes first.
@@ -148,7 +148,7 @@ class _EncodingWorker:
 
 @contextmanager
 def connect(address: str) -> Iterator[None]:
-    """A connection to a cluster, ended with the block: `local` starts one here, `auto` finds that of this machine."""
+    """Connect to a cluster until the block ends: `local` starts one here, `auto` finds that of this machine."""
     ray = require("ray", extra="ray")
     try:
         ray.init(address=address, log_to_driver=False, logging_level="WARNING", ignore_reinit_error=True)

@@ -93,7 +93,7 @@ def index_directory(name_or_path: str | Path) -> Path:
 
 
 def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
-    """The tokenizer of a checkpoint; no code of the checkpoint is run unless the user trusts it."""
+    """Return the tokenizer of a checkpoint; no code of the checkpoint is run unless the user trusts it."""
     try:
         return pretrained.load("AutoTokenizer", path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # whatever its files make of it
@@ -116,7 +116,7 @@ def load_checkpoint(name_or_path: str | Path, *, trust_remote_code: bool = False
 
 
 def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> Retriever | None:
-    """A callable as it is, an index directory opened, a search server by its address, or the demo index.
+    """Return a callable as it is, an index directory opened, a search server by its address, or the demo index.
 
     A name may also be the address of a search server, or several names with commas between them, whose passages
     are then taken in turn. `words:`, `dense:` or `hybrid:` before the name of an index sets how it is searched.
@@ -136,7 +136,7 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
 
 
 def retriever_parts(name: str) -> list[str]:
-    """The names of joined retrievers, such as `demo,searxng:http://127.0.0.1:8888`; a folder of that name is one."""
+    """Return the names of joined retrievers, such as `demo,searxng:http://HOST:PORT`; a folder of that name is one."""
     if Path(name).exists():
         return [name]
     return [part for one in name.split(",") if (part := one.strip())] or [name]
@@ -175,7 +175,7 @@ def remote_indexes(name: str | Path) -> RemoteIndexes | None:
 
 
 def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str | None = None) -> IndexRetriever:
-    """An index with its encoder; where that has moved since, with the packaged one.
+    """Return an index with its encoder; where that has moved since, with the packaged one.
 
     Args:
         name_or_path: folder of the index, a registered name such as `demo`, or the address of a remote index.

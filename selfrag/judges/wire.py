@@ -163,10 +163,10 @@ class Codec(Protocol):
     embedded: str | None = None  # how a judge is called whose adapter is inside the checkpoint
 
     def encode(self, state: JudgeInput) -> ModelRequest:
-        """The request for a state; odd roles and missing passages are accepted where there is any form for them."""
+        """Return the request for a state; odd roles and missing passages are accepted where they have any form."""
 
     def decode(self, request: ModelRequest, completion: Completion) -> Reflection:
-        """What the model meant. Never raises for what a model wrote: what cannot be read is undefined, with why."""
+        """Return what the model meant. What cannot be read is undefined, with why, and never an exception."""
 
 
 class Teachable(Codec, Protocol):

@@ -66,7 +66,7 @@ class ActivatedLinear:
         """Do nothing: an activated LoRA has no merged weight to cache."""
 
     def write_back(self) -> None:
-        """Raises, because no single matrix is equivalent to an activated LoRA."""
+        """Raise UserError, because no single matrix is equivalent to an activated LoRA."""
         raise UserError("an activated LoRA cannot be merged; save it as an adapter")
 
     def __call__(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:

@@ -355,7 +355,7 @@ def with_adapter(model: Any, expansion: Expansion, lora: Lora, reach: Reach | No
 
 
 def _without_dropout(model: Any) -> None:
-    """Turns dropout off: a few epochs over instructions need none, and both trainers must compute the same loss."""
+    """Turn dropout off: a few epochs over instructions need none, and both trainers must compute the same loss."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0

@@ -74,7 +74,7 @@ def curves(records: Sequence[dict[str, Any]], figure: str) -> dict[str, list[tup
 
 
 def _smooth(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
-    """Running mean over the last few points."""
+    """Return the mean over the last few points."""
     span = max(1, len(points) // _SPAN)
     values = [value for _, value in points]
     means = [sum(values[max(0, i + 1 - span) : i + 1]) / min(span, i + 1) for i in range(len(values))]

@@ -185,7 +185,7 @@ PrepareRows: TypeAlias = Callable[[Any], PreparedRows]
 
 
 def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False) -> PrepareRows:
-    """Makes the examples of a file of rows; raises UserError where the file or a row is bad, or rows do not fit.
+    """Make the examples of a file of rows; raises UserError where the file or a row is bad, or rows do not fit.
 
     `leave_long` leaves rows out, and counts them, that do not fit even with their passages empty.
     """

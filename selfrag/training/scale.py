@@ -96,7 +96,7 @@ class TrainingLoads(Dataset[TrainingLoad]):
         return TrainingLoad(replace(idle, weights=torch.zeros_like(idle.weights)), total)
 
     def _needed(self, rows: Sequence[int]) -> int:
-        """Loads a process needs for one step."""
+        """Return the loads that a process needs for one step."""
         longest = max(self._lengths[row] for row in rows)
         limit = max(self.micro_tokens, longest)
         count = max(1, -(-sum(self._lengths[row] for row in rows) // (limit * self.processes)))
@@ -266,7 +266,7 @@ def _last_checkpoint(directory: Path, *, main: bool) -> Path | None:
 
 
 def step_of(checkpoint: Path) -> int:
-    """Steps that were done when a checkpoint was written."""
+    """Return the steps that were done when a checkpoint was written."""
     return int(checkpoint.name.rpartition("-")[2])
 
 
@@ -375,7 +375,7 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
             self._progress = Progress("training", "step", state.max_steps, state.global_step, quiet=0)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """New step, new sums; the merged weights follow the parameters, also after a resumption."""
+        """Begin a step with new sums; the merged weights follow the parameters, also after a resumption."""
         self.trainer.tally, self._started = LossTally(), time.monotonic()
         self.trainer.trainee.refresh()
 

@@ -83,7 +83,7 @@ class NumberedState:
 
 
 def number_sentences(tags: Mapping[str, str], state: JudgeInput, find: SentenceFinder) -> NumberedState:
-    """Number the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0."""
+    """Count the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0."""
     letters = frozenset(tags.values())
     sources: list[Site] = []
     documents: list[ShownPassage] = []

@@ -21,7 +21,7 @@ class Searching:
     cites_all: bool = False
 
     def decoder(self, item: Item, task: Task) -> Decoder:
-        """Turns and searches until it answers the bare question."""
+        """Take turns and search until it answers the bare question."""
         if item.options and not task.written:
             raise DecodingError("a model that searches by tags answers in words; it has no multiple choice")
         question = item.query or item.instruction
