@@ -12,7 +12,8 @@ import typer
 
 from selfrag import engines
 from selfrag.cli import engine_options as engine_module
-from selfrag.cli.engine_options import Engine, engine_options, quick_engine
+from selfrag.cli.engine_options import EngineChoice as Engine
+from selfrag.cli.engine_options import engine_options, quick_engine
 from selfrag.cli.main import main
 from selfrag.cli.running import Commands, make_program, run
 from selfrag.cli.settings_file import SHARED
