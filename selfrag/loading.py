@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,13 @@ WEIGHTS, CALIBRATOR = "combined.json", "certainty.json"
 """Files in the folder of an intrinsic: weights of tokens and words, and what calibrates the scores of a beam."""
 
 
+_AT_ADDRESS = re.compile(r"(?P<name>.*)@(?P<url>\w+://.*)", re.DOTALL)
+
+
 def model_address(name_or_path: str | Path) -> tuple[str, str] | None:
     """Return name and address of `NAME@URL`, a model behind an address; None for any other name."""
-    name, _, url = str(name_or_path).partition("@")
-    return (name, url) if "://" in url else None
+    parts = _AT_ADDRESS.fullmatch(str(name_or_path))
+    return None if parts is None else (parts["name"], parts["url"])
 
 
 def resolve_model(name_or_path: str | Path) -> Path:

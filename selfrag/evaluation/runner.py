@@ -39,6 +39,7 @@ from selfrag.loading import (
     is_address,
     load_retriever,
     load_tokenizer,
+    model_address,
     remote_indexes,
     resolve_model,
     retriever_parts,
@@ -458,7 +459,7 @@ def _answering(
     model: Model, settings: Mapping[str, Any] | None, *, live: bool
 ) -> tuple[Make, dict[str, Any], Callable[[], Any]]:
     """Return how systems of a model are made, what tells the model from others, and what loads its engine."""
-    if "://" in model.model.partition("@")[2]:
+    if model_address(model.model) is not None:
         if model.engine is not None or model.options:
             raise UserError(f"{model.model} is asked by its endpoint; leave the engine and its settings out")
         executor, _, about = chat_model(model.model)

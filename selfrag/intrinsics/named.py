@@ -39,7 +39,7 @@ from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.reflection_prompts import PROMPT_JUDGE, PROMPT_JUDGES, reflection_wording
 from selfrag.judges.tokens import TokenJudge
 from selfrag.judges.wire import Executor, LateExecutor
-from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.loading import load_tokenizer, model_address, resolve_model
 from selfrag.prompting import Prompting
 from selfrag.reflection.judge import Judge, Scope, check_taking_part, usual_scope
 
@@ -165,12 +165,13 @@ def chat_model(spec: str) -> tuple[Executor, str, dict[str, Any]]:
     Raises:
         UserError: the model cannot be found, or no such address.
     """
-    model, at, url = spec.partition("@")
-    if at:
+    address = model_address(spec)
+    if address is not None:
+        model, url = address
         return EndpointExecutor(EndpointConfig(url, model)), short_name(model), {"model": model, "url": url}
-    files = model_files(resolve_model(model))
-    executor = LateExecutor(lambda: Library.from_pretrained(model, adapters={}).executor)
-    return executor, short_name(model), {"model": model, "files": files}
+    files = model_files(resolve_model(spec))
+    executor = LateExecutor(lambda: Library.from_pretrained(spec, adapters={}).executor)
+    return executor, short_name(spec), {"model": spec, "files": files}
 
 
 def _intrinsic(intrinsic: str, judge: str | None, model: str) -> Judge:

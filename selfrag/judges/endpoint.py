@@ -15,7 +15,7 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
-from selfrag.common.checks import check_int
+from selfrag.common.checks import check_choice, check_int
 from selfrag.common.errors import EngineError, UserError
 from selfrag.common.reading import user_path
 from selfrag.engines.client import REFUSED, Adherence, Client, ServerConfig, ServerTraits, json_of
@@ -52,6 +52,10 @@ class EndpointConfig(ServerConfig):
         if not self.model.strip():
             raise EngineError("the name of the model is empty; give the name that the endpoint knows")
         check_int("top_logprobs", self.top_logprobs, 0, 20)
+        check_choice("constraint_mode", self.constraint_mode, tuple(ConstraintMode))
+        check_choice("continuation", self.continuation, tuple(Continuation))
+        object.__setattr__(self, "constraint_mode", ConstraintMode(self.constraint_mode))
+        object.__setattr__(self, "continuation", Continuation(self.continuation))
 
 
 HINT = "start it, or correct the URL"

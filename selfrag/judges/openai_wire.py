@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
-from selfrag.common.untrusted import markers, unmarked
+from selfrag.common.untrusted import markers, replace_surrogates, unmarked
 from selfrag.engines.client import BadReplyError, json_of, label_schema, response_format, token_count
 from selfrag.judges.output import certain, likelihood
 from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, Slot, TextPrompt, TokenLogprob
@@ -163,7 +163,7 @@ def parse(content: bytes, route: str) -> Completion:
         finish = "sentence"  # vLLM names the stop string
     details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
     return Completion(
-        text or "",
+        replace_surrogates(text or ""),
         finish if isinstance(finish, str) else None,
         _tokens(choice),
         prompt_tokens=token_count(usage, "prompt_tokens"),
@@ -205,7 +205,7 @@ def _rows(choice: Mapping[str, Any]) -> Sequence[Any]:
 def _token(row: Any) -> TokenLogprob | None:
     match row:
         case {"token": str(text), "logprob": float() | int() as value} if _is_logprob(value):
-            return TokenLogprob(text, float(value), _alternatives(row.get("top_logprobs")))
+            return TokenLogprob(replace_surrogates(text), float(value), _alternatives(row.get("top_logprobs")))
         case _:
             return None
 

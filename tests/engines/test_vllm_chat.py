@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import tiny
 from served import ServedVLLM
@@ -34,6 +35,8 @@ def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     log = tmp_path_factory.mktemp("served") / "log.txt"
     options = ("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "8", "--max-model-len", "2048")
     server = ServedVLLM(folder, log, *options, "--kv-cache-memory-bytes", str(50 << 20))
+    warm = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 2}
+    httpx.post(f"{server.url}/v1/completions", json=warm, timeout=600)  # the first request compiles kernels
     yield server
     server.kill()
 

@@ -18,6 +18,7 @@ from retrieval.passage import Passage
 from selfrag import Decoding, SelfRAG, Weights
 from selfrag.cli.main import app
 from selfrag.common.errors import DecodingError, EngineError, UserError
+from selfrag.loading import model_address
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import Role
 
@@ -141,12 +142,38 @@ def test_a_key_is_never_repeated(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     [
         ({"engine": "vllm"}, "leave the engine out"),
         ({"max_model_len": 9}, "no option 'max_model_len'"),
+        ({"continuation": "maybe"}, "continuation='maybe': choose one of auto, vllm"),
         ({"judges": ["token_issup"]}, "no reflection tokens; ask for prompt_issup"),
     ],
 )
 def test_what_a_model_at_an_address_cannot_have(options: dict[str, Any], message: str) -> None:
     with ChatServer(model()) as server, pytest.raises(UserError, match=message):
         SelfRAG.from_pretrained(f"any-model@{server.url}", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("m@http://h/v1", ("m", "http://h/v1")),
+        ("m@sha256:0@http://h", ("m@sha256:0", "http://h")),
+        ("owner/m", None),
+        ("m@h", None),
+    ],
+)
+def test_a_name_with_an_address(name: str, address: tuple[str, str] | None) -> None:
+    assert model_address(name) == address
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(UserError, match="more than an address") as raised:
+        SelfRAG.from_pretrained("m@https://user:hush@h/v1")
+    assert "hush" not in str(raised.value)
+
+
+def test_half_a_character_of_a_server_becomes_a_whole_one() -> None:
+    reply = (200, b'{"choices":[{"message":{"content":"Paris \\ud800"}}]}')
+    with ChatServer(lambda sent: reply) as server, loaded(server, constraint_mode="none", continuation="none") as rag:
+        assert rag.generate(QUESTION, evidence=[SEINE], mode="always").text == "Paris \ufffd"
 
 
 def test_a_server_that_is_not_there() -> None:
