@@ -12,8 +12,7 @@ import typer
 
 from selfrag import engines
 from selfrag.cli import engine_options as engine_module
-from selfrag.cli.engine_options import EngineChoice as Engine
-from selfrag.cli.engine_options import engine_options, quick_engine
+from selfrag.cli.engine_options import EngineChoice, engine_options, quick_engine
 from selfrag.cli.main import main
 from selfrag.cli.running import Commands, make_program, run
 from selfrag.cli.settings_file import SHARED
@@ -30,7 +29,7 @@ def program(taken: list[dict[str, Any]]) -> Commands:
     program = make_program("tool", "About.")
 
     @program.command(context_settings={"auto_envvar_prefix": "TOOL_SERVE"})
-    def serve(*, port: int = 1, engine: Engine, key: Annotated[list[str] | None, typer.Option()] = None) -> None:
+    def serve(*, port: int = 1, engine: EngineChoice, key: Annotated[list[str] | None, typer.Option()] = None) -> None:
         taken.append({"port": port, "engine": engine, "key": key})
         logging.getLogger("tool").info("it runs")
         typer.echo("a note", err=True)
