@@ -13,6 +13,7 @@ import typer
 from table5 import CHOOSE, CITE, CLAIM
 
 from critic.cli.main import app as critic
+from retrieval.passage import Passage
 from scripts.reproduction.data import long_tail, row_of, take, without_reflection
 from scripts.reproduction.prompts import prompt
 from scripts.reproduction.reproduce import TABLES
@@ -31,7 +32,7 @@ from selfrag.cli.main import app
 from selfrag.common.errors import UserError
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.presets import PRESETS
-from selfrag.training.rows import TargetText, TargetToken, TrainingRow
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow
 
 RUNNABLE = [table_row for table_row in ROWS.values() if table_row.system]
 
@@ -82,15 +83,12 @@ def test_mauve_has_features_of_a_model_with_an_owner() -> None:
 
 def test_factscore_is_the_official_tools_and_sentences_are_another_figure(samples: dict[str, Path]) -> None:
     """Audit P9: the tool runs between two commands of ours."""
-    steps = judging(row("selfrag-7b"), Place({"biographies": samples["biographies"]}, Path("runs")), Judges())
-    assert [words[:3] for words in steps] == [
-        ["selfrag", "eval", "facts"],
-        ["python", "-m", "factscore.factscorer"],
-        ["selfrag", "eval", "facts"],
-    ]
-    assert steps[0][-1] == "--write=runs/selfrag-7b-facts.jsonl"
-    assert steps[2][-1] == "--read=runs/selfrag-7b-facts_factscore_output.json"
-    assert not judging(row("ret-chatgpt"), Place({"biographies": samples["biographies"]}, Path("runs")), Judges())
+    place = Place({"biographies": samples["biographies"]}, Path("runs"))
+    write, tool, read = judging(row("selfrag-7b"), place, Judges())
+    assert (write[2], write[-1]) == ("facts", "--write=runs/selfrag-7b-facts.jsonl")
+    assert tool[:3] == ["python", "-m", "factscore.factscorer"]
+    assert (read[2], read[-1]) == ("facts", "--read=runs/selfrag-7b-facts_factscore_output.json")
+    assert not judging(row("ret-chatgpt"), place, Judges())
 
 
 def test_files_of_another_length_than_the_papers_are_refused(samples: dict[str, Path]) -> None:
@@ -111,17 +109,12 @@ def test_the_long_tail_has_fewer_than_100_views(tmp_path: Path, run_script) -> N
 
 def test_the_published_training_rows_are_read_as_they_are(tmp_path: Path, run_script) -> None:
     """Output in one string, as in selfrag_train_data; what is not closed is left out and counted."""
-    output = (
-        "[Retrieval]<paragraph>Paris\nParis is in France.</paragraph>[Relevant]It is Paris.[Fully supported]"
-        "[Continue to Use Evidence]A city [of light].[Utility:5]</s>"
-    )
+    output = "[Retrieval]<paragraph>Paris\nIn France.</paragraph>[Relevant]A city [of light].[Utility:5]</s>"
     row = row_of({"instruction": "Where?", "input": "x", "output": output, "dataset_name": "nq"}, 7)
     assert (row.id, row.instruction) == ("nq-7", "Where?\n\n### Input:\nx")
-    texts = [getattr(part, "text", None) or getattr(part, "token", None) or part.passage.text for part in row.target]
-    assert texts == [
-        *("[Retrieval]", "Paris is in France.", "[Relevant]", "It is Paris.", "[Fully supported]"),
-        *("[Continue to Use Evidence]", "A city [of light].", "[Utility:5]"),
-    ]
+    evidence = TargetEvidence(Passage("passage", "In France.", "Paris"))
+    relevant, answer = TargetToken("[Relevant]"), TargetText("A city [of light].")
+    assert row.target == (TargetToken("[Retrieval]"), evidence, relevant, answer, TargetToken("[Utility:5]"))
     lines = [
         {"instruction": "Q", "output": "[No Retrieval]A.[Utility:4]"},
         {"instruction": "Q", "output": "<paragraph>"},
@@ -133,10 +126,7 @@ def test_the_published_training_rows_are_read_as_they_are(tmp_path: Path, run_sc
 
 
 def test_shares_of_rows_hold_the_smaller_ones_and_plain_rows_their_text() -> None:
-    rows = [
-        TrainingRow(str(n), "s", "Q", (TargetToken("[Retrieval]"), TargetText(f" {n}."), TargetToken("[Utility:5]")))
-        for n in range(8)
-    ]
+    rows = [TrainingRow(str(n), "s", "Q", (TargetToken("[Relevant]"), TargetText(f" {n}."))) for n in range(8)]
     small, large = take(list(rows), 3), take(list(rows), 5)
     assert small == large[:3]
     assert without_reflection(rows[2]).target == (TargetText("2."),)
@@ -203,19 +193,16 @@ def test_a_figure_is_within_its_tolerance_or_not() -> None:
 @pytest.mark.engine
 def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path: Path, run_script) -> None:
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
-    files = write_samples(tmp_path / "files")
-    place = (f"--files={tmp_path / 'files'}", f"--out={tmp_path}")
+    write_samples(tmp_path / "files")
     short = tiny.save_llama(tmp_path / "model", context=512)  # its answers are shorter than the tasks allow
-    model = (f"--model={short}", "--engine=transformers", "--limit=1", "--no-judges")
-    code, said, error = run_script("reproduce_selfrag", "run", "selfrag-7b", *place, *model)
+    options = ("--files", tmp_path / "files", "--out", tmp_path, "--model", short, "--engine", "transformers")
+    code, _, error = run_script("reproduce_selfrag", "run", "selfrag-7b", *options, "--limit", 1, "--no-judges")
     assert code == 1, error  # nothing was reproduced, and it says so
-    assert "Another model than the paper's was run." in said
-    manifest = json.loads((tmp_path / "selfrag-7b" / "manifest.json").read_text())
-    assert list(manifest["files"]) == list(files)
-    assert all(file["result"] == file["result"] | {"items": 1, "failed": 0} for file in manifest["files"].values())
     table = (tmp_path / "selfrag-7b.md").read_text()
-    assert len(re.findall(r"^\| (?:popqa|triviaqa|pubhealth|arc-challenge|biographies|asqa) ", table, re.M)) == 10
-    assert table.count("| not measured |") == 4  # FactScore, MAUVE and two of citations need a judge
+    assert "Another model than the paper's was run." in table
+    cells = re.findall(r"^\| (\S+) .*\| (\S[^|]*) \|$", table, re.M)
+    assert [task for task, _ in cells if task in TASKS] == [task for task, _ in COLUMNS]
+    assert [verdict for _, verdict in cells].count("not measured") == 4  # FactScore, MAUVE, citations need a judge
     assert not re.search(r"\bnan\b", table)  # one item has no interval
 
 
