@@ -19,7 +19,9 @@ def check_int(name: str, value: object, least: int = 1, most: int | None = None)
     """Refuse what is no whole number within the bounds: one line with name, value and bounds. A truth value is none."""
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= least and (most is None or value <= most)
     if not fits:
-        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        bounds = f"of at least {least}"
+        if most is not None:
+            bounds = f"from {least} to {most}"
         raise UserError(f"{name}={value!r:.80}: give a whole number {bounds}")
 
 
@@ -28,10 +30,16 @@ def check_float(name: str, value: object, least: float = 0.0, most: float = math
 
     With `above`, `least` itself will not do.
     """
-    found = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    if not (least <= found <= most and abs(found) < math.inf) or (above and found == least):
-        low = f"above {least:g}" if above else f"of at least {least:g}"
-        bounds = low if most == math.inf else f"{low} and at most {most:g}" if above else f"from {least:g} to {most:g}"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    fits = is_number and least <= value <= most and abs(value) < math.inf  # type: ignore[operator, arg-type]
+    if not fits or (above and value == least):
+        bounds = f"above {least:g}"
+        if above and most < math.inf:
+            bounds += f" and at most {most:g}"
+        elif not above and most < math.inf:
+            bounds = f"from {least:g} to {most:g}"
+        elif not above:
+            bounds = f"of at least {least:g}"
         raise UserError(f"{name}={value!r:.80}: give a number {bounds}")
 
 
@@ -45,8 +53,10 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 def unknown_name(what: str, name: str, known: Iterable[str], listed: str) -> UserError:
     """Return the error for a name that is none of many values: those like it, and where all are listed."""
     near = get_close_matches(name[:80], list(known))
-    meant = f"did you mean {' or '.join(near)}? All are in" if near else "all are in"
-    return UserError(f"unknown {what} {name!r:.80}; {meant} {listed}")
+    hint = f"all are in {listed}"
+    if near:
+        hint = f"did you mean {' or '.join(near)}? All are in {listed}"
+    return UserError(f"unknown {what} {name!r:.80}; {hint}")
 
 
 def check_filename(name: str, value: object) -> None:

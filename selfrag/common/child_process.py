@@ -116,7 +116,8 @@ class ChildProcess:
                 if reply is None:
                     raise ChildEndedError(self._cause(limits))
                 if "error" in reply.values:
-                    raise (MissingExtraError if reply.values["is_missing_extra"] else UserError)(reply.values["error"])
+                    kind = MissingExtraError if reply.values["is_missing_extra"] else UserError
+                    raise kind(reply.values["error"])
                 is_last = reply.values["is_last"]
                 yield reply
         except UserError:

@@ -29,8 +29,9 @@ class UserError(Exception):
 
     def __init__(self, message: str) -> None:
         line = " ".join(message.split())
-        half = _LONGEST // 2
-        super().__init__(line if len(line) <= _LONGEST else f"{line[:half]}...{line[-half:]}")
+        if len(line) > _LONGEST:
+            line = f"{line[: _LONGEST // 2]}...{line[-_LONGEST // 2 :]}"
+        super().__init__(line)
 
 
 class MissingExtraError(UserError):

@@ -95,6 +95,8 @@ def check_finished(directory: Path, kind: type[T], formats: Sequence[str], what:
     for name in (*needed, *manifest.files):
         size, actual = manifest.files.get(name), actual_sizes.get(name)
         if size is None or actual != size:
-            state = "is missing" if actual is None else f"has {actual} bytes, {MANIFEST} says {size}"
+            state = f"has {actual} bytes, {MANIFEST} says {size}"
+            if actual is None:
+                state = "is missing"
             raise UserError(f"{what} {directory} is half-written: {name:.80} {state}; build it again")
     return manifest

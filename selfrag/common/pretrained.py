@@ -177,7 +177,9 @@ def number_format(choice: str, source: str | Path, device: str) -> NumberFormat:
     if saved == "float32" or not device.startswith("cpu"):
         return NumberFormat(saved, "as saved")
     is_fast, why = cpu_instructions(saved)
-    return NumberFormat(saved, f"as saved; {why}") if is_fast else NumberFormat("float32", f"saved in {saved}; {why}")
+    if is_fast:
+        return NumberFormat(saved, f"as saved; {why}")
+    return NumberFormat("float32", f"saved in {saved}; {why}")
 
 
 def fast_format(device: str | None = None) -> NumberFormat:
@@ -210,16 +212,20 @@ def cpu_instructions(
     rows took 1.7 to 2 times (AVX-512) and 5 times (AVX2) as long as in float32. The defaults are the capabilities of
     this machine and the environment of this process.
     """
-    environment = os.environ if environment is None else environment
+    if environment is None:
+        environment = os.environ
     for variable, low in _CAPS.items():
-        if (value := environment.get(variable, "")).upper() in low:
+        value = environment.get(variable, "")
+        if value.upper() in low:
             return False, f"{variable}={value} allows no {name} instructions"
     if capabilities is None:
         import torch
 
         capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not tell
-    flag = next((flag for flag in _INSTRUCTIONS[name] if capabilities.get(flag)), None)
-    return (True, f"this CPU has {flag}") if flag else (False, f"this CPU has no {name} instructions")
+    for flag in _INSTRUCTIONS[name]:
+        if capabilities.get(flag):
+            return True, f"this CPU has {flag}"
+    return False, f"this CPU has no {name} instructions"
 
 
 def saved_format(source: str | Path) -> str | None:

@@ -68,4 +68,6 @@ def duration(seconds: float) -> str:
     """Seconds in words, in the unit that people would use."""
     if seconds >= 3600:
         return f"{seconds / 3600:.1f} hours"
-    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(0, round(seconds))} s"
+    if seconds >= 90:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{max(0, round(seconds))} s"

@@ -145,10 +145,11 @@ def read_whole(path: str | Path) -> str:
         most = _most_bytes(file, path)
         data = file.read(min(_MOST, most) + 1)
     if len(data) > min(_MOST, most):
-        raise UserError(
-            f"{path}: {f'more than {_MOST >> 20} MiB; cut it into several files' if most >= _MOST else _bomb(most)}"
-        )
-    text = _decode_utf16(data, path) if _is_utf16(data[:4]) else _decode(data, path, 1, 0)
+        if most < _MOST:
+            raise UserError(f"{path}: {_bomb(most)}")
+        raise UserError(f"{path}: more than {_MOST >> 20} MiB; cut it into several files")
+    is_utf16 = _is_utf16(data[:4])
+    text = _decode_utf16(data, path) if is_utf16 else _decode(data, path, 1, 0)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -182,7 +183,7 @@ def parse_json(text: str, where: str, *, nan: bool = False, mended: bool = False
         text = mended_json(text) if mended else text
         return json.loads(text, object_pairs_hook=_once, parse_constant=constants)
     except json.JSONDecodeError as error:
-        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
+        place = f"line {error.lineno} column {error.colno}".removeprefix("line 1 ")
         raise UserError(f"{where}: not JSON ({error.msg} at {place})") from error
     except RecursionError as error:
         raise UserError(f"{where}: JSON that cannot be read (it is nested too deeply)") from error

@@ -71,7 +71,8 @@ def unmarked(text: str, own: Iterable[str] = ()) -> str:
     kept = tuple(own)
 
     def spaced(match: re.Match[str]) -> str:
-        return match[0] if kept and match.string.startswith(kept, match.start()) else f"{match[0]} "
+        stays = bool(kept) and match.string.startswith(kept, match.start())
+        return match[0] if stays else f"{match[0]} "
 
     return _MARKER.sub(spaced, replace_surrogates(text))
 
@@ -111,4 +112,6 @@ NAME = 200
 def cut(text: str, most: int = TEXT) -> str:
     """Text of others for people: nothing in it that cannot be shown, and where it is long, how much is left out."""
     left_out = len(text) - most
-    return printable(text if left_out <= 0 else f"{text[:most]} ... ({left_out:,} characters more)")
+    if left_out > 0:
+        text = f"{text[:most]} ... ({left_out:,} characters more)"
+    return printable(text)

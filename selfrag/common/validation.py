@@ -62,19 +62,23 @@ def validate(
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part)[:40] for part in details["loc"][1:])
-        name = where(place) if callable(where) else _name(where, place)
-        raise UserError(_fault(details, name, kind)) from None
+        raise UserError(_fault(details, _name(where, place), kind)) from None
     except UserError as error:
-        raise UserError(str(error) if callable(where) or not where else f"{where}: {error}") from error
+        if callable(where) or not where:
+            raise
+        raise UserError(f"{where}: {error}") from error
     except RecursionError:
-        name = where("") if callable(where) else _name(where, "")
-        raise UserError(f"{name} is nested too deeply") from None
+        raise UserError(f"{_name(where, '')} is nested too deeply") from None
     return checked[0]
 
 
-def _name(where: str, place: str) -> str:
-    parts = (where, repr(place) if place else "")
-    return ": ".join(filter(None, parts)) or "a row"
+def _name(where: str | Callable[[str], str], place: str) -> str:
+    """Return what to call the place of a fault."""
+    if callable(where):
+        return where(place)
+    if not place:
+        return where or "a row"
+    return f"{where}: {place!r}" if where else repr(place)
 
 
 @cache
@@ -91,7 +95,7 @@ def _fault(details: ErrorDetails, name: str, kind: type) -> str:
             return f"{name} is missing"
         case "extra_forbidden" | "unexpected_keyword_argument":
             known = ", ".join(_known(kind, details["loc"][1:-1]))
-            return f"{name} is unknown" + (f"; known: {known}" if known else "")
+            return f"{name} is unknown; known: {known}".removesuffix("; known: ")
         case "json_invalid":
             return f"{name} holds half of a character (a lone surrogate), which no file can hold"
         case "value_error":
