@@ -8,6 +8,7 @@ from loopback import Answering, loopback
 
 from retrieval import Passage, UserError, add_passages, index_passages, open_index
 from retrieval.local_encoders import load_encoder
+from selfrag.cli.main import main
 from selfrag.engines.embeddings import ADDRESS, ServerEncoder
 
 
@@ -58,6 +59,22 @@ def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(server, 
     assert server.handler.keys == {"Bearer secret"}
     with pytest.raises(UserError, match="was built with another encoder"):
         open_index(tmp_path / "index", f"{server.url}#other")
+
+
+def test_commands_name_the_server(server, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "aaa"}\n{"id": "b", "text": "b"}\n')
+    engine = ["--encoder-engine", server.url]
+    assert main(["index", "build", "rows.jsonl", "-o", "index", "--language", "none", *engine]) == 0
+    assert "encoded by tiny" in capsys.readouterr().out
+    assert main(["index", "search", "index", "aaaa", "-k", "1", *engine]) == 0
+    assert "] a" in capsys.readouterr().out
+    (tmp_path / "more.jsonl").write_text('{"id": "c", "text": "aaaaaa"}\n')
+    assert main(["index", "add", "index", "more.jsonl", *engine]) == 0
+    assert main(["index", "info", "index"]) == 0
+    assert "tiny, 3 numbers a passage, of a server" in capsys.readouterr().out
+    assert main(["index", "search", "index", "aaaa"]) == 2
+    assert "--encoder-engine URL" in capsys.readouterr().err
 
 
 def test_the_only_model_of_a_server_need_not_be_named(server):

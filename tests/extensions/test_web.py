@@ -84,12 +84,6 @@ def test_google_is_asked_with_the_users_key(web, monkeypatch):
     assert "secret" not in str(caught.value)
 
 
-def test_a_page_at_a_private_address_is_not_asked_for(web):
-    [found] = WebRetriever(f"searxng:{web.url}")(["?"], 2)
-    assert [p.text for p in found] == ["Snippet html.", "Snippet moved."]
-    assert [path for path, _ in web.asked] == ["/search"]
-
-
 def test_a_server_that_answers_something_else_is_one_line(web):
     with pytest.raises(UserError, match="did not answer in JSON; SearXNG needs json among its formats"):
         WebRetriever(f"searxng:{web.url}/broken")(["?"], 1)
