@@ -49,13 +49,13 @@ class Agreement:
 
 def agreements(teachers: Mapping[str, Labels], *, seed: int = 0) -> list[Agreement]:
     """Compare every two teachers on every group that one of them labelled; the seed is of the intervals."""
-    return [
-        compare(first, second, group, left, right, seed=seed)
-        for first, second in combinations(teachers, 2)
-        for group in GROUPS
-        for left, right in [(teachers[first].get(group, {}), teachers[second].get(group, {}))]
-        if left or right
-    ]
+    compared = []
+    for first, second in combinations(teachers, 2):
+        for group in GROUPS:
+            left, right = teachers[first].get(group, {}), teachers[second].get(group, {})
+            if left or right:
+                compared.append(compare(first, second, group, left, right, seed=seed))
+    return compared
 
 
 def compare(
@@ -81,7 +81,7 @@ def compare(
         first,
         second,
         group,
-        tuple(tuple(int(count) for count in row) for row in confusion),
+        tuple(map(tuple, confusion.tolist())),
         len(left) - len(shared),
         len(right) - len(shared),
         _estimate(confusion, differ, seed, rounds, by_chance=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -22,7 +23,11 @@ def counted(keys: Iterable[tuple[str, ...]]) -> list[tuple[object, ...]]:
 
 def markdown(header: Sequence[str], rows: Iterable[ReportRow]) -> str:
     """Return a Markdown table of texts and numbers."""
-    return compact(header, [[escape(_text(value)) for value in row] for row in rows])
+    return compact(header, [list(map(_cell, row)) for row in rows])
+
+
+def _cell(value: object) -> str:
+    return escape(_text(value))
 
 
 def terminal(title: str, header: Sequence[str], rows: Iterable[ReportRow]) -> Table:
@@ -36,4 +41,6 @@ def terminal(title: str, header: Sequence[str], rows: Iterable[ReportRow]) -> Ta
 def _text(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    return f"{value:,}" if isinstance(value, int) else ("-" if value != value else f"{value:.3f}")
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if math.isnan(value) else f"{value:.3f}"
