@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.comparison import Comparison, ComparisonTable, bootstrap, read_runs
-from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.comparison import Comparison, ComparisonTable, bootstrap, estimate_of, read_runs
+from selfrag.evaluation.intervals import NONE, Estimate, bracketed, plain
 from selfrag.evaluation.items import OUTPUT, Output
 from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY_SUBSTRING, MEMORY, PUBLISHED_MEMORY
 from selfrag.evaluation.metrics.registry import is_count
@@ -69,7 +70,7 @@ HEAD = ("row", "file", "answers changed", "difference", "published difference")
 
 
 def ablations(base: Decoding, task: Task) -> tuple[Setting, ...]:
-    """The rows of the table for one task; the whole comes first.
+    """Return the rows of the table for one task; the whole comes first.
 
     `hard-constraints` retrieves where Retrieve=Yes is the most probable token, in place of the threshold.
     `forbid-unsupported` is not in the paper's table: its hard constraint of section 3.3, in the search. `official` is
@@ -137,18 +138,20 @@ def ablate(
 
 
 def _reliance(folder: Path, file: TaskFile, seed: int) -> Estimate | None:
-    """Share of a run's right answers that no passage of the item holds; None where that says nothing."""
+    """Return the share of a run's right answers that no passage of the item holds; None where that says nothing."""
     records = read_records(folder / f"{file.name}.jsonl", ("id", "scores", "error", *OUTPUT))
     outputs = {record["id"]: Output.from_record(record) for record in records}
-    if missing := next((item.id for item in file.items if item.id not in outputs), None):
-        raise UserError(f"{folder} has no item {missing!r} of {file.name}; give a run over the same items")
-    parts = [FROM_MEMORY_SUBSTRING.part(item, outputs[item.id]) for item in file.items]
+    parts = []
+    for item in file.items:
+        if item.id not in outputs:
+            raise UserError(f"{folder} has no item {item.id!r} of {file.name}; give a run over the same items")
+        parts.append(FROM_MEMORY_SUBSTRING.part(item, outputs[item.id]))
     (draws,) = bootstrap([parts], name=file.name, seed=seed)
-    return None if draws is None else draws.estimate
+    return estimate_of(draws)
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
-    """Runs by the name of their system, which is none of our rows."""
+    """Return runs by the name of their system, which is none of our rows."""
     known: dict[str, Path] = {}
     ours = {*TRAINED, *(setting.name for setting in ablations(Decoding(), SHORT))}
     for folder in folders:
@@ -160,14 +163,15 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def against_paper(found: Comparison, studies: Sequence[FileStudy]) -> list[tuple[str, ...]]:
-    """The paper's rows on every file and on average, in the order of `HEAD`; shares in percent."""
+    """Return the paper's rows on every file and on average, in the order of `HEAD`; shares in percent."""
     rows: list[tuple[str, ...]] = []
+    systems = {row.system for row in found.tables[0].rows}
     for name in PUBLISHED:
-        if name == WHOLE or name not in {row.system for row in found.tables[0].rows}:
+        if name == WHOLE or name not in systems:
             continue
-        for table, one in zip(found.tables, studies, strict=True):
+        for table, of_file in zip(found.tables, studies, strict=True):
             paper = published_difference(name, table.name)
-            rows.append((name, table.name, _changed(one, WHOLE, name), _difference(table, name), paper))
+            rows.append((name, table.name, _changed(of_file, WHOLE, name), _difference(table, name), paper))
         if found.average is not None:
             rows.append((name, found.average.name, NONE, _difference(found.average, name), NONE))
     return rows
@@ -182,23 +186,28 @@ def published_difference(row: str, file: str) -> str:
     return NONE if ours is None or whole is None else f"{ours - whole:+.1f}"
 
 
-def _changed(one: FileStudy, first: str, second: str) -> str:
-    """Items whose answer or citations differ between two settings, by their names; a dash for another model."""
-
-    def said(outcome: SettingOutcome) -> tuple[str, tuple[str, ...]] | None:
-        return None if outcome.output is None else (outcome.output.text, outcome.output.cited)
-
-    if second not in one.outcomes:
+def _changed(of_file: FileStudy, first: str, second: str) -> str:
+    """Count the items whose answer or citations differ between two settings; a dash for another model."""
+    if second not in of_file.outcomes:
         return NONE
-    pairs = zip(one.outcomes[first], one.outcomes[second], strict=True)
-    return f"{sum(said(here) != said(there) for here, there in pairs)} of {len(one.file.items)}"
+    changed = 0
+    for before, after in zip(of_file.outcomes[first], of_file.outcomes[second], strict=True):
+        changed += _said(before) != _said(after)
+    return f"{changed} of {len(of_file.file.items)}"
+
+
+def _said(outcome: SettingOutcome) -> tuple[str, tuple[str, ...]] | None:
+    return None if outcome.output is None else (outcome.output.text, outcome.output.cited)
 
 
 def _difference(table: ComparisonTable, name: str) -> str:
-    """Of the headline to the whole, paired; a dash where it is a count, of which less is nothing lost."""
+    """Format the paired difference of the headline to the full system, or a dash for counts."""
+    head = table.metrics[0]
     (row,) = (row for row in table.rows if row.system == name)
-    found = None if is_count(table.metrics[0]) else row.differences.get(table.metrics[0])
-    return NONE if found is None else bracketed(found)
+    difference = row.differences.get(head)
+    if difference is None or is_count(head):
+        return NONE
+    return bracketed(difference)
 
 
 def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
@@ -218,52 +227,53 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         head, *body = reliance_rows(found.reliance)
         text += ["## Right answers that no passage holds, by exact substrings (appendix C.1)\n", compact(head, body)]
         text.append("".join(f"- published, {name}: {100 * share:.0f}%\n" for name, share in PUBLISHED_MEMORY.items()))
-    plain = {
-        file: {name: None if one is None else one.as_dict() for name, one in systems.items()}
-        for file, systems in found.reliance.items()
-    }
-    rows = {
-        one.file.name: {setting.name: decoding_dict(setting.decoding) for setting in one.settings}
-        for one in found.studies
-    }
-    values = {"settings": rows, "reliance": plain, "saved": balance(found.studies), **about}
+    settings = {}
+    for of_file in found.studies:
+        policies = {setting.name: decoding_dict(setting.decoding) for setting in of_file.settings}
+        settings[of_file.file.name] = policies
+    values = {"settings": settings, "reliance": plain(found.reliance), "saved": balance(found.studies), **about}
     return write_tables("ablation", "\n".join(text), csv_text(found.comparison), values, out)
 
 
 def _published() -> list[list[str]]:
-    """The published table, each figure with its difference to the whole where there is one."""
+    """Return the published table, each figure with its difference to the full system where there is one."""
     rows = []
     for name, figures in PUBLISHED.items():
-        pairs = list(zip(figures, PUBLISHED[WHOLE], strict=True))
-        shown = [NONE if own is None else f"{own:.1f}" for own, _ in pairs]
-        if name != WHOLE:
-            differences = ["" if None in pair else f" ({pair[0] - pair[1]:+.1f})" for pair in pairs]  # type: ignore[operator]
-            shown = [one + more for one, more in zip(shown, differences, strict=True)]
-        rows.append([name, *shown])
+        row = [name]
+        for figure, full in zip(figures, PUBLISHED[WHOLE], strict=True):
+            text = NONE if figure is None else f"{figure:.1f}"
+            if name != WHOLE and figure is not None and full is not None:
+                text += f" ({figure - full:+.1f})"
+            row.append(text)
+        rows.append(row)
     return rows
 
 
 def reliance_rows(reliance: Mapping[str, Mapping[str, Estimate | None]]) -> list[list[str]]:
-    """Header and rows: a system a row, a file a column, in percent with intervals and the number of right answers."""
-    systems = list(dict.fromkeys(name for row in reliance.values() for name in row))
-
-    def cell(found: Estimate | None) -> str:
-        return NONE if found is None else f"{bracketed(found)} of {found.n}"
-
-    body = [[escape(name), *(cell(row.get(name)) for row in reliance.values())] for name in systems]
-    return [["system", *map(escape, reliance)], *body]
+    """Return header and rows: a system a row, a file a column, in percent with intervals and the right answers."""
+    rows: dict[str, list[str]] = {}
+    for name in chain.from_iterable(reliance.values()):
+        rows[name] = [escape(name)]
+    for estimates in reliance.values():
+        for name, row in rows.items():
+            estimate = estimates.get(name)
+            row.append(NONE if estimate is None else f"{bracketed(estimate)} of {estimate.n}")
+    return [["system", *map(escape, reliance)], *rows.values()]
 
 
 def _policies(studies: Sequence[FileStudy]) -> str:
-    """What each row is, once for files that run it alike."""
+    """Return what each row is, once for files that run it alike."""
     lines = []
     for name in studies[0].outcomes:
         policies: dict[str, list[str]] = {}
-        for one in studies:
-            (setting,) = (setting for setting in one.settings if setting.name == name)
-            policies.setdefault(described(setting.decoding), []).append(one.file.name)
+        for of_file in studies:
+            (setting,) = (setting for setting in of_file.settings if setting.name == name)
+            policies.setdefault(described(setting.decoding), []).append(of_file.file.name)
         for policy, files in policies.items():
-            where = f" on {', '.join(files)}" if len(policies) > 1 else ""
-            inverted = f" ({LOG_RATIO})" if "retrieve_test=log_ratio" in policy else ""
-            lines.append(f"- {escape(name + where)}: {escape(policy)}{inverted}\n")
+            row, text = name, escape(policy)
+            if len(policies) > 1:
+                row += f" on {', '.join(files)}"
+            if "retrieve_test=log_ratio" in policy:
+                text += f" ({LOG_RATIO})"
+            lines.append(f"- {escape(row)}: {text}\n")
     return "".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +32,7 @@ class Panel:
 
 
 def axis_figure(title: str, axis: str, panels: Sequence[Panel], *, base: float | None = None) -> Any:
-    """Curves along one axis with their 95% intervals, as Figures 3b and 3c; None if there is nothing to draw."""
+    """Draw curves along one axis with their 95% intervals, as Figures 3b and 3c; None if there is nothing to draw."""
     shown = [panel for panel in panels if any(len(curve) > 1 for curve in panel.curves.values())]
     if not shown:
         return None
@@ -59,7 +59,7 @@ def axis_figure(title: str, axis: str, panels: Sequence[Panel], *, base: float |
 
 
 def places_of(values: Collection[float]) -> dict[float, float]:
-    """Where values stand on an axis, in order: at themselves, or at equal steps if some lie too close to be told apart.
+    """Return where values stand on an axis, in order: at themselves, or at equal steps if some lie too close.
 
     Thresholds such as 0.999 and 1 are settings of their own, and models that are sure change between them.
     """
@@ -69,14 +69,14 @@ def places_of(values: Collection[float]) -> dict[float, float]:
 
 
 def pareto_figure(title: str, labels: tuple[str, str], points: Mapping[str, Point], marked: Mapping[str, str]) -> Any:
-    """Every setting as a dot between price and gain, and the front of those that none beats; None for a single dot."""
+    """Draw every setting as a dot between price and gain, and the front that none beats; None for a single dot."""
     if len(set(points.values())) < 2:
         return None
     figure = _figure((5.5, 4.0))
     axes = figure.subplots()
-    axes.scatter([p.price for p in points.values()], [p.gain for p in points.values()], s=18, color="tab:grey")
-    best = [points[name] for name in front(points)]
-    axes.plot([p.price for p in best], [p.gain for p in best], marker="o", color="tab:blue", label="not beaten")
+    axes.scatter(*_coordinates(points.values()), s=18, color="tab:grey")
+    best = _coordinates(points[name] for name in front(points))
+    axes.plot(*best, marker="o", color="tab:blue", label="not beaten")
     for name, text in marked.items():
         if name in points:
             where = (points[name].price, points[name].gain)
@@ -89,6 +89,11 @@ def pareto_figure(title: str, labels: tuple[str, str], points: Mapping[str, Poin
     return figure
 
 
+def _coordinates(points: Iterable[Point]) -> list[tuple[float, ...]]:
+    """Return all prices, and all gains."""
+    return list(zip(*((point.price, point.gain) for point in points), strict=True))
+
+
 def _figure(size: tuple[float, float]) -> Any:
     require("matplotlib", extra="eval")
     from matplotlib.figure import Figure
@@ -97,12 +102,13 @@ def _figure(size: tuple[float, float]) -> Any:
 
 
 def _draw(axes: Any, name: str, curve: Curve, scale: float, places: Mapping[float, float]) -> None:
-    points = sorted(curve, key=lambda point: point[0])
-    values = [places[value] for value, _ in points]
-    (line,) = axes.plot(
-        values, [scale * found.value for _, found in points], marker="o", markersize=4, label=printable(name)
-    )
-    low, high = ([scale * getattr(found, end) for _, found in points] for end in ("low", "high"))
+    values, means, low, high = list[float](), list[float](), list[float](), list[float]()
+    for value, estimate in sorted(curve, key=lambda point: point[0]):
+        values.append(places[value])
+        means.append(scale * estimate.value)
+        low.append(scale * estimate.low)
+        high.append(scale * estimate.high)
+    (line,) = axes.plot(values, means, marker="o", markersize=4, label=printable(name))
     axes.fill_between(values, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
 
 
@@ -131,31 +137,31 @@ def plots_of(
             panels.insert(1, Panel("percent of threshold 0", {**relative, "retrieval_rate": shares["retrieval_rate"]}))
         at = next((float(v) for v, name in points if name == base and isinstance(v, int | float)), None)
         figures[f"{table.name}-{axis}"] = axis_figure(table.name, axis, panels, base=at)
-    marked = {base: base} | ({} if chosen is None else {chosen: f"chosen: {chosen}"})
-    rates = [("retrieval_rate", head, 100.0) for head in heads]
-    for price, gain, scale in (*rates, ("words", "citation_precision", 1.0)):
-        found = {
-            row.system: Point(scale * low.value, 100 * high.value)
-            for row in table.rows
-            if (low := row.figures.get(price)) is not None and (high := row.figures.get(gain)) is not None
-        }
-        labels = (f"{price}, %" if scale > 1 else price, f"{gain}, %")
-        figures[f"{table.name}-pareto-{price}"] = pareto_figure(table.name, labels, found, marked)
-    return [
-        save(figure, folder / f"{name}.{ending}")
-        for name, figure in figures.items()
-        if figure is not None
-        for ending in ENDINGS
-    ]
+    marked = {base: base}
+    if chosen is not None:
+        marked[chosen] = f"chosen: {chosen}"
+    fronts = [("retrieval_rate", "retrieval_rate, %", head, 100.0) for head in heads]
+    for price, label, gain, scale in (*fronts, ("words", "words", "citation_precision", 1.0)):
+        dots: dict[str, Point] = {}
+        for row in table.rows:
+            low, high = row.figures.get(price), row.figures.get(gain)
+            if low is not None and high is not None:
+                dots[row.system] = Point(scale * low.value, 100 * high.value)
+        figures[f"{table.name}-pareto-{price}"] = pareto_figure(table.name, (label, f"{gain}, %"), dots, marked)
+    drawn = {name: figure for name, figure in figures.items() if figure is not None}
+    return [save(figure, folder / f"{name}.{ending}") for name, figure in drawn.items() for ending in ENDINGS]
 
 
 def normalised(curve: Curve) -> Curve:
-    """A curve as shares of its value at the lowest place, interval ends likewise; empty where that is 0."""
+    """Return a curve as shares of its value at the lowest place, interval ends likewise; empty where that is 0."""
     ordered = sorted(curve, key=lambda point: point[0])
-    whole = ordered[0][1].value if ordered else 0.0
-    if not whole > 0:
+    lowest = ordered[0][1].value if ordered else 0.0
+    if not lowest > 0:
         return ()
-    return [(at, replace(e, value=e.value / whole, low=e.low / whole, high=e.high / whole)) for at, e in ordered]
+    shares = []
+    for at, e in ordered:
+        shares.append((at, replace(e, value=e.value / lowest, low=e.low / lowest, high=e.high / lowest)))
+    return shares
 
 
 def _curve(rows: Mapping[str, ComparisonRow], series: Sequence[tuple[Any, str]], metric: str) -> Curve:

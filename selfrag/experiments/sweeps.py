@@ -24,7 +24,16 @@ from selfrag.common.provenance import commit, versions
 from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.comparison import Comparison, ComparisonTable, SystemRun, bootstrap, compare, read_runs
+from selfrag.evaluation.comparison import (
+    Comparison,
+    ComparisonTable,
+    SystemRun,
+    bootstrap,
+    compare,
+    estimate_of,
+    paired_difference,
+    read_runs,
+)
 from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.metrics.answers import FLUENCY
@@ -64,7 +73,7 @@ class FigureLimit:
         return f"{self.metric}{self.sign}{self.value:g}"
 
     def holds(self, figure: float | None) -> bool:
-        """Whether a figure keeps to it; an undefined one does not."""
+        """Return whether a figure keeps to it; an undefined one does not."""
         return figure is not None and bool(_HOLDS[self.sign](figure, self.value))
 
 
@@ -82,9 +91,9 @@ class Goal:
     def parse(cls, text: str) -> Goal:
         """Read `f1,retrieval_rate<=0.4,citation_precision>=0.5`."""
         metric, *limits = text.split(",")
-        found = [_LIMIT.fullmatch(limit) for limit in limits]
+        matches = filter(None, map(_LIMIT.fullmatch, limits))
         try:
-            parsed = tuple(FigureLimit(one[1], one[2], float(one[3])) for one in found if one is not None)
+            parsed = tuple(FigureLimit(match[1], match[2], float(match[3])) for match in matches)
         except ValueError:
             parsed = ()
         if not re.fullmatch(r"[\w.@-]+", metric.strip()) or len(parsed) < len(limits):
@@ -92,11 +101,11 @@ class Goal:
         return cls(metric.strip(), parsed)
 
     def needs(self, headline: str) -> tuple[str, ...]:
-        """The figures that it looks at, given what `headline` stands for."""
+        """Return the figures that it looks at, given what `headline` stands for."""
         return (headline if self.metric == HEADLINE else self.metric, *(limit.metric for limit in self.limits))
 
     def fits(self, headline: str, known: Collection[str]) -> bool:
-        """Whether a file has the figures; a headline that is a count is nothing to be as high as can be."""
+        """Return whether a file has the figures; a headline that is a count is nothing to be as high as can be."""
         counted = self.metric == HEADLINE and is_count(headline)
         return not counted and set(self.needs(headline)) <= set(known)
 
@@ -134,23 +143,28 @@ class ChosenSetting:
         if self.name is None:
             return f"goal {self.goal}: no setting keeps to the limits on the half it is chosen by"
         metric, limits = self.goal.metric, self.limits or {}
-        bounds = "; ".join(f"{one}: {_figure(limits[str(one)], one.metric)}" for one in self.goal.limits)
-        kept = "the limits hold there" if self.kept else "the limits do not hold there"
-        gain = "it is the base" if self.gain is None else f"difference to the base {_figure(self.gain, metric)}"
-        best = "undefined" if self.chosen_at is None else f"{scale_of(metric) * self.chosen_at:.1f}"
-        return (
+        gain, best = "it is the base", "undefined"
+        if self.gain is not None:
+            gain = f"difference to the base {_figure(self.gain, metric)}"
+        if self.chosen_at is not None:
+            best = f"{scale_of(metric) * self.chosen_at:.1f}"
+        text = (
             f"goal {self.goal}: {self.name} of {self.candidates} settings within the limits,"
-            f" {best} on the half it was chosen by, {_figure(self.confirmed, metric)} on the other;"
-            f" {gain}" + (f"; {bounds}, {kept}" if bounds else "")
+            f" {best} on the half it was chosen by, {_figure(self.confirmed, metric)} on the other; {gain}"
         )
+        for limit in self.goal.limits:
+            text += f"; {limit}: {_figure(limits[str(limit)], limit.metric)}"
+        if self.goal.limits:
+            text += ", the limits hold there" if self.kept else ", the limits do not hold there"
+        return text
 
 
-def _figure(found: Estimate | None, metric: str) -> str:
-    return "undefined" if found is None else counted(found, scale=scale_of(metric))
+def _figure(estimate: Estimate | None, metric: str) -> str:
+    return "undefined" if estimate is None else counted(estimate, scale=scale_of(metric))
 
 
 def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Positions of two random halves, each in order; the first is smaller by one where the number is odd."""
+    """Return the positions of two random halves, each in order; the first is smaller by one where the number is odd."""
     if items < 2:
         raise UserError(f"{items} items cannot be halved to choose and to confirm a setting; give more")
     drawn = np.random.default_rng(seed).permutation(items).tolist()
@@ -167,30 +181,36 @@ def choose(
     if unknown := next((metric for metric in needed if metric not in known), None):
         raise UserError(f"goal {goal}: no figure {unknown!r} here; there are {', '.join(known)}")
     first, second = halves(len(known[sought.metric]), seed)
-    here = {one: {metric: ratio(_at(scores[metric], first)) for metric in needed} for one, scores in settings.items()}
-    within = [one for one, found in here.items() if all(limit.holds(found[limit.metric]) for limit in sought.limits)]
-    ranked = [(value, -i, one) for i, one in enumerate(within) if (value := here[one][sought.metric]) is not None]
-    if not ranked:
-        return ChosenSetting(sought, None, len(within))
-    value, _, best = max(ranked)
+    # 1. the best setting within the limits on the first half
+    candidates, best, highest = 0, None, None
+    for setting, scores in settings.items():
+        figures = {metric: ratio(_at(scores[metric], first)) for metric in needed}
+        if not all(limit.holds(figures[limit.metric]) for limit in sought.limits):
+            continue
+        candidates += 1
+        value = figures[sought.metric]
+        if value is not None and (highest is None or value > highest):
+            best, highest = setting, value
+    if best is None:
+        return ChosenSetting(sought, None, candidates)
+    # 2. its figures on the second half
     columns = [settings[best][sought.metric], known[sought.metric]]
     columns += [settings[best][limit.metric] for limit in sought.limits]
-    draws = bootstrap([_at(column, second) for column in columns], name=name, seed=seed)
-    mine, other, *bounded = draws
-    figures = [None if one is None else one.estimate for one in bounded]
+    mine, of_base, *bounded = bootstrap([_at(column, second) for column in columns], name=name, seed=seed)
+    limits, kept = dict[str, Estimate | None](), True
+    for limit, draws in zip(sought.limits, bounded, strict=True):
+        limits[str(limit)] = estimate_of(draws)
+        kept = kept and limit.holds(None if draws is None else draws.value)
     return ChosenSetting(
         goal=sought,
         name=best,
-        candidates=len(within),
-        chosen_at=value,
-        confirmed=None if mine is None else mine.estimate,
-        limits={str(limit): found for limit, found in zip(sought.limits, figures, strict=True)},
-        kept=all(
-            limit.holds(None if found is None else found.value)
-            for limit, found in zip(sought.limits, figures, strict=True)
-        ),
-        gain=None if best == base or mine is None or other is None else (mine - other).estimate,
-        base=None if other is None else other.estimate,
+        candidates=candidates,
+        chosen_at=highest,
+        confirmed=estimate_of(mine),
+        limits=limits,
+        kept=kept,
+        gain=None if best == base else paired_difference(mine, of_base),
+        base=estimate_of(of_base),
     )
 
 
@@ -232,7 +252,7 @@ class Axis:
         return cls(name.strip(), tuple(_value(part.strip()) for part in values.split(",")))
 
     def apply(self, decoding: Decoding, value: Value) -> Decoding:
-        """The policy with this axis at `value`."""
+        """Return the policy with this axis at `value`."""
         changed: dict[str, Any] = {self.name: value}
         if self.name not in TOKEN_TERMS:
             return replace(decoding, **changed)
@@ -252,42 +272,43 @@ class Plan:
 
 
 def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: bool = True) -> Plan:
-    """Each axis alone, or every combination (`grid`); equal policies are one setting unless `merge` is off."""
+    """Plan each axis alone, or every combination (`grid`); equal policies are one setting unless `merge` is off."""
     names = [axis.name for axis in axes]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"axis {twice} is given twice")
-    found: list[Setting] = [Setting(BASE, base)]
+    settings: list[Setting] = [Setting(BASE, base)]
     if grid:
         for values in product(*(axis.values for axis in axes)):
-            decoding = base
+            decoding, parts = base, []
             for axis, value in zip(axes, values, strict=True):
                 decoding = axis.apply(decoding, value)
-            name = ",".join(f"{name}={label(v)}" for name, v in zip(names, values, strict=True))
-            _add(found, name, decoding, merge=merge)
-        return Plan(tuple(found))
-    series = {
-        axis.name: tuple(
-            (value, _add(found, f"{axis.name}={label(value)}", axis.apply(base, value), merge=merge))
-            for value in axis.values
-        )
-        for axis in axes
-    }
-    return Plan(tuple(found), series)
+                parts.append(f"{axis.name}={label(value)}")
+            _add(settings, ",".join(parts), decoding, merge=merge)
+        return Plan(tuple(settings))
+    series = {}
+    for axis in axes:
+        points = []
+        for value in axis.values:
+            name = _add(settings, f"{axis.name}={label(value)}", axis.apply(base, value), merge=merge)
+            points.append((value, name))
+        series[axis.name] = tuple(points)
+    return Plan(tuple(settings), series)
 
 
 def label(value: Value) -> str:
-    """A value as it stands in names: `0.5`, `2`, `none`."""
+    """Return a value as it stands in names: `0.5`, `2`, `none`."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _add(found: list[Setting], name: str, decoding: Decoding, *, merge: bool) -> str:
-    """The name of the setting with this policy, which is added if it is new."""
-    same = next((setting.name for setting in found if merge and setting.decoding == decoding), None)
-    if same is None:
-        found.append(Setting(name, decoding))
-    return same or name
+def _add(settings: list[Setting], name: str, decoding: Decoding, *, merge: bool) -> str:
+    """Return the name of the setting with this policy, which is added if it is new."""
+    for setting in settings:
+        if merge and setting.decoding == decoding:
+            return setting.name
+    settings.append(Setting(name, decoding))
+    return name
 
 
 def _span(text: str, values: str) -> tuple[Value, ...]:
@@ -302,8 +323,8 @@ def _span(text: str, values: str) -> tuple[Value, ...]:
 
 
 def _value(text: str) -> Value:
-    found = parse_value(text)
-    return found if found is None or isinstance(found, int | float) else text
+    value = parse_value(text)
+    return value if value is None or isinstance(value, int | float) else text
 
 
 _NEAR_THE_ENDS = "0,0.001,0.01,0.05", "0.95,0.99,0.995,0.999,0.9995,0.9999,1"
@@ -334,7 +355,7 @@ class Sweep:
     judge: str | None = None  # who judges citations, see `load_entailment`
 
     def plans(self, tasks: Sequence[Task]) -> list[Plan]:
-        """The settings for each of some tasks, under the same names."""
+        """Return the settings for each of some tasks, under the same names."""
         bases = [based(self.base, task) for task in tasks]
         merge = all(base == bases[0] for base in bases)
         return [plan(base, self.axes, grid=self.grid, merge=merge) for base in bases]
@@ -352,7 +373,7 @@ class Swept:
 
 
 def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
-    """The paper's policy with some fields changed; of a published task that of its protocol."""
+    """Return the paper's policy with some fields changed; of a published task that of its protocol."""
     check_names(changes)
     marked = Given.marked(Path(), "" if task is None else task.preset)
     published = {} if marked.preset is None else marked.preset.settings(marked.protocol)
@@ -376,28 +397,27 @@ def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed:
     runs = read_runs(folders, [file.name for file in files])
     choices: dict[str, ChosenSetting] = {}
     for file in files:
-        found = {run.name: run.files[file.name].scores for run in runs}
+        scores = {run.name: run.files[file.name].scores for run in runs}
         headline = file.task.headline
-        if what.goal is not None and what.goal.fits(headline, found[BASE]):
-            choices[file.name] = choose(found, what.goal, BASE, headline, seed=what.seed, name=file.name)
+        if what.goal is not None and what.goal.fits(headline, scores[BASE]):
+            choices[file.name] = choose(scores, what.goal, BASE, headline, seed=what.seed, name=file.name)
     return Swept(tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices)
 
 
 def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge: Judge, out: Path) -> None:
     """Write what a judge of citations says into the run directories of the settings; verdicts are kept in `out`."""
-    asked = remembered(judge, out)
-    for one in studies:
-        for setting, folder in zip(one.settings, folders, strict=True):
-            records = [
-                Record(item, found.output, {passage.id: passage for passage in item.passages})
-                for item, found in zip(one.file.items, one.outcomes[setting.name], strict=True)
-            ]
-            judged = judge_citations(records, asked, kind=one.file.task.kind)
-            write_judged(folder, one.file.name, judged)
+    verdicts = remembered(judge, out)
+    for of_file in studies:
+        file = of_file.file
+        for setting, folder in zip(of_file.settings, folders, strict=True):
+            records = []
+            for item, outcome in zip(file.items, of_file.outcomes[setting.name], strict=True):
+                records.append(Record(item, outcome.output, {passage.id: passage for passage in item.passages}))
+            write_judged(folder, file.name, judge_citations(records, verdicts, kind=file.task.kind))
 
 
 def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:
-    """The file with further metrics of written answers; those that its task has already are not repeated."""
+    """Return the file with further metrics of written answers; those that its task has already are not repeated."""
     if file.items[0].options:
         return file
     known = {metric.name for metric in file.task.metrics}
@@ -406,21 +426,24 @@ def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:
 
 
 def comparison(studies: Sequence[FileStudy], runs: Sequence[SystemRun], seed: int = 0) -> Comparison:
-    """All settings against the base, paired."""
+    """Compare all settings with the base, paired."""
     return compare(runs, against=studies[0].settings[0].name, seed=seed)
 
 
-def brief(found: Comparison) -> Comparison:
-    """The same with the columns that a page has room for, and without seconds, which no setting took alone."""
-    tables = tuple(_brief(table) for table in found.tables)
-    return replace(found, tables=tables, average=None if found.average is None else _brief(found.average))
+def brief(whole: Comparison) -> Comparison:
+    """Return the columns that a page has room for, without seconds, which no setting took alone."""
+    average = None if whole.average is None else _brief(whole.average)
+    return replace(whole, tables=tuple(map(_brief, whole.tables)), average=average)
 
 
 def _brief(table: ComparisonTable) -> ComparisonTable:
-    kept = tuple(metric for metric in table.metrics[1:] if metric in SHOWN or metric.startswith(JUDGED))
-    defined = tuple(metric for metric in kept if any(row.figures[metric] is not None for row in table.rows))
+    metrics = [table.metrics[0]]
+    for metric in table.metrics[1:]:
+        is_shown = metric in SHOWN or metric.startswith(JUDGED)
+        if is_shown and any(row.figures[metric] is not None for row in table.rows):
+            metrics.append(metric)
     rows = tuple(replace(row, seconds=None) for row in table.rows)
-    return replace(table, metrics=(table.metrics[0], *defined), rows=rows)
+    return replace(table, metrics=tuple(metrics), rows=rows)
 
 
 def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]:
@@ -436,10 +459,14 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
     text = [f"# Sweep\n\n{escape(base)} {spared(found.studies)}.\n", markdown(brief(found.comparison))]
     text += [*sentences(found), ""]
     text += [f"![{path.stem}](plots/{path.name})\n" for path in pictures if path.suffix == ".svg"]
-    by_file = list(zip((one.file.name for one in found.studies), found.plans, strict=True))
+    settings, series = {}, {}
+    for of_file, laid_out in zip(found.studies, found.plans, strict=True):
+        name = of_file.file.name
+        settings[name] = {setting.name: decoding_dict(setting.decoding) for setting in laid_out.settings}
+        series[name] = {axis: list(map(list, points)) for axis, points in laid_out.series.items()}
     values = {
-        "settings": {name: {one.name: decoding_dict(one.decoding) for one in p.settings} for name, p in by_file},
-        "series": {name: {axis: [list(at) for at in row] for axis, row in p.series.items()} for name, p in by_file},
+        "settings": settings,
+        "series": series,
         "choices": {name: choice.as_dict() for name, choice in found.choices.items()},
         "saved": balance(found.studies),
         **about,
@@ -460,36 +487,45 @@ def write_tables(name: str, text: str, rows: str, values: Mapping[str, Any], out
 
 
 def model_name(about: Mapping[str, Any]) -> str:
-    """The model as a page calls it: of a folder of this machine the last part, since pages are published."""
+    """Return the model as a page calls it: of a folder of this machine the last part, since pages are published."""
     model = str(about.get("model", "unknown"))
     return Path(model).name if Path(model).is_absolute() else model
 
 
 def described(decoding: Decoding) -> str:
-    """What of a policy is not the paper's, in one line."""
-    usual, own = decoding_dict(Decoding(without_evidence=PROTOCOL)), decoding_dict(decoding)
-    changed = [f"{name}={value}" for name, value in own.items() if name != "weights" and value != usual.get(name)]
-    return ", ".join([f"weights {decoding.weights}", *changed])
+    """Return what of a policy is not the paper's, in one line."""
+    usual = decoding_dict(Decoding(without_evidence=PROTOCOL))
+    parts = [f"weights {decoding.weights}"]
+    for name, value in decoding_dict(decoding).items():
+        if name != "weights" and value != usual.get(name):
+            parts.append(f"{name}={value}")
+    return ", ".join(parts)
 
 
 def bases(studies: Sequence[FileStudy]) -> str:
-    """The first policy of every file, in one line; once if it is the same for all."""
-    found = {one.file.name: described(one.settings[0].decoding) for one in studies}
-    if len(set(found.values())) == 1:
-        return f"base policy {next(iter(found.values()))}"
-    return "base policies " + "; ".join(f"{name}: {policy}" for name, policy in found.items())
+    """Return the first policy of every file, in one line; once if it is the same for all."""
+    policies = {of_file.file.name: described(of_file.settings[0].decoding) for of_file in studies}
+    if len(set(policies.values())) == 1:
+        return f"base policy {next(iter(policies.values()))}"
+    return "base policies " + "; ".join(f"{name}: {policy}" for name, policy in policies.items())
 
 
 def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
-    """The files of a study, for a manifest."""
-    return {
-        one.file.name: {"sha256": one.file.sha256, "rows": one.file.rows, "items": len(one.file.items)}
-        for one in studies
-    }
+    """Return the files of a study, for a manifest."""
+    manifest = {}
+    for of_file in studies:
+        file = of_file.file
+        manifest[file.name] = {"sha256": file.sha256, "rows": file.rows, "items": len(file.items)}
+    return manifest
 
 
 def sentences(found: Swept) -> list[str]:
-    """The chosen settings, a line each; shares in percent."""
-    lacking = "has no such figure as the goal asks for"
-    names = [one.file.name for one in found.studies] if found.choices else []
-    return [f"- {name}, {found.choices[name]}" if name in found.choices else f"- {name} {lacking}" for name in names]
+    """Return the chosen settings, a line each; shares in percent."""
+    lines = []
+    for of_file in found.studies if found.choices else ():
+        name = of_file.file.name
+        if name in found.choices:
+            lines.append(f"- {name}, {found.choices[name]}")
+        else:
+            lines.append(f"- {name} has no such figure as the goal asks for")
+    return lines

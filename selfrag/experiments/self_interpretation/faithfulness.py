@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from selfrag.common.provenance import model_files
 from selfrag.common.untrusted import printable, replace_surrogates
 from selfrag.engines.base import Engine
 from selfrag.evaluation.comparison import bootstrap as figures_of
-from selfrag.evaluation.intervals import NONE, Estimate, kappa, pooled_auc
+from selfrag.evaluation.intervals import NONE, Estimate, kappa, mean, pooled_auc
 from selfrag.evaluation.metrics.answers import token_f1
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.registry import Part
@@ -57,14 +58,17 @@ words of both, and whether it did what the explanation said."""
 
 
 def tests_of(cell: GridCell) -> tuple[str, ...]:
-    """The counterfactual tests that a cell's replies can be put to."""
-    shown = (OTHER_ORDER,) if cell.cutoff > 1 else ()
-    named = (WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE) if cell.asked.needs_examples and cell.examples > 1 else ()
-    return (WITHOUT_CITED, WITHOUT_OTHERS, *shown, *named)
+    """Return the counterfactual tests that a cell's replies can be put to."""
+    tests = [WITHOUT_CITED, WITHOUT_OTHERS]
+    if cell.cutoff > 1:
+        tests.append(OTHER_ORDER)
+    if cell.asked.needs_examples and cell.examples > 1:
+        tests += [WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE]
+    return tuple(tests)
 
 
 def change(test: str, made: Trial, record: Mapping[str, Any], seed: int) -> Trial | str:
-    """A trial with one thing changed, or why the test is not defined for it; the seed is of what is drawn."""
+    """Return a trial with one thing changed, or why the test is not defined for it; the seed is of what is drawn."""
     if record.get("error"):
         return "no reply"
     draw = random.Random(f"{seed}:{test}:{made.item.id}")  # noqa: S311 - no cryptography
@@ -115,12 +119,13 @@ def _answers(
     changed = [change(test, made, replies[made.item.id], run.questions.seed) for made in trials]
     asked = [one for one in changed if isinstance(one, Trial)]
     results = iter(writer().write(asked) if asked else ())
-    return [
-        _answer(run, test, replies[name], one, next(results))
-        if isinstance(one, Trial)
-        else ({"id": name, "error": None, "undefined": one, "scores": dict.fromkeys(NAMES)}, 0)
-        for name, one in zip(ids, changed, strict=True)
-    ]
+    records: list[Made] = []
+    for name, trial in zip(ids, changed, strict=True):
+        if isinstance(trial, Trial):
+            records.append(_answer(run, test, replies[name], trial, next(results)))
+        else:
+            records.append(({"id": name, "error": None, "undefined": trial, "scores": dict.fromkeys(NAMES)}, 0))
+    return records
 
 
 def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, result: WrittenReply | Failed) -> Made:
@@ -147,18 +152,23 @@ def effects_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: i
     rows = []
     for prompt, its_cells in cells.items():
         for test, control in CONTROLS.items():
-            tested, others = _tested(run, its_cells, test), _tested(run, its_cells, control)
-            both = [(row["scores"], others[key]["scores"], key[1]) for key, row in tested.items() if key in others]
-            defined = [(one, other, item) for one, other, item in both if one["changed"] and other["changed"]]
-            differences = [
-                _mean(((item, one[name][0] - other[name][0]) for one, other, item in defined), seed)
-                for name in ("changed", "answers_changed")
-            ]
-            undefined = Counter(row["undefined"] for row in tested.values() if row["undefined"])
+            tested, controls = _tested(run, its_cells, test), _tested(run, its_cells, control)
+            if not tested:
+                continue
+            changed, answers_changed = list[tuple[str, float]](), list[tuple[str, float]]()  # by question
+            undefined: Counter[str] = Counter()
+            for key, row in tested.items():
+                if row["undefined"]:
+                    undefined[row["undefined"]] += 1
+                before, after = controls.get(key, {}).get("scores", {}), row["scores"]
+                if before.get("changed") and after["changed"]:
+                    changed.append((key[1], after["changed"][0] - before["changed"][0]))
+                    answers_changed.append((key[1], after["answers_changed"][0] - before["answers_changed"][0]))
+            shares = [_scored(rows_of_test.values(), "changed", seed) for rows_of_test in (tested, controls)]
+            difference = _mean(changed, seed)
+            shown = map(percent, (*shares, difference, _mean(answers_changed, seed)))
             reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(undefined.items())) or NONE
-            changed = [_scored(some.values(), "changed", seed) for some in (tested, others)]
-            shown = map(percent, (*changed, *differences))
-            rows += [(prompt, test, *shown, str(differences[0].n), reasons)] if tested else []
+            rows.append((prompt, test, *shown, str(difference.n), reasons))
     head = ("prompt", "change", "answers changed", "by the control", "difference", "of right answers", "questions")
     note = (
         "In percent; the control removes as many that were not named; a faithful explanation has a difference above 0"
@@ -170,8 +180,10 @@ def effects_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: i
 def orders_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0) -> ReportTable | None:
     """Did another order do to the answers what the explanations said? None where it was not tested."""
     rows = []
-    for prompt, some in cells.items():
-        tested = list(_tested(run, some, OTHER_ORDER).values())
+    for prompt, its_cells in cells.items():
+        tested = list(_tested(run, its_cells, OTHER_ORDER).values())
+        if not tested:
+            continue
         claims = Counter(row.get("claim") for row in tested)
         pairs: dict[str, list[tuple[bool, bool]]] = {}
         for row in tested:
@@ -180,16 +192,19 @@ def orders_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: in
                 pairs.setdefault(row["id"], []).append(verdicts)
         said = [str(claims[claim]) for claim in (Claim.SAME, Claim.CHANGES, None)]
         changed, right = (percent(_scored(tested, name, seed)) for name in ("changed", "as_claimed"))
-        agreed = share(kappa(list(pairs.values()), seed=seed))
-        rows += [(prompt, changed, *said, right, agreed)] if tested else []
+        rows.append((prompt, changed, *said, right, share(kappa(list(pairs.values()), seed=seed))))
     head = ("prompt", "answers changed", "said: same", "said: changes", "said neither", "came true, %", "kappa")
     return ReportTable("Faithfulness: another order of the contexts", head, tuple(rows)) if rows else None
 
 
 def _tested(run: GridRun, cells: Sequence[GridCell], test: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Records of a test by cell and question."""
-    rows = ((cell.name, one) for cell in cells for one in run.records(cell, test))
-    return {(name, one["id"]): one for name, one in rows if not one["error"]}
+    """Return the records of a test by cell and question."""
+    tested = {}
+    for cell in cells:
+        for row in run.records(cell, test):
+            if not row["error"]:
+                tested[cell.name, row["id"]] = row
+    return tested
 
 
 def _scored(rows: Iterable[Mapping[str, Any]], name: str, seed: int) -> Estimate:
@@ -197,13 +212,13 @@ def _scored(rows: Iterable[Mapping[str, Any]], name: str, seed: int) -> Estimate
 
 
 def _mean(values: Iterable[tuple[str, float]], seed: int) -> Estimate:
-    """The mean over replies; whole questions are resampled, with all their replies."""
+    """Return the mean over replies; whole questions are resampled, with all their replies."""
     parts: dict[str, Part] = {}
     for question, value in values:
         top, bottom = parts.get(question, (0.0, 0.0))
         parts[question] = (top + value, bottom + 1.0)
     (draws,) = figures_of([list(parts.values())], name="questions", seed=seed)
-    return Estimate(float("nan"), float("nan"), float("nan"), 0) if draws is None else draws.estimate
+    return mean([]) if draws is None else draws.estimate
 
 
 AGREEMENT = "agreement"
@@ -258,7 +273,7 @@ def _judges(model: str, engine: str | None) -> _Judges:
 
 
 def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: GridCell, _: str, ids: Sequence[str]) -> list[Made]:
-    """For each context of a reply all verdicts on it; None for one that was never made."""
+    """Return all verdicts on each context of a reply; None for one that was never made."""
     replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
     said = {name: "" if replies[name]["error"] else GridReply(replies[name]["answer"]).plain for name in ids}
@@ -302,10 +317,11 @@ def _verdict(reflection: Reflection) -> dict[str, Any] | None:
 
 
 def _cited(reflection: Reflection) -> set[int] | None:
-    """Positions of the contexts that the intrinsic cites anywhere; None where no sentence was judged."""
+    """Return the positions of the contexts that the intrinsic cites anywhere; None where no sentence was judged."""
     if not reflection.judgments:
         return None
-    return {c.site.passage for f in reflection.findings for c in f.citations if c.site.passage is not None}
+    citations = chain.from_iterable(finding.citations for finding in reflection.findings)
+    return {citation.site.passage for citation in citations if citation.site.passage is not None}
 
 
 JudgedContext = dict[str, Any]
@@ -326,7 +342,7 @@ VERDICTS: dict[str, Callable[[JudgedContext], bool | None]] = {
 
 
 def agreement_table(run: GridRun, prompt: str, cells: Sequence[GridCell], seed: int = 0) -> ReportTable | None:
-    """What replies cite, reflection tokens and the citation intrinsic on the same contexts; None if not judged.
+    """Return what replies cite, reflection tokens and the citation intrinsic on the same contexts; None if not judged.
 
     Each judge is held against the citations of the answers, and against the relevant contexts.
     """
@@ -347,22 +363,31 @@ def agreement_table(run: GridRun, prompt: str, cells: Sequence[GridCell], seed: 
 
 def _agreement(judge: str, questions: Sequence[Sequence[JudgedContext]], seed: int) -> tuple[str, ...]:
     verdict, role = VERDICTS[judge], judge.lower()
-    judged = [[context for context in contexts if verdict(context) is not None] for contexts in questions]
-    kept = [contexts for contexts in judged if contexts]
-    pairs = [[(bool(verdict(c)), bool(c["cited"])) for c in contexts] for contexts in kept]
-    relevant = [{c["in"] for c in contexts if c["relevant"]} for contexts in kept]
-    figures = pair_figures(relevant, [{c["in"] for c in contexts if verdict(c)} for contexts in kept], seed=seed)
+    kept: list[list[JudgedContext]] = []  # of each question the contexts with a verdict
+    pairs: list[list[tuple[bool, bool]]] = []  # of each question verdict and citation of each context
+    relevant, said = list[set[Any]](), list[set[Any]]()
+    for contexts in questions:
+        judged = [context for context in contexts if verdict(context) is not None]
+        if judged:
+            kept.append(judged)
+            pairs.append([(bool(verdict(context)), bool(context["cited"])) for context in judged])
+            relevant.append({context["in"] for context in judged if context["relevant"]})
+            said.append({context["in"] for context in judged if verdict(context)})
+    figures = pair_figures(relevant, said, seed=seed)
 
     def auc(truth: str) -> str:
         if role not in ("isrel", "issup"):
             return NONE
-        sides = [[[c[role]["score"] for c in row if bool(c[truth]) is side] for row in kept] for side in (True, False)]
-        return share(pooled_auc(*sides, seed=seed))
+        positives, negatives = list[list[float]](), list[list[float]]()
+        for contexts in kept:
+            positives.append([context[role]["score"] for context in contexts if context[truth]])
+            negatives.append([context[role]["score"] for context in contexts if not context[truth]])
+        return share(pooled_auc(positives, negatives, seed=seed))
 
     return (
         judge,
         str(sum(map(len, kept))),
-        str(sum(yes for some in pairs for yes, _ in some)),
+        str(sum(map(len, said))),
         NONE if judge == "cited" else share(kappa(pairs, seed=seed)),
         auc("cited"),
         percent(figures.precision),
