@@ -147,5 +147,5 @@ def show(comparison: Any, lines: list[str]) -> None:
 
 
 def written(paths: list[Path]) -> None:
-    """Where the files are, on the error stream."""
+    """Say where the files are, on the error stream."""
     sys.stderr.write(printable(f"written: {', '.join(map(str, paths))}") + "\n")

@@ -23,7 +23,7 @@ from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
 from selfrag.decoding.token_writer import DecodingModel
-from selfrag.decoding.trace import ROOT, Status, Trace, trace_of
+from selfrag.decoding.trace import ROOT, Node, Status, Trace, trace_of
 from selfrag.evaluation.items import USAGE, Item, Output, output_of
 from selfrag.evaluation.records import RunDirectory, item_id
 from selfrag.evaluation.runner import (
@@ -72,7 +72,7 @@ class Rescored:
 
 
 def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]) -> list[Rescored | None]:
-    """What each policy answers from one record, whose decode took `usage`; None where it says nothing about the policy.
+    """Return what each policy answers from one record, whose decode took `usage`; None where it says nothing.
 
     Policies that differ in `RESCORABLE` fields only are answered; with other judges or guardrails, in weights only.
     """
@@ -83,13 +83,13 @@ def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding
             grown_alike = replace(policy, weights=Weights(), mode="always", threshold=None, retrieve_test="yes_no")
             key = repr(grown_alike), actions
             together.setdefault(key, []).append(i)
-    found: list[Rescored | None] = [None] * len(policies)
+    results: list[Rescored | None] = [None] * len(policies)
     for members in together.values():
         seen = _without_spare_branch(trace, policies[members[0]])
         weights = [policies[i].weights for i in members]
-        for i, one in zip(members, _answers(trace, usage, seen, weights), strict=True):
-            found[i] = one
-    return found
+        for i, result in zip(members, _answers(trace, usage, seen, weights), strict=True):
+            results[i] = result
+    return results
 
 
 def _comparable(trace: Trace, policy: Decoding) -> bool:
@@ -110,7 +110,7 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
 
 
 def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
-    """The trace under a policy: without the answer beside the passages that only the recording asked for."""
+    """Return the trace under a policy: without the answer beside the passages that only the recording asked for."""
     own = {name: getattr(trace.decoding, name) for name in ("weights", "branch_and_bound")}  # what it was written under
     seen = replace(trace, decoding=replace(policy, **own))
     spare = trace.decoding.no_retrieval_branch and not policy.no_retrieval_branch
@@ -136,28 +136,28 @@ def _answers(recorded: Trace, usage: Mapping[str, int], trace: Trace, weights: S
 
 
 def _answer(recorded: Trace, usage: Mapping[str, int], trace: Trace, best: int, expanded: set[int]) -> Rescored:
-    sides = [
-        trace.following(decision, [node for node in trace.nodes if node.parent == decision.after])[0]
-        for decision in trace.decisions
-        if decision.after in expanded
-    ]
-    grown = [node for side in sides for node in side]
+    grown: list[Node] = []
+    for decision in trace.decisions:
+        if decision.after in expanded:
+            nodes = [node for node in trace.nodes if node.parent == decision.after]
+            grown += trace.following(decision, nodes)[0]
     share = len(grown) / len(recorded.nodes) if recorded.nodes else 1.0
     if grown and all(node.status is Status.FAILED for node in grown):
         return Rescored(None, True, share)
-    decisions = tuple(
-        replace(one, action="write", query=None, passages=()) if trace.action(one) == "write" else one
-        for one in trace.decisions
-        if one.after in expanded
-    )
-    seen = replace(trace, decisions=decisions, best=None if best < 0 else best)
+    decisions = []
+    for decision in trace.decisions:
+        if decision.after in expanded:
+            if trace.action(decision) == "write":
+                decision = replace(decision, action="write", query=None, passages=())
+            decisions.append(decision)
+    seen = replace(trace, decisions=tuple(decisions), best=None if best < 0 else best)
     text, segments = segments_of(seen, seen.best)
     cost = Usage(**{name: round(share * usage.get(name, 0)) for name in USAGE})
     return Rescored(output_of(Answer(trace.question, text, segments, cost, seen)), True, share)
 
 
 def recording(policies: Sequence[Decoding]) -> Decoding:
-    """The policy to record: the first one, the base, made wide enough that the others can be rescored from it.
+    """Return the policy to record: the first one, the base, made wide enough that the others can be rescored from it.
 
     Where answers have one segment and settings differ in when they retrieve, threshold 0 with an answer without
     evidence beside the passages holds both sides of every decision. Longer answers are recorded with twice the beam.
@@ -253,38 +253,38 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
 
 
 def _policy(job: Study, file: TaskFile, decoding: Decoding) -> Decoding:
-    """What a decode of this file runs with."""
+    """Return what a decode of this file runs with."""
     if file.items[0].options:
         return replace(decoding, max_segments=1)
     return Reflective(job.prompting, decoding).policy(file.task)
 
 
 def _digest(items: Sequence[Item]) -> str:
-    """What tells one choice of items from another."""
+    """Return what tells one choice of items from another."""
     return hashlib.sha256("\n".join(item.id for item in items).encode()).hexdigest()
 
 
 def _lacking(items: Sequence[Item], rows: Mapping[str, Sequence[SettingOutcome]]) -> dict[int, list[Item]]:
     """Setting to the items that are to be decoded under it: each item under the first setting that lacks it."""
-    found: dict[int, list[Item]] = {}
+    lacking: dict[int, list[Item]] = {}
     for item in items:
-        first = next((i for i, outcome in enumerate(rows[item.id]) if outcome.source == "missing"), None)
-        if first is not None:
-            found.setdefault(first, []).append(item)
-    return found
+        sources = [outcome.source for outcome in rows[item.id]]
+        if "missing" in sources:
+            lacking.setdefault(sources.index("missing"), []).append(item)
+    return lacking
 
 
 def _read(
     trace: Trace, usage: Mapping[str, int], row: list[SettingOutcome], policies: Sequence[Decoding], seconds: float
 ) -> None:
     """Fill in what the settings of a row that are not known yet answer exactly from a record."""
-    for i, found in enumerate(rescored(trace, usage, policies)):
-        if found is not None and found.exact and row[i].source == "missing":
-            row[i] = SettingOutcome(found.output, "replayed", found.share * seconds)
+    for i, result in enumerate(rescored(trace, usage, policies)):
+        if result is not None and result.exact and row[i].source == "missing":
+            row[i] = SettingOutcome(result.output, "replayed", result.share * seconds)
 
 
 def balance(studies: Sequence[FileStudy]) -> dict[str, Any]:
-    """How many settings there are, and how many of their answers were replayed or decoded."""
+    """Return how many settings there are, and how many of their answers were replayed or decoded."""
     answers = Counter({"replayed": 0, "decoded": 0})
     for one in studies:
         for row in one.outcomes.values():
@@ -293,10 +293,10 @@ def balance(studies: Sequence[FileStudy]) -> dict[str, Any]:
 
 
 def spared(studies: Sequence[FileStudy]) -> str:
-    """`balance` in words."""
-    found = balance(studies)
-    counts = ", ".join(f"{count:,} {source}" for source, count in found["answers"].items() if count)
-    return f"{found['settings']} settings, {sum(found['answers'].values()):,} answers: {counts}"
+    """Return `balance` in words."""
+    counts = balance(studies)
+    parts = ", ".join(f"{count:,} {source}" for source, count in counts["answers"].items() if count)
+    return f"{counts['settings']} settings, {sum(counts['answers'].values()):,} answers: {parts}"
 
 
 def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[Path]:
@@ -309,17 +309,15 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
         directory = RunDirectory(folder, identity)
         for one in studies:
             row, path = one.outcomes[setting.name], folder / f"{one.file.name}.jsonl"
-            finished = [
-                Finished(i, found.output, None if found.output else "see the recorded decode")
-                for i, found in enumerate(row)
-            ]
+            records, failed = [], 0
+            for item, outcome in zip(one.file.items, row, strict=True):
+                error = None if outcome.output else "see the recorded decode"
+                records.append(record_of(item, one.file.task, Finished(0, outcome.output, error)))
+                failed += outcome.output is None
             directory.admit(one.file, job.source)
             with writing(path):
-                write_jsonl(
-                    path, [record_of(i, one.file.task, end) for i, end in zip(one.file.items, finished, strict=True)]
-                )
-            failed = sum(found.output is None for found in row)
-            seconds = round(sum(found.seconds for found in row), 3)
+                write_jsonl(path, records)
+            seconds = round(sum(outcome.seconds for outcome in row), 3)
             result = {"items": len(row), "failed": failed, "seconds": seconds, "cached_tokens": 0}
             directory.result(one.file.name, result)
         folders.append(folder)
@@ -328,7 +326,7 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
 
 @contextmanager
 def opened(model: Model, folder: Path, source: Mapping[str, Any], *, retry_failed: bool = False) -> Iterator[Study]:
-    """A study of a model that reflects, whose weights are loaded only if something has to be decoded."""
+    """Yield a study of a model that reflects, whose weights are loaded only if something has to be decoded."""
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
     prompting = model_of(tokenizer, model.model)

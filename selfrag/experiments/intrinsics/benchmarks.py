@@ -48,7 +48,7 @@ class Labelling:
     checker: Subject | None = None  # says which questions are answerable
 
     def __call__(self, intrinsic: str, rows: Iterator[BenchmarkRow], said: list[str]) -> Iterator[BenchmarkRow]:
-        """The rows of an intrinsic; what the checker left out is said in `said`."""
+        """Yield the rows of an intrinsic; what the checker left out is said in `said`."""
         if intrinsic == "hallucination_detection" and self.judge is not None:
             return (row for some in _parts(rows) for row in _judged(some, self.judge))
         if intrinsic == "answerability" and self.checker is not None:
@@ -196,7 +196,7 @@ def _mtrag_rewrite(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
 
 @cache
 def _records(path: Path, key: str) -> dict[str, Mapping[str, Any]]:
-    """The records of a file by the id under a key."""
+    """Return the records of a file by the id under a key."""
     return {identifier(raw.record, key): raw.record for raw in raw_rows(path)}
 
 
@@ -208,7 +208,7 @@ _PASSAGE = re.compile(r"^passage (\d+):", re.MULTILINE)
 
 
 def _ragtruth(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
-    """The QA part of RAGTruth: `response.jsonl` with `source_info.jsonl` beside it; responses of good quality.
+    """Yield the QA part of RAGTruth: `response.jsonl` with `source_info.jsonl` beside it; responses of good quality.
 
     {"id": "1472", "source_id": "11316", "labels": [{"start": 219, "end": 229, ..}], "split": "test", "quality": "good",
      "response": ".."}
@@ -378,7 +378,7 @@ def _choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
 
 
 def _run(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
-    """A model's own short answers: a file of records of `selfrag eval run --traces`, scored by `contains`.
+    """Yield a model's own short answers: a file of records of `selfrag eval run --traces`, scored by `contains`.
 
     {"id": "..", "text": "..", "scores": {"contains": [1.0, 1.0], ..}, "trace": {"best": 4, "nodes": [..], ..}, ..}
     """
@@ -392,7 +392,7 @@ def _run(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
 
 
 def _answers(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
-    """The same records with answers of any length, whose sentences are for a judge to label."""
+    """Yield the same records with answers of any length, whose sentences are for a judge to label."""
     _, row = _recorded(raw, path)
     said = raw.record["text"]
     if not row["documents"]:
@@ -405,7 +405,7 @@ def _answers(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
 
 
 def _recorded(raw: RawRow, path: Path) -> tuple[Mapping[str, Any], BenchmarkRow]:
-    """The trace of a record, and a row with its question and passages."""
+    """Return the trace of a record, and a row with its question and passages."""
     if raw.record.get("error") or not text(raw.record, "text").strip():
         raise UnusableError("an item without an answer")
     with _traced():
@@ -476,7 +476,7 @@ def write_rows(given: Sequence[tuple[str, Path]], out: Path, part: str, label: L
 
 
 def _told(given: Sequence[tuple[str, Path]], part: str, target: Path, said: list[str]) -> Iterator[BenchmarkRow]:
-    """The rows of some files; what was read is said in `said`."""
+    """Yield the rows of some files; what was read is said in `said`."""
     seen: set[str] = set()
     for name, path in given:
         skipped: Counter[str] = Counter()

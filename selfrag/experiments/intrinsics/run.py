@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -155,14 +156,14 @@ def evaluate(settings: MeasurementSettings, out: Path | None = None) -> list[Mea
 def found_adapters(folder: Path) -> dict[str, Path]:
     """Adapters of a folder, by intrinsic: `NAME/adapter` of training, or `NAME` itself."""
     places = {name: (folder / name / ADAPTER, folder / name) for name in STEMS}
-    found = {
-        name: next(one for one in options if (one / "adapter_config.json").is_file())
-        for name, options in places.items()
-        if any((one / "adapter_config.json").is_file() for one in options)
-    }
-    if not found:
+    adapters: dict[str, Path] = {}
+    for name, options in places.items():
+        for option in reversed(options):
+            if (option / "adapter_config.json").is_file():
+                adapters[name] = option
+    if not adapters:
         raise UserError(f"{folder} holds no adapter; give the folder that training wrote to")
-    return found
+    return adapters
 
 
 def _part(
@@ -201,7 +202,7 @@ def _part(
 
 
 def _writer(settings: MeasurementSettings, library: Library) -> AnswerWriter:
-    """A model with reflection tokens writes by its beam, from what the flow found; any other one as a chat model."""
+    """Return who writes: a model with reflection tokens by its beam, any other one as a chat model."""
     from selfrag.decoding.policy import Decoding
     from selfrag.loading import load_tokenizer, resolve_model
     from selfrag.prompting import Prompting
@@ -247,7 +248,7 @@ def _subjects(
 
 
 def _answers(settings: MeasurementSettings, out: Path | None) -> list[OwnAnswer]:
-    """The base model's own answers, before an engine takes the memory."""
+    """Return the base model's own answers, before an engine takes the memory."""
     from tempfile import TemporaryDirectory
 
     import torch
@@ -265,9 +266,7 @@ def _answers(settings: MeasurementSettings, out: Path | None) -> list[OwnAnswer]
 
 
 def _share_right(settings: MeasurementSettings) -> float | None:
-    """How often the base was right in the adapter's training."""
-    import json
-
+    """Return how often the base was right in the adapter's training."""
     if settings.adapters is not None:
         folder = settings.adapters / UNCERTAINTY_PART
     elif UNCERTAINTY_PART in (shipped := shipped_adapters(settings.model)):
@@ -277,13 +276,16 @@ def _share_right(settings: MeasurementSettings) -> float | None:
     for place in (folder / RUN / "manifest.json", folder / "training.json"):
         if place.is_file():
             facts = json.loads(place.read_text(encoding="utf-8"))["facts"]
-            total = sum(facts["questions"].values())
-            return float(sum(facts["own_accuracy"][one] * n for one, n in facts["questions"].items()) / total)
+            right, total = 0.0, 0
+            for name, count in facts["questions"].items():
+                right += facts["own_accuracy"][name] * count
+                total += count
+            return float(right / total)
     return None
 
 
 def _judge(settings: MeasurementSettings, out: Path | None) -> Entails | None:
-    """Who decides on entailment; verdicts are kept beside the report."""
+    """Return who decides on entailment; verdicts are kept beside the report."""
     if settings.judge is None:
         return None
     judge = open_judge(settings.judge)
@@ -326,11 +328,11 @@ def _rows(settings: MeasurementSettings, name: str, part: str) -> list[Intrinsic
     return found if part == "train" else _sampled(found, settings)
 
 
-def _sampled(found: Sequence[T], settings: MeasurementSettings) -> list[T]:
-    if settings.limit is None or settings.limit >= len(found):
-        return list(found)
-    chosen = sorted(random.Random(settings.seed).sample(range(len(found)), settings.limit))  # noqa: S311
-    return [found[at] for at in chosen]
+def _sampled(rows: Sequence[T], settings: MeasurementSettings) -> list[T]:
+    if settings.limit is None or settings.limit >= len(rows):
+        return list(rows)
+    places = random.Random(settings.seed).sample(range(len(rows)), settings.limit)  # noqa: S311
+    return [rows[place] for place in sorted(places)]
 
 
 def write(settings: MeasurementSettings, sections: Sequence[MeasuredSection], out: Path, library: Library) -> None:
@@ -339,20 +341,22 @@ def write(settings: MeasurementSettings, sections: Sequence[MeasuredSection], ou
     from selfrag.evaluation.metrics.classification import plot_reliability
 
     out.mkdir(parents=True, exist_ok=True)
-    files = {path.name: path for name in STEMS if (path := find_file(name, settings.data, "dev")) is not None}
+    files = {path.name: path for path in (find_file(name, settings.data, "dev") for name in STEMS) if path}
     manifest = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "settings": {name: str(one) if isinstance(one, Path) else one for name, one in asdict(settings).items()},
+        "settings": json.loads(json.dumps(asdict(settings), default=str)),
         "adapters": dict(library.adapters),
         "data": {name: sha256(path) for name, path in sorted(files.items())},
     }
-    texts = {one.name: "\n".join(markdown(table) for table in one.tables) for one in sections}
+    texts = {section.name: "\n".join(map(markdown, section.tables)) for section in sections}
     for name, text in texts.items():
         write_text(out / f"{name}.md", text)
     write_text(out / "report.md", "\n".join(texts.values()))
-    write_json(out / "figures.json", {"manifest": manifest, "figures": {one.name: one.figures for one in sections}})
-    write_json(out / "items.json", {one.name: one.items for one in sections})
-    for one in sections:
-        if one.reliability:
-            plot_reliability(one.reliability, out / "reliability.png")
+    write_json(
+        out / "figures.json", {"manifest": manifest, "figures": {section.name: section.figures for section in sections}}
+    )
+    write_json(out / "items.json", {section.name: section.items for section in sections})
+    for section in sections:
+        if section.reliability:
+            plot_reliability(section.reliability, out / "reliability.png")

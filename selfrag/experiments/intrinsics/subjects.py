@@ -41,39 +41,39 @@ class Subject:
     chunk: int = 64  # states that go to the executor at once
 
     def codec(self, intrinsic: str) -> Codec:
-        """What asks for an intrinsic."""
+        """Return what asks for an intrinsic."""
         return codec_of(find(intrinsic), self.dialect if intrinsic in self.adapters else DIALECT)
 
     def judge(self, intrinsic: str) -> Capability[Any]:
-        """The intrinsic as this subject judges it."""
+        """Return the intrinsic as this subject judges it."""
         kind, judge = find(intrinsic), self.judges.get(intrinsic)
         if judge is not None:
             return kind(judge)
         return kind.on(self.executor, self.codec(intrinsic), self.adapters.get(intrinsic))
 
     def ask(self, intrinsic: str, states: Sequence[JudgeInput]) -> list[Reflection]:
-        """One reflection a state, in order; a request that failed is a reflection without findings."""
+        """Return one reflection a state, in order; a request that failed is a reflection without findings."""
         judge = self.judge(intrinsic)
-        found: list[Reflection] = []
+        reflections: list[Reflection] = []
         with Progress(f"{intrinsic}: {self.name}", "row", len(states), quiet=0) as progress:
             for start in range(0, len(states), self.chunk):
                 part = states[start : start + self.chunk]
-                found += judge.reflections(part)
+                reflections += judge.reflections(part)
                 progress.advance(len(part))
-        return found
+        return reflections
 
     def result(self, intrinsic: str, reflection: Reflection) -> Any:
-        """The typed result, as the public interface gives it."""
+        """Return the typed result, as the public interface gives it."""
         return self.judge(intrinsic).result(reflection)
 
 
 def ask(subject: Subject, intrinsic: str, states: Sequence[JudgeInput]) -> list[Any]:
-    """Typed results of a subject, one a state."""
-    return [subject.result(intrinsic, found) for found in subject.ask(intrinsic, states)]
+    """Return the typed results of a subject, one a state."""
+    return [subject.result(intrinsic, reflection) for reflection in subject.ask(intrinsic, states)]
 
 
 def prompted(spec: str, kind: str = "") -> Subject:
-    """A model that is asked by prompts, as `chat_model` takes it; `kind` stands before its name."""
+    """Return a model that is asked by prompts, as `chat_model` takes it; `kind` stands before its name."""
     executor, name, _ = chat_model(spec)
     return Subject(f"{kind}{name}", executor)
 
@@ -117,7 +117,8 @@ def worked(rows: Sequence[IntrinsicRow], codec: Teachable, count: int, *, seed: 
     """Worked examples from the shorter half of training rows, labels in turn."""
 
     def length(state: JudgeInput) -> int:
-        return sum(len(m.content) for m in state.messages) + sum(len(p.text) for p in state.passages)
+        texts = [*(message.content for message in state.messages), *(passage.text for passage in state.passages)]
+        return sum(map(len, texts))
 
     short = sorted(rows, key=lambda row: (length(row.state), row.id))[: max(count, len(rows) // 2)]
     turns: list[Message] = []

@@ -48,7 +48,7 @@ class Asking:
 
     @property
     def explains(self) -> bool:
-        """Whether an explanation is asked for."""
+        """Return whether an explanation is asked for."""
         return bool(self.question)
 
 
@@ -68,7 +68,7 @@ ASKINGS = {one.name: one for one in (BASIC, DIRECT, COUNTERFACTUAL, EXAMPLES)}
 
 
 def asking(name: str) -> Asking:
-    """A strategy by its name."""
+    """Return a strategy by its name."""
     if name not in ASKINGS:
         raise UserError(f"unknown prompt {name!r}; known: {', '.join(ASKINGS)}")
     return ASKINGS[name]
@@ -91,7 +91,7 @@ def contexts_of(passages: Sequence[Passage], words: int | None = None) -> tuple[
 
 
 def shown_id(passage_id: str) -> str:
-    """What a prompt calls a passage: its id if that is letters, digits and `_.:-`, else eight digits of its hash.
+    """Return what a prompt calls a passage: its id if that is letters, digits and `_.:-`, else a part of its hash.
 
     Any other id could close its bracket, begin a line or be mistaken for another.
     """
@@ -123,7 +123,7 @@ class GridTemplate:
 
     @classmethod
     def tagged(cls, opening: str, *, always_mentions_examples: bool = False) -> GridTemplate:
-        """The template with other tags, such as `<example>`; the closing one gets a slash."""
+        """Return the template with other tags, such as `<example>`; the closing one gets a slash."""
         if len(opening) < 2 or opening.split() != [opening]:
             raise UserError(f"--tag {opening!r}: give one word, such as <example>")
         return cls(opening, f"{opening[0]}/{opening[1:]}", always_mentions_examples)
@@ -131,7 +131,7 @@ class GridTemplate:
     def render(
         self, asked: Asking, question: str, contexts: Sequence[PromptContext], examples: Sequence[Demonstration]
     ) -> str:
-        """The whole prompt; its first paragraph is the instruction, and what others wrote stands on one line each."""
+        """Return the prompt; its first paragraph is the instruction, and texts of others stand on one line each."""
         shown = {"question": question, "contexts": contexts, "examples": examples}
         return _table1().render(template=self, asked=asked.question, **shown)
 
@@ -174,17 +174,17 @@ class GridCell:
 
     @property
     def asked(self) -> Asking:
-        """The strategy."""
+        """Return the strategy."""
         return asking(self.prompt)
 
     @property
     def name(self) -> str:
-        """In files and options, such as `k3-ranked-0-basic`."""
+        """Return the name in files and options, such as `k3-ranked-0-basic`."""
         return f"k{self.cutoff}-{self.order}-{self.examples}-{self.prompt}"
 
     @classmethod
     def from_dict(cls, values: Any) -> GridCell:
-        """A cell of plain values."""
+        """Return a cell of plain values."""
         try:
             return cls(int(values["cutoff"]), str(values["order"]), int(values["examples"]), str(values["prompt"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -197,7 +197,7 @@ def grid(
     examples: Sequence[int] = (0, 1, 2),
     prompts: Sequence[str] = PAPER_PROMPTS,
 ) -> tuple[GridCell, ...]:
-    """All combinations, the paper's 81 by default, ordered so that prompts which begin alike follow each other."""
+    """Return all combinations, the paper's 81 by default; prompts which begin alike follow each other."""
     strategies = [asking(name) for name in dict.fromkeys(prompts)]
     combined = product(strategies, dict.fromkeys(examples), dict.fromkeys(cutoffs), dict.fromkeys(orders))
     cells = tuple(
@@ -211,7 +211,7 @@ def grid(
 
 
 def arranged(ranking: Sequence[T], cutoff: int, order: str, seed: str) -> tuple[T, ...]:
-    """The best `cutoff` of a ranking in the order of a cell; the seed of `random` has the item's id within."""
+    """Return the best `cutoff` of a ranking in the order of a cell; the seed of `random` has the item's id within."""
     kept = list(ranking[:cutoff])
     if order == "top-last":
         kept = [*kept[1:], *kept[:1]]
@@ -234,12 +234,12 @@ class Trial:
 
     @property
     def question(self) -> str:
-        """Without a task's wording, where the two can be told apart."""
+        """Return the question without a task's wording, where the two can be told apart."""
         return self.item.query or self.item.instruction
 
     @property
     def contexts(self) -> tuple[PromptContext, ...]:
-        """The passages as the prompt shows them."""
+        """Return the passages as the prompt shows them."""
         return contexts_of(self.passages, self.words)
 
     @property
@@ -264,7 +264,7 @@ class Questions:
     words: int | None = 200  # a passage is cut after so many; None keeps it whole
 
     def trials(self, cell: GridCell, ids: Sequence[str]) -> list[Trial]:
-        """What a cell asks of some questions."""
+        """Return what a cell asks of some questions."""
         items = {item.id: item for item in self.items}
         used = self.demonstrations[: cell.examples]
         examples = tuple(example(one, self.example_contexts, self.words) for one in used)
@@ -276,7 +276,7 @@ class Questions:
         return [trial(items[one]) for one in ids]
 
     def identity(self) -> dict[str, Any]:
-        """What decides every record, for the manifest."""
+        """Return what decides every record, for the manifest."""
         text = json.dumps(self._rows(), sort_keys=True, ensure_ascii=True)
         settings = {name: getattr(self, name) for name in _SETTINGS}
         return {"sha256": hashlib.sha256(text.encode()).hexdigest(), "asked": len(self.items), **settings}
@@ -297,7 +297,7 @@ _SETTINGS = ("answerable", "relevance", "seed", "example_contexts", "words")
 
 
 def read_questions(folder: Path, path: Path, identity: Mapping[str, Any]) -> Questions:
-    """The questions of a run, so that later tests ask about the very same ones; `path` is that of the data."""
+    """Return the questions of a run, so that later tests ask about the very same ones; `path` is that of the data."""
     file, made = folder / FILE, identity["questions"]
     rows = list(read_jsonl(file, lambda row: row))
     try:
@@ -357,7 +357,7 @@ def draw(
 def choose(
     items: Sequence[Item], *, limit: int | None = 60, seed: int = 0, set_aside: Collection[str] = ()
 ) -> tuple[tuple[Item, ...], tuple[Item, ...], int]:
-    """The questions, two demonstrations, and how many questions could have been asked; the same for every grid.
+    """Return the questions, two demonstrations, and how many questions could have been asked; the same for every grid.
 
     Demonstrations are questions that the file sets aside, if there are enough. Otherwise they are held out: of a draw
     of ten, those whose top passages contain most answers.
@@ -384,27 +384,27 @@ def relevant(item: Item, passages: Sequence[Passage], by: Relevance) -> frozense
 
 
 def example(item: Item, contexts: int, words: int | None) -> Demonstration:
-    """An item as a demonstration: its top passages, and the answers that they contain, each with its reference."""
+    """Return an item as a demonstration: its top passages, and the answers in them, each with its reference."""
     made = contexts_of(item.passages[:contexts], words)
     said = ", ".join(f"{alias} [{made[at].id}]" for alias, at in _contained(item, contexts))
     return Demonstration(item.query or item.instruction, made, f"{said}.")
 
 
 def _contained(item: Item, top: int) -> list[tuple[str, int]]:
-    """For each right answer that a top passage contains, how it is written there, and the passage's place."""
-    texts = [passage.text for passage in item.passages[:top]]
-    places = [
-        [(alias, at) for at, text in enumerate(texts) for alias in aliases if contains_any(text, (alias,))]
-        for aliases in sets_of(item) or ()
-    ]
-    return [some[0] for some in places if some]
+    """Return for each right answer that a top passage contains, how it is written there, and the passage's place."""
+    contained = []
+    for aliases in sets_of(item) or ():
+        pairs = product(enumerate(item.passages[:top]), aliases)
+        places = [(alias, place) for (place, passage), alias in pairs if contains_any(passage.text, (alias,))]
+        contained += places[:1]
+    return contained
 
 
 _INTERROGATIVE = re.compile(r"\b(how (?:many|much|long|old|often)|who|whom|whose|which|what|when|where|why|how)\b")
 
 
 def question_type(item: Item, row: Mapping[str, Any]) -> str:
-    """What the row (`type`, `question_type`) or its id says, else the first interrogative, such as `how many`."""
+    """Return what the row (`type`, `question_type`) or its id says, else the first interrogative: `how many`."""
     for key in ("type", "question_type"):
         if isinstance(row.get(key), str) and row[key].strip():
             return str(row[key])
@@ -423,7 +423,7 @@ def _row(item: Item, role: str, kind: str) -> dict[str, Any]:
         "kind": kind,
         "instruction": item.instruction,
         "query": item.query,
-        "answer_sets": [list(aliases) for aliases in item.answer_sets],
+        "answer_sets": list(map(list, item.answer_sets)),
         "answers": list(item.answers or ()),
         "gold": None if item.gold is None else sorted(item.gold),
         "passages": [passage.as_dict() for passage in item.passages],
@@ -439,12 +439,12 @@ def _item(row: Mapping[str, Any]) -> Item:
         gold=None if row["gold"] is None else frozenset(row["gold"]),
         answers=tuple(row["answers"]) or None,
         query=row["query"],
-        answer_sets=tuple(tuple(aliases) for aliases in row["answer_sets"]),
+        answer_sets=tuple(map(tuple, row["answer_sets"])),
     )
 
 
 def pooled(items: Sequence[Item], encoder: Encoder, k: int) -> tuple[Item, ...]:
-    """The items with the best `k` passages of all items, by exact dense search, in place of their own.
+    """Return the items with the best `k` passages of all items, by exact dense search, in place of their own.
 
     A passage keeps the id that the item itself has for it, so that gold ids hold. Where several passages of other items
     share an id, theirs get the item's id in front.
@@ -457,27 +457,30 @@ def pooled(items: Sequence[Item], encoder: Encoder, k: int) -> tuple[Item, ...]:
             named.setdefault(passage.id, set()).add(_content(passage))
     if len(owners) < k:
         raise UserError(f"the questions have {len(owners)} different passages, fewer than {k}; give --cutoff")
-    pool = [
-        passage if len(named[passage.id]) == 1 else replace(passage, id=f"{owner}/{passage.id}")
-        for owner, passage in owners.values()
-    ]
+    pool = []
+    for owner, passage in owners.values():
+        if len(named[passage.id]) > 1:
+            passage = replace(passage, id=f"{owner}/{passage.id}")
+        pool.append(passage)
     numbered = [replace(passage, id=str(number)) for number, passage in enumerate(pool)]
     with TemporaryDirectory() as folder:
         search = index_passages(numbered, Path(folder) / "index", encoder=encoder, kind="flat", language="none")
-        found = search([item.query or item.instruction for item in items], k)
-    return tuple(
-        replace(item, passages=tuple(_as_known(item, pool[int(hit.id)], hit.score) for hit in hits))
-        for item, hits in zip(items, found, strict=True)
-    )
+        rankings = search([item.query or item.instruction for item in items], k)
+    filled = []
+    for item, hits in zip(items, rankings, strict=True):
+        passages = tuple(_as_known(item, pool[int(hit.id)], hit.score) for hit in hits)
+        filled.append(replace(item, passages=passages))
+    return tuple(filled)
 
 
 def _as_known(item: Item, passage: Passage, score: float | None) -> Passage:
-    """The passage under the item's own id, if it has it."""
-    content = _content(passage)
-    own = next((one for one in item.passages if _content(one) == content), passage)
-    return own.with_score(score)
+    """Return the passage under the item's own id, if it has it."""
+    for known in item.passages:
+        if _content(known) == _content(passage):
+            return known.with_score(score)
+    return passage.with_score(score)
 
 
 def _content(passage: Passage) -> str:
-    """What makes two passages the same, whatever their ids."""
+    """Return what makes two passages the same, whatever their ids."""
     return " ".join(f"{passage.title}\n{passage.text}".split())

@@ -44,7 +44,7 @@ class GridReply:
 
     @property
     def plain(self) -> str:
-        """The answer without brackets."""
+        """Return the answer without brackets."""
         return " ".join(_BRACKETS.sub(" ", self.answer).split())
 
 
@@ -72,9 +72,12 @@ def citations(text: str, given: Collection[str]) -> tuple[tuple[str, ...], tuple
 
 def _named(text: str, given: Collection[str]) -> tuple[str, ...]:
     """Given ids that occur in a text as whole words, in order of first occurrence."""
-    places = {name: re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) for name in given}
-    found = [(place.start(), name) for name, place in places.items() if place is not None]
-    return tuple(name for _, name in sorted(found))
+    places = []
+    for name in given:
+        match = re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
+        if match is not None:
+            places.append((match.start(), name))
+    return tuple(name for _, name in sorted(places))
 
 
 def _split(text: str) -> tuple[str, str | None]:
@@ -138,7 +141,7 @@ _FOLLOWED = {
 
 
 def order_claim(reply: GridReply) -> Claim | None:
-    """What the explanation says another order would do; None where it says neither, or both."""
+    """Return what the explanation says another order would do; None where it says neither, or both."""
     if reply.explanation is None:
         return None
     said = _NOT_SAME.sub("different answer", normalise(reply.explanation.replace("\u2019", "'")))
@@ -173,7 +176,7 @@ NAMES = (
 
 
 def scored(trial: Trial, reply: GridReply | None, relevant: Collection[str], text: str = "") -> dict[str, Part | None]:
-    """All figures of one reply, of the answer alone and of the whole generation, `text`; a table has their means.
+    """Return all figures of one reply, of the answer alone and of the whole generation, `text`.
 
     None is a wrong answer; without relevant passages there are no citation figures.
     """

@@ -70,17 +70,18 @@ class PromptWriter:
     max_tokens: int = 200
 
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
-        """One generation a trial; all share the executor's batch."""
-        results = self.executor.run([self.request(trial) for trial in trials])
-        return [
-            one
-            if isinstance(one, Failed)
-            else WrittenReply(one.text, one.finish, _usage(one.prompt_tokens, one.generated_tokens), one.cached_tokens)
-            for one in results
-        ]
+        """Write one generation a trial; all share the executor's batch."""
+        replies: list[WrittenReply | Failed] = []
+        for result in self.executor.run(list(map(self.request, trials))):
+            if isinstance(result, Failed):
+                replies.append(result)
+            else:
+                usage = _usage(result.prompt_tokens, result.generated_tokens)
+                replies.append(WrittenReply(result.text, result.finish, usage, result.cached_tokens))
+        return replies
 
     def request(self, trial: Trial) -> ModelRequest:
-        """The prompt as the executor takes it."""
+        """Return the prompt as the executor takes it."""
         text = _prompt(self.template, trial)
         own = text.partition("\n\n")[0]
         chat = self.layout == "chat"
@@ -114,7 +115,7 @@ class InstructionWriter(_EngineWriter):
     max_tokens: int = 200  # reflection tokens included
 
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
-        """One greedy generation a trial; all share the engine's batch."""
+        """Write one greedy generation a trial; all share the engine's batch."""
         retrieval, none, _ = self.prompting.vocabulary.retrieve
         prompts = [(*self.prompting.prompt(_prompt(self.template, trial)), none) for trial in trials]
         requests = [Generate(ids, self.max_tokens, stop_ids=(retrieval,)) for ids in prompts]
@@ -154,7 +155,7 @@ class ReflectiveWriter(_EngineWriter):
     decoding: Decoding = Decoding(mode="always", max_segments=3, without_evidence="write")  # noqa: RUF009 - frozen value
 
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
-        """One decode a trial; all share the engine's batches."""
+        """Decode once a trial; all share the engine's batches."""
         found: dict[int, WrittenReply | Failed] = {}
         decoders = [decode(trial.question, self.prompting, self.decoding, passages=trial.passages) for trial in trials]
         for event in drive(decoders, self.engine, None):
@@ -209,7 +210,7 @@ class Generator:
 
     @property
     def name(self) -> str:
-        """In tables: the last part of the model's name."""
+        """Return the name in tables: the last part of the model's name."""
         return Path(self.model).name
 
     @property
@@ -218,7 +219,7 @@ class Generator:
         return BATCH // 4 if self.endpoint is not None else BATCH
 
     def identity(self) -> dict[str, Any]:
-        """What decides the generations, for the manifest; a server may move."""
+        """Return what decides the generations, for the manifest; a server may move."""
         if self.endpoint is not None:
             made: dict[str, Any] = {"model": self.model, "engine": "endpoint", "layout": self._layout(None)}
         else:
@@ -251,7 +252,7 @@ class Generator:
         return InstructionWriter(engine, prompting, *prompt)
 
     def _layout(self, tokenizer: Any) -> str:
-        """How the prompt is put; an endpoint does not show its tokenizer, and is taken for a chat model."""
+        """Return how the prompt is put; an endpoint does not show its tokenizer, and is taken for a chat model."""
         if self.layout != "auto":
             return self.layout
         if tokenizer is not None and set(TOKENS) <= set(tokenizer.get_vocab()):
@@ -300,13 +301,13 @@ class GridRun:
         return read_records(self.folder / f"{name}.jsonl") if "result" in self.files.get(name, {}) else []
 
     def read(self, made: Trial, text: str) -> replies.GridReply:
-        """A generation, taken apart."""
+        """Return a generation, taken apart."""
         ends = (self.template.opening, self.template.closing)
         return replies.read_reply(text, made.passage_ids, explains=made.asked.explains, ends=ends)
 
 
 def file_name(cell: GridCell, test: str) -> str:
-    """Of the records of a cell, or of a test of it."""
+    """Return the name of the records of a cell, or of a test of it."""
     return f"{cell.name}.{test}" if test else cell.name
 
 
@@ -378,7 +379,7 @@ def run_grid(
 
 
 def planned(generator: Generator, questions: Questions, cells: Sequence[GridCell]) -> str:
-    """What a grid asks, in one line: replies, words of the prompts, and new tokens at most. Loads no model."""
+    """Return what a grid asks, in one line: replies, words of the prompts, and new tokens at most. Loads no model."""
     ids = [item.id for item in questions.items]
     count = len(cells) * len(ids)
     said = f"{len(cells)} cells of {len(ids)} questions: {count} replies of at most {generator.max_tokens} tokens"
@@ -395,23 +396,27 @@ def _answers(run: GridRun, writer: Callable[[], ReplyWriter], cell: GridCell, _:
 
 
 def _record(run: GridRun, made: Trial, result: WrittenReply | Failed) -> Made:
-    """What is kept of a reply; contexts are recorded by the ids of their passages."""
+    """Return what is kept of a reply; contexts are recorded by the ids of their passages."""
     wanted = relevant(made.item, made.passages, run.questions.relevance)
     base: dict[str, Any] = {"id": made.item.id, "relevant": sorted(wanted)}
     if isinstance(result, Failed):
         return base | {"error": printable(result.reason), "scores": replies.scored(made, None, wanted)}, 0
     text, ids = replace_surrogates(result.text), made.passage_ids
     reply = run.read(made, text)
+
+    def passages(names: Sequence[str]) -> list[str]:
+        return [ids[name] for name in names]
+
     kept = {
         "text": text,
         "finish": result.finish,
         "answer": reply.answer,
         "explanation": reply.explanation,
         "read": [passage.id for passage in made.passages],
-        "cited": [ids[name] for name in reply.cited],
+        "cited": passages(reply.cited),
         "wrong": list(reply.wrong),
-        "named": [ids[name] for name in reply.named],
-        "credited": [ids[name] for name in replies.credited(reply)],
+        "named": passages(reply.named),
+        "credited": passages(replies.credited(reply)),
         "claim": replies.order_claim(reply) if made.asked == COUNTERFACTUAL else None,
         "followed": replies.followed_example(reply) if made.asked.needs_examples else None,
         "ran_on": reply.ran_on,
