@@ -26,7 +26,7 @@ from selfrag.common.jsonl import json_line, read_jsonl
 from selfrag.evaluation.intervals import bracketed, counted, mean
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.evaluation.normalisation import contains_any
-from selfrag.experiments.intrinsics.flows import PassageSearch, read_collection
+from selfrag.experiments.intrinsics.conversations import PassageSearch, read_collection
 from selfrag.judges.learned import ScoreCalibrator
 from selfrag.loading import CALIBRATOR
 from selfrag.training.rows import read_rows

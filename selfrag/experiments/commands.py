@@ -55,8 +55,9 @@ def sweep(
 ) -> None:
     """Vary weights and thresholds: decode once, and re-rank the record for every setting."""
     from selfrag.evaluation.systems import decoding_settings
+    from selfrag.experiments.goals import Goal
     from selfrag.experiments.studies import spared
-    from selfrag.experiments.sweeps import AXES, Axis, Goal, Sweep, based, brief, plan, sentences, sources, write_sweep
+    from selfrag.experiments.sweeps import AXES, Axis, Sweep, based, brief, plan, sentences, sources, write_sweep
     from selfrag.experiments.sweeps import sweep as run
 
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
@@ -72,7 +73,13 @@ def sweep(
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index)
-    found = run(what, Answering(model, *engine_options(engine)), source, out, retry_failed=retry_failed)
+    found = run(
+        what,
+        Answering(model, *engine_options(engine)),
+        source,
+        out,
+        retry_failed=retry_failed,
+    )
     about = {"model": model, "engine": engine.get("name"), "source": source.settings(), "files": sources(found.studies)}
     show(brief(found.comparison), [*sentences(found), "", spared(found.studies)])
     written(write_sweep(found, out, about))

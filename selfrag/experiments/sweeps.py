@@ -5,17 +5,13 @@ Everything lies in one folder; started again, it continues, and nothing is decod
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from selfrag.common.atomic import write_json, write_text, writing
 from selfrag.common.checks import parse_value
@@ -28,17 +24,13 @@ from selfrag.evaluation.comparison import (
     Comparison,
     ComparisonTable,
     SystemRun,
-    bootstrap,
     compare,
-    estimate_of,
-    paired_difference,
     read_runs,
 )
-from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.metrics.answers import FLUENCY
 from selfrag.evaluation.metrics.entailment import remembered
-from selfrag.evaluation.metrics.registry import Metric, Part, is_count, ratio, scale_of
+from selfrag.evaluation.metrics.registry import Metric
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
 from selfrag.evaluation.runner import Model, Source
@@ -46,177 +38,12 @@ from selfrag.evaluation.systems import PROTOCOL, runnable
 from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
+from selfrag.experiments.goals import ChosenSetting, Goal, choose
 from selfrag.experiments.studies import FileStudy, Setting, balance, opened, spared, study, write_answers
 from selfrag.intrinsics.named import open_judge
 from selfrag.reflection.judge import Judge
 from selfrag.reflection.weights import TOKEN_TERMS
 from selfrag.render.tables import escape
-
-HEADLINE = "headline"
-"""Stands for the metric that a task is averaged by."""
-_LIMIT = re.compile(r"\s*([\w.@-]+)\s*(<=|>=)\s*([\d.eE+-]+)\s*")
-_HOLDS = {"<=": operator.le, ">=": operator.ge}
-
-Scores = Mapping[str, Sequence[Part | None]]
-"""Metric to one part an item."""
-
-
-@dataclass(frozen=True, slots=True)
-class FigureLimit:
-    """A bound on a figure, `retrieval_rate<=0.4` as text."""
-
-    metric: str
-    sign: str
-    value: float
-
-    def __str__(self) -> str:
-        return f"{self.metric}{self.sign}{self.value:g}"
-
-    def holds(self, figure: float | None) -> bool:
-        """Return whether a figure keeps to it; an undefined one does not."""
-        return figure is not None and bool(_HOLDS[self.sign](figure, self.value))
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """The highest figure of a metric among settings within limits, such as `headline,retrieval_rate<=0.4`."""
-
-    metric: str = HEADLINE  # to be high; `headline` for the one that the task is averaged by
-    limits: tuple[FigureLimit, ...] = (FigureLimit("retrieval_rate", "<=", 0.4),)  # all must hold
-
-    def __str__(self) -> str:
-        return ",".join([self.metric, *map(str, self.limits)])
-
-    @classmethod
-    def parse(cls, text: str) -> Goal:
-        """Read `f1,retrieval_rate<=0.4,citation_precision>=0.5`."""
-        metric, *limits = text.split(",")
-        matches = filter(None, map(_LIMIT.fullmatch, limits))
-        try:
-            parsed = tuple(FigureLimit(match[1], match[2], float(match[3])) for match in matches)
-        except ValueError:
-            parsed = ()
-        if not re.fullmatch(r"[\w.@-]+", metric.strip()) or len(parsed) < len(limits):
-            raise UserError(f"goal {text!r}: write METRIC,METRIC<=NUMBER, such as headline,retrieval_rate<=0.4")
-        return cls(metric.strip(), parsed)
-
-    def needs(self, headline: str) -> tuple[str, ...]:
-        """Return the figures that it looks at, given what `headline` stands for."""
-        return (headline if self.metric == HEADLINE else self.metric, *(limit.metric for limit in self.limits))
-
-    def fits(self, headline: str, known: Collection[str]) -> bool:
-        """Return whether a file has the figures; a headline that is a count is nothing to be as high as can be."""
-        counted = self.metric == HEADLINE and is_count(headline)
-        return not counted and set(self.needs(headline)) <= set(known)
-
-    def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
-        """Refuse what cannot be sought, before anything is decoded; files have headline, figures and item count."""
-        having = [(name, items) for name, (head, known, items) in files.items() if self.fits(head, known)]
-        if not having:
-            known = dict.fromkeys(metric for _, metrics, _ in files.values() for metric in metrics)
-            raise UserError(f"goal {self}: no file has all these figures; there are {', '.join(known)}")
-        if small := next((name for name, items in having if items < 2), None):
-            raise UserError(
-                f"{small}: one item cannot be halved to choose and to confirm a setting; or give --best none"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenSetting:
-    """A setting chosen on one half and measured on the other."""
-
-    goal: Goal  # what was sought, the headline by its name
-    name: str | None  # of the setting; None if none kept to the limits on the first half
-    candidates: int  # settings that did
-    chosen_at: float | None = None  # the goal's figure on the half it was chosen by
-    confirmed: Estimate | None = None  # the same on the other half
-    limits: Mapping[str, Estimate | None] | None = None  # figures of the limits on the other half, by the limit's text
-    kept: bool = False  # whether the limits hold on the other half
-    gain: Estimate | None = None  # paired difference to the base on the other half; None for the base itself
-    base: Estimate | None = None  # figure of the base on the other half
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {**plain(self), "goal": str(self.goal), "limits": plain(self.limits or {})}
-
-    def __str__(self) -> str:
-        if self.name is None:
-            return f"goal {self.goal}: no setting keeps to the limits on the half it is chosen by"
-        metric, limits = self.goal.metric, self.limits or {}
-        gain, best = "it is the base", "undefined"
-        if self.gain is not None:
-            gain = f"difference to the base {_figure(self.gain, metric)}"
-        if self.chosen_at is not None:
-            best = f"{scale_of(metric) * self.chosen_at:.1f}"
-        text = (
-            f"goal {self.goal}: {self.name} of {self.candidates} settings within the limits,"
-            f" {best} on the half it was chosen by, {_figure(self.confirmed, metric)} on the other; {gain}"
-        )
-        for limit in self.goal.limits:
-            text += f"; {limit}: {_figure(limits[str(limit)], limit.metric)}"
-        if self.goal.limits:
-            text += ", the limits hold there" if self.kept else ", the limits do not hold there"
-        return text
-
-
-def _figure(estimate: Estimate | None, metric: str) -> str:
-    return "undefined" if estimate is None else counted(estimate, scale=scale_of(metric))
-
-
-def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the positions of two random halves, each in order; the first is smaller by one where the number is odd."""
-    if items < 2:
-        raise UserError(f"{items} items cannot be halved to choose and to confirm a setting; give more")
-    drawn = np.random.default_rng(seed).permutation(items).tolist()
-    return tuple(sorted(drawn[: items // 2])), tuple(sorted(drawn[items // 2 :]))
-
-
-def choose(
-    settings: Mapping[str, Scores], goal: Goal, base: str, headline: str, *, seed: int = 0, name: str = ""
-) -> ChosenSetting:
-    """Choose on one half, of equal settings the first, and confirm on the other; `base` is what the gain is against."""
-    needed = goal.needs(headline)
-    sought = Goal(needed[0], goal.limits)
-    known = settings[base]
-    if unknown := next((metric for metric in needed if metric not in known), None):
-        raise UserError(f"goal {goal}: no figure {unknown!r} here; there are {', '.join(known)}")
-    first, second = halves(len(known[sought.metric]), seed)
-    # 1. the best setting within the limits on the first half
-    candidates, best, highest = 0, None, None
-    for setting, scores in settings.items():
-        figures = {metric: ratio(_at(scores[metric], first)) for metric in needed}
-        if not all(limit.holds(figures[limit.metric]) for limit in sought.limits):
-            continue
-        candidates += 1
-        value = figures[sought.metric]
-        if value is not None and (highest is None or value > highest):
-            best, highest = setting, value
-    if best is None:
-        return ChosenSetting(sought, None, candidates)
-    # 2. its figures on the second half
-    columns = [settings[best][sought.metric], known[sought.metric]]
-    columns += [settings[best][limit.metric] for limit in sought.limits]
-    mine, of_base, *bounded = bootstrap([_at(column, second) for column in columns], name=name, seed=seed)
-    limits, kept = dict[str, Estimate | None](), True
-    for limit, draws in zip(sought.limits, bounded, strict=True):
-        limits[str(limit)] = estimate_of(draws)
-        kept = kept and limit.holds(None if draws is None else draws.value)
-    return ChosenSetting(
-        goal=sought,
-        name=best,
-        candidates=candidates,
-        chosen_at=highest,
-        confirmed=estimate_of(mine),
-        limits=limits,
-        kept=kept,
-        gain=None if best == base else paired_difference(mine, of_base),
-        base=estimate_of(of_base),
-    )
-
-
-def _at(parts: Sequence[Part | None], positions: Sequence[int]) -> list[Part | None]:
-    return [parts[i] for i in positions]
-
 
 BASE = "base"
 """Name of the policy that the axes change."""
@@ -271,7 +98,13 @@ class Plan:
     series: Mapping[str, tuple[tuple[Value, str], ...]] = field(default_factory=dict)
 
 
-def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: bool = True) -> Plan:
+def plan(
+    base: Decoding,
+    axes: Sequence[Axis],
+    *,
+    grid: bool = False,
+    merge: bool = True,
+) -> Plan:
     """Plan each axis alone, or every combination (`grid`); equal policies are one setting unless `merge` is off."""
     names = [axis.name for axis in axes]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -289,7 +122,12 @@ def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: boo
     for axis in axes:
         points = []
         for value in axis.values:
-            name = _add(settings, f"{axis.name}={label(value)}", axis.apply(base, value), merge=merge)
+            name = _add(
+                settings,
+                f"{axis.name}={label(value)}",
+                axis.apply(base, value),
+                merge=merge,
+            )
             points.append((value, name))
         series[axis.name] = tuple(points)
     return Plan(tuple(settings), series)
@@ -302,7 +140,13 @@ def label(value: Value) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _add(settings: list[Setting], name: str, decoding: Decoding, *, merge: bool) -> str:
+def _add(
+    settings: list[Setting],
+    name: str,
+    decoding: Decoding,
+    *,
+    merge: bool,
+) -> str:
     """Return the name of the setting with this policy, which is added if it is new."""
     for setting in settings:
         if merge and setting.decoding == decoding:
@@ -350,7 +194,7 @@ class Sweep:
     base: Mapping[str, Any] = field(default_factory=dict)
     axes: tuple[Axis, ...] = AXES  # what is varied
     grid: bool = False  # every combination of their values, else each axis alone
-    goal: Goal | None = Goal()
+    goal: Goal | None = Goal()  # noqa: RUF009 - frozen value
     seed: int = 0  # of halves and intervals
     judge: str | None = None  # who judges citations, see `load_entailment`
 
@@ -358,7 +202,15 @@ class Sweep:
         """Return the settings for each of some tasks, under the same names."""
         bases = [based(self.base, task) for task in tasks]
         merge = all(base == bases[0] for base in bases)
-        return [plan(base, self.axes, grid=self.grid, merge=merge) for base in bases]
+        return [
+            plan(
+                base,
+                self.axes,
+                grid=self.grid,
+                merge=merge,
+            )
+            for base in bases
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +233,14 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
     return runnable(replace(base, **{**published, **changes}), changes)
 
 
-def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False) -> Swept:
+def sweep(
+    what: Sweep,
+    model: Model,
+    source: Source,
+    out: Path,
+    *,
+    retry_failed: bool = False,
+) -> Swept:
     """Sweep; what cannot be swept is refused before anything is decoded."""
     files = [measured_by(file, FLUENCY) for file in source.load()]
     plans = what.plans([file.task for file in files])
@@ -400,11 +259,28 @@ def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed:
         scores = {run.name: run.files[file.name].scores for run in runs}
         headline = file.task.headline
         if what.goal is not None and what.goal.fits(headline, scores[BASE]):
-            choices[file.name] = choose(scores, what.goal, BASE, headline, seed=what.seed, name=file.name)
-    return Swept(tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices)
+            choices[file.name] = choose(
+                scores,
+                what.goal,
+                BASE,
+                headline,
+                seed=what.seed,
+                name=file.name,
+            )
+    return Swept(
+        tuple(plans),
+        tuple(studies),
+        comparison(studies, runs, what.seed),
+        choices,
+    )
 
 
-def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge: Judge, out: Path) -> None:
+def judge_settings(
+    studies: Sequence[FileStudy],
+    folders: Sequence[Path],
+    judge: Judge,
+    out: Path,
+) -> None:
     """Write what a judge of citations says into the run directories of the settings; verdicts are kept in `out`."""
     verdicts = remembered(judge, out)
     for of_file in studies:
@@ -454,7 +330,14 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
     for table, laid_out in zip(found.comparison.tables, found.plans, strict=True):
         choice = found.choices.get(table.name)
         best = None if choice is None else choice.name
-        pictures += plots_of(table, laid_out.series, BASE, best, out / "plots", judged=JUDGED)
+        pictures += plots_of(
+            table,
+            laid_out.series,
+            BASE,
+            best,
+            out / "plots",
+            judged=JUDGED,
+        )
     base = f"Model {model_name(about)}, {bases(found.studies)}."
     text = [f"# Sweep\n\n{escape(base)} {spared(found.studies)}.\n", markdown(brief(found.comparison))]
     text += [*sentences(found), ""]
@@ -471,10 +354,25 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
         "saved": balance(found.studies),
         **about,
     }
-    return [*write_tables("sweep", "\n".join(text), csv_text(found.comparison), values, out), *pictures]
+    return [
+        *write_tables(
+            "sweep",
+            "\n".join(text),
+            csv_text(found.comparison),
+            values,
+            out,
+        ),
+        *pictures,
+    ]
 
 
-def write_tables(name: str, text: str, rows: str, values: Mapping[str, Any], out: Path) -> list[Path]:
+def write_tables(
+    name: str,
+    text: str,
+    rows: str,
+    values: Mapping[str, Any],
+    out: Path,
+) -> list[Path]:
     """Write `NAME.md`, `NAME.csv` and `NAME.json`; the last with where the figures came from."""
     paths = [out / f"{name}.{ending}" for ending in ("md", "csv", "json")]
     with writing(out):

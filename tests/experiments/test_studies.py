@@ -31,6 +31,7 @@ from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments import sweeps
 from selfrag.experiments.ablations import TRAINED, ablations, against_paper, published_difference
+from selfrag.experiments.goals import FigureLimit, Goal, choose, halves
 from selfrag.experiments.studies import (
     FileStudy,
     Rescored,
@@ -44,7 +45,7 @@ from selfrag.experiments.studies import (
     write_answers,
 )
 from selfrag.experiments.sweep_plots import normalised, places_of
-from selfrag.experiments.sweeps import Axis, FigureLimit, Goal, choose, halves, plan
+from selfrag.experiments.sweeps import Axis, plan
 from selfrag.reflection.intrinsic_labels import ANSWERABLE
 from selfrag.reflection.requests import Failed, Generate
 from selfrag.reflection.weights import Weights

@@ -127,7 +127,12 @@ class Grader:
         return figures
 
     def _grades(self, codec: LabelCodec, states: Sequence[JudgeInput]) -> list[float | None]:
-        judge = PromptedJudge(self.executor, codec, codec.labels, min_coverage=LEAST)
+        judge = PromptedJudge(
+            self.executor,
+            codec,
+            codec.labels,
+            min_coverage=LEAST,
+        )
         reflections = finish(judge.judge(states), judge.engine)
         return [next((judgment.mode for judgment in reflection.judgments), None) for reflection in reflections]
 

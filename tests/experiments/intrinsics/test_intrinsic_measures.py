@@ -19,16 +19,15 @@ from selfrag.cli.main import main
 from selfrag.common.errors import DecodingError, UserError
 from selfrag.evaluation.metrics.citations import Cites
 from selfrag.evaluation.metrics.classification import FlowOutcome
-from selfrag.experiments.intrinsics.flows import (
+from selfrag.experiments.intrinsics.conversations import (
     JudgedTurn,
     PassageSearch,
     QueryCollection,
-    _outcomes,
-    evaluate_rewrite,
     read_collection,
     sample,
     turns,
 )
+from selfrag.experiments.intrinsics.flows import _outcomes, evaluate_rewrite
 from selfrag.experiments.intrinsics.measures import (
     _lettered,
     evaluate_answerability,
