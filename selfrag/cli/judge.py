@@ -64,7 +64,7 @@ def judge(
     from retrieval.readers import read_files
     from selfrag.intrinsics.catalog import codec_of, find
     from selfrag.intrinsics.families import PUBLISHED
-    from selfrag.intrinsics.model_library import TOKEN_JUDGES, split_name
+    from selfrag.intrinsics.model_library import MODEL_JUDGES, split_name
     from selfrag.intrinsics.named import is_opened
     from selfrag.judges.conversation import read_conversation, read_passages
     from selfrag.judges.wire import DIALECT
@@ -75,7 +75,7 @@ def judge(
         _list_judges(name)
         return
     kind = None
-    if not is_opened(name) and name not in TOKEN_JUDGES:
+    if not is_opened(name) and name not in MODEL_JUDGES:
         intrinsic, by = split_name(name)
         kind = find(intrinsic)
         codec_of(kind, dialect or DIALECT)  # refuses a dialect before a model is loaded
@@ -115,7 +115,7 @@ def _list_judges(name: str | None) -> None:
     from selfrag.common.plugins import names
     from selfrag.intrinsics.catalog import catalog, dialects
     from selfrag.intrinsics.families import PUBLISHED, listed
-    from selfrag.intrinsics.model_library import JUDGES, TOKEN_JUDGES
+    from selfrag.intrinsics.model_library import JUDGES, MODEL_JUDGES
     from selfrag.intrinsics.named import GROUP, KINDS
 
     if name == PUBLISHED:
@@ -123,7 +123,7 @@ def _list_judges(name: str | None) -> None:
         return
     for each in catalog():
         sys.stdout.write(f"{each.name:28} {each.summary}\n")
-    sys.stdout.write(f"judges: {', '.join((*JUDGES, *TOKEN_JUDGES, *KINDS, *names(GROUP)))}\n")
+    sys.stdout.write(f"judges: {', '.join((*JUDGES, *MODEL_JUDGES, *KINDS, *names(GROUP)))}\n")
     sys.stdout.write(f"dialects: {', '.join(dialects())}\n")
     sys.stdout.write(f"published adapters: selfrag judge {PUBLISHED}\n")
 

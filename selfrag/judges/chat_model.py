@@ -207,10 +207,12 @@ class ChatSegmentWriter(SegmentWriter):
     def boundaries(self, hypotheses: Sequence[Hypothesis]) -> Steps[list[Judgment | None]]:
         """Return Retrieve at the end of each hypothesis, all of one depth."""
         is_first = hypotheses[0].node == ROOT
-        judge = self.judges[judge_name("retrieve" if is_first else "retrieve_later")]
+        question, site = "retrieve_later", "end"
+        if is_first:
+            question, site = "retrieve", "start"
         states = [self._state(hypothesis.evidence, hypothesis.answer) for hypothesis in hypotheses]
-        reflections = yield from judge.judge(states)
-        judgments = [reflection.mean("start" if is_first else "end", None) for reflection in reflections]
+        reflections = yield from self.judges[judge_name(question)].judge(states)
+        judgments = [reflection.mean(site, None) for reflection in reflections]
         if is_first and judgments[0] is None:
             raise generation_error(f"the model could not read the question: {reflections[0].reason}")
         return judgments
@@ -221,7 +223,9 @@ class ChatSegmentWriter(SegmentWriter):
 
     def candidate(self, parent: Hypothesis, action: Action, passage: Passage | None) -> Candidate:
         """Lay out the next segment of a hypothesis."""
-        dropped = 0 if passage is None else self._passages.cut(passage)[1]
+        dropped = 0
+        if passage is not None:
+            dropped = self._passages.cut(passage)[1]
         room = tokens_left(self.policy, parent)
         return Candidate(parent, branch_of(action, passage), passage, room, (), dropped)
 
@@ -263,9 +267,11 @@ class ChatSegmentWriter(SegmentWriter):
         ids = [tuple(self.model.codec.encode(option)) for option in options]
         tables: list[ScoredOptions | Failed] = []
         for number, row in enumerate(rows):
+            if isinstance(row, Failed):
+                tables.append(row)
+                continue
             begin = number * len(options)
-            own = judged[begin : begin + len(options)]
-            tables.append(row if isinstance(row, Failed) else ScoredOptions(ids, row, own))
+            tables.append(ScoredOptions(ids, row, judged[begin : begin + len(options)]))
         return tables
 
     def _critique(self, labels: LabelSet, states: Sequence[JudgeInput]) -> Steps[list[Judgment | None]]:
@@ -283,12 +289,15 @@ class ChatSegmentWriter(SegmentWriter):
         turns.append(Message("user", self.question))
         if answer.strip():
             turns.append(Message("assistant", answer.strip()))
-        return JudgeInput(tuple(turns), () if passage is None else (passage,))
+        passages: tuple[Passage, ...] = ()
+        if passage is not None:
+            passages = (passage,)
+        return JudgeInput(tuple(turns), passages)
 
     def _prompt(self, candidate: Candidate) -> ModelRequest:
         """Return the conversation that a candidate's segment is written in."""
-        passage = None if candidate.passage is None else self._passages.cut(candidate.passage)[0]
-        state = self._state(passage)
+        state = self._state(candidate.passage)
+        state = replace(state, passages=tuple(map(self._passages.shown, state.passages)))
         messages = self.model.wording.messages(state)
         prompt = ChatPrompt(messages, extra=self.model.extra)
         # Endpoints tell the probability of what was written only where alternatives are asked for.
@@ -296,8 +305,8 @@ class ChatSegmentWriter(SegmentWriter):
 
     def _request(self, draft: _Draft) -> ModelRequest:
         request = self._prompt(draft.candidate)
-        begun = request.prefill + draft.text
-        return replace(request, prefill=begun, max_tokens=draft.next_tokens, sentence=draft.by_sentence)
+        written = request.prefill + draft.text
+        return replace(request, prefill=written, max_tokens=draft.next_tokens, sentence=draft.by_sentence)
 
     def _reading(self, draft: _Draft) -> SegmentReading | Failed:
         """Return a draft that has ended as the decoder reads it."""
@@ -344,16 +353,17 @@ class _Draft:
     @property
     def next_tokens(self) -> int:
         """Return the most tokens of the next request."""
-        return 1 if self.looks_ahead else self.candidate.max_tokens - self.spent
+        if self.looks_ahead:
+            return 1
+        return self.candidate.max_tokens - self.spent
 
     @property
     def logprobs(self) -> tuple[float, ...]:
         """Return the log-probabilities of the tokens of the segment; none where the server gave none."""
-        limit = len(self.text) if self.end is None else self.end
         values = []
         position = 0
         for token in self.tokens:
-            if position >= limit:
+            if self.end is not None and position >= self.end:
                 break
             values.append(token.logprob)
             position += len(token.token)
@@ -365,11 +375,12 @@ class _Draft:
             # What was written stays; without anything the candidate has failed.
             self.result = Finish.CONTEXT if self.text else completion
             return
-        wanted = self.next_tokens
+        most_tokens = self.next_tokens
         self.text += completion.text
         self.tokens += completion.tokens or ()
         self.spent += completion.generated_tokens
-        self.end = sentence_end(self.text) if self.by_sentence else None
+        if self.by_sentence:
+            self.end = sentence_end(self.text)
         at_stop = completion.finish == "sentence"
         if self.end is not None:
             self.result = Finish.STOP
@@ -377,7 +388,7 @@ class _Draft:
             self.result = Finish.EOS
         elif self.spent >= self.candidate.max_tokens:
             self.result = Finish.STOP if at_stop else Finish.BUDGET
-        elif not at_stop and completion.generated_tokens < wanted:
+        elif not at_stop and completion.generated_tokens < most_tokens:
             self.result = Finish.CONTEXT
         else:
             self.looks_ahead = at_stop
@@ -385,12 +396,12 @@ class _Draft:
 
 def _with_own_judges(policy: Decoding) -> Decoding:
     """Return a policy in which prompted judges stand for the critiques that it needs and nobody else gives."""
-    named = {term.judge for term in policy.judges}
-    own = []
+    taken = {term.judge for term in policy.judges}
+    terms = list[ScoreTerm]()
     for labels in CRITIQUES:
         role = labels.role
         is_weighed = policy.weights.of(role) != 0 or role in policy.require or role in policy.forbid
         is_needed = is_weighed or role is Role.RELEVANCE  # an irrelevant passage is not cited, whatever its weight
-        if is_needed and role not in policy.replaced and judge_name(role) not in named:
-            own.append(ScoreTerm(judge_name(role), role))
-    return replace(policy, judges=(*own, *policy.judges), branch_and_bound=False)
+        if is_needed and role not in policy.replaced and judge_name(role) not in taken:
+            terms.append(ScoreTerm(judge_name(role), role))
+    return replace(policy, judges=(*terms, *policy.judges), branch_and_bound=False)

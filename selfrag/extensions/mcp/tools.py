@@ -19,9 +19,11 @@ from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field
 
 from retrieval.passage import Passage
+from selfrag.api import SelfRAG
 from selfrag.common.provenance import package_version
 from selfrag.common.untrusted import NAME, cut, replace_surrogates
 from selfrag.decoding.answer import Answer
+from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.serving.citations import Writer, url_of
@@ -165,8 +167,10 @@ class Tools:
         return Judgments(judgments=await asyncio.gather(*judgments))
 
     async def _judged(self, turns: Sequence[Mapping[str, str]], passage: Passage) -> PassageJudgment:
-        """Return what the model's reflection tokens say of the last turn beside a passage."""
-        names = [f"token_{labels.role}" for labels in CRITIQUES]
+        """Return what the model says of the last turn beside a passage, by its reflection tokens or by prompts."""
+        rag = self._service.rag
+        is_prompted = isinstance(rag, SelfRAG) and not isinstance(rag.prompting, Prompting)
+        names = [f"{'prompt' if is_prompted else 'token'}_{labels.role}" for labels in CRITIQUES]
         asked = [self._service.judge(name, turns, [passage], {}) for name in names]
         reflections = await asyncio.gather(*asked)
         found = [reflection.judgments[0] if reflection.judgments else None for reflection in reflections]
