@@ -21,9 +21,10 @@ from critic.cases import LabelledCase
 from critic.judging import case_input
 from retrieval.passage import Passage
 from scripts.command import command
+from scripts.demo_model.learning import area
 from selfrag.engines import load_engine
 from selfrag.engines.base import Engine
-from selfrag.evaluation.intervals import Estimate, bracketed, mean, pooled_auc
+from selfrag.evaluation.intervals import bracketed, mean
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.words import overlap, shown
@@ -71,7 +72,7 @@ def measure(judge: Judge, engine: Engine, rows: Sequence[LabelledCase], best: st
     judgments: list[Judgment] = [reflection.scored[0] for reflection in reflections]
     prior = np.array(judgments.pop().distribution)
     right = [row.label == best for row in rows]
-    scores, words, plain, calibrated = [], [], [], []
+    scores, words, raw, calibrated = [], [], [], []
     position = judge.labels.names.index(best)
     for row, judgment in zip(rows, judgments, strict=True):
         evidence = row.case.evidence or Passage("none", "")
@@ -79,23 +80,16 @@ def measure(judge: Judge, engine: Engine, rows: Sequence[LabelledCase], best: st
         scores.append(judgment.score)
         words.append(overlap(text, shown(evidence)))
         probabilities = np.array(judgment.distribution)
-        plain.append(float((probabilities.argmax() == position) == (row.label == best)))
+        raw.append(float((probabilities.argmax() == position) == (row.label == best)))
         calibrated.append(float(((probabilities / prior).argmax() == position) == (row.label == best)))
     coverage = np.mean([judgment.coverage for judgment in judgments])
     print(f"{judge.name}, {len(rows)} cases, {sum(right)} {best}, mean coverage {coverage:.3f}")
     print(f"  prior of an empty prompt: {dict(zip(judge.labels.names, prior.round(3).tolist(), strict=True))}")
     for what, values in (("prompted", scores), ("words in common", words)):
-        print(f"  AUC, {what}: {bracketed(auc(values, right))}")
-    print(f"  accuracy, most probable label: {bracketed(mean(plain))}; calibrated: {bracketed(mean(calibrated))}")
-    difference = mean([after - before for after, before in zip(calibrated, plain, strict=True)], bounds=(-1.0, 1.0))
-    print(f"  accuracy, calibrated - plain, paired: {bracketed(difference)}")
-
-
-def auc(scores: Sequence[float], right: Sequence[bool]) -> Estimate:
-    """Return the AUC of scores, with its interval."""
-    positives = [[score] if good else [] for score, good in zip(scores, right, strict=True)]
-    negatives = [[] if good else [score] for score, good in zip(scores, right, strict=True)]
-    return pooled_auc(positives, negatives)
+        print(f"  AUC, {what}: {bracketed(area(right, values, 0))}")
+    print(f"  accuracy, most probable label: {bracketed(mean(raw))}; calibrated: {bracketed(mean(calibrated))}")
+    difference = mean([after - before for after, before in zip(calibrated, raw, strict=True)], bounds=(-1.0, 1.0))
+    print(f"  accuracy, calibrated - raw, paired: {bracketed(difference)}")
 
 
 if __name__ == "__main__":
