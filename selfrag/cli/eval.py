@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,7 @@ from selfrag.cli.options import (
 from selfrag.cli.running import Commands, with_entry_points
 from selfrag.common.checks import check_filename
 from selfrag.common.errors import UserError, require
-from selfrag.common.untrusted import printable
+from selfrag.common.untrusted import printable, replace_surrogates
 
 if TYPE_CHECKING:
     from selfrag.evaluation.items import Item
@@ -39,6 +40,7 @@ app = Commands(
 )
 WHERE = partial(typer.Option, rich_help_panel="Where it runs")
 DEFAULT = "selfrag"
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
 @app.command()
@@ -121,7 +123,7 @@ def run(
 def _show_runs(
     folders: list[Path], results: dict[str, dict[str, dict[str, Any]]], against: str | None, seed: int
 ) -> None:
-    """The table over what was run now; a folder may hold files of earlier runs too."""
+    """Print the table over what was run now; a folder may hold files of earlier runs too."""
     from selfrag.evaluation.records import failures
 
     show(folders, list(next(iter(results.values()))), against, seed)
@@ -149,16 +151,28 @@ def tasks(
 
 
 @app.command()
-def systems() -> None:
+def systems(as_json: Json = False) -> None:
     """List the systems of `selfrag eval run --system`."""
-    from rich.console import Console
-    from rich.table import Table
-
     from selfrag.evaluation.systems import known_systems
 
-    table = Table("system", "what it is", box=None)
-    for row in known_systems().items():
-        table.add_row(*row)
+    _print_names(("system", "what it is"), known_systems().items(), as_json=as_json)
+
+
+def _print_names(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, as_json: bool) -> None:
+    """Print what can be named, a row each; names are never broken, so that they can be copied."""
+    if as_json:
+        listed = [dict(zip(header, row, strict=True)) for row in rows]
+        sys.stdout.write(replace_surrogates(json.dumps(listed, ensure_ascii=False)) + "\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for column in header:
+        table.add_column(column, no_wrap=column == header[0], overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)
 
 
@@ -187,14 +201,14 @@ def report(
     from selfrag.evaluation.report import check_ending, read_report, write
     from selfrag.evaluation.tables import Terminal
 
-    files = [check_ending(one) for one in out or ()]
-    page = any(one.suffix == ".html" for one in files)
+    files = [check_ending(file) for file in out or ()]
+    page = any(file.suffix == ".html" for file in files)
     folders, shown = run_folders(runs), items if page else 0
-    found = read_report(folders, against=against, only=only, items=shown, data=data, seed=seed)
+    report_of_runs = read_report(folders, against=against, only=only, items=shown, data=data, seed=seed)
     console = Console()
-    console.print(Terminal(found.comparison))
-    for one in files:
-        sys.stdout.write(printable(f"written: {write(found, one)}\n"))
+    console.print(Terminal(report_of_runs.comparison))
+    for file in files:
+        sys.stdout.write(printable(f"written: {write(report_of_runs, file)}\n"))
 
 
 def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str | None = None, seed: int = 0) -> None:
@@ -338,20 +352,14 @@ def _items_loader(data: Path | None, index: str | None) -> Callable[[Path, str],
 
 
 @app.command()
-def metrics() -> None:
+def metrics(as_json: Json = False) -> None:
     """List the metrics, those that need a second model, and the source of each."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from selfrag.evaluation.metrics.registry import JUDGED, PARAMETRIC, known
 
-    table = Table("metric", "what it is", "source", box=None)
-    for one in (*known().values(), *PARAMETRIC.values()):
-        table.add_row(*(Text(printable(cell)) for cell in (one.name, one.about, one.source)))
+    rows = [(metric.name, metric.about, metric.source) for metric in (*known().values(), *PARAMETRIC.values())]
     for name, judged in JUDGED.items():
-        table.add_row(name, f"{judged.about}; needs {judged.needs}: selfrag eval judge", judged.source)
-    Console().print(table)
+        rows.append((name, f"{judged.about}; needs {judged.needs}: selfrag eval judge", judged.source))
+    _print_names(("metric", "what it is", "source"), rows, as_json=as_json)
 
 
 @app.command()
@@ -379,11 +387,11 @@ def calibration(
         raise UserError(f"{', '.join(map(str, rows))}: no rows")
     with SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine) as rag:
         observed = calibrating.observe(read, rag.prompting, rag.engine)
-    found = calibrating.calibrate(observed, biased=biased)
-    calibrating.write(observed, found, out)
-    show_markdown(calibrating.table(found))
+    scalings = calibrating.calibrate(observed, biased=biased)
+    calibrating.write(observed, scalings, out)
+    show_markdown(calibrating.table(scalings))
     for folder in store or ():
-        typer.echo(printable(f"stored: {calibrating.store(found, folder)}"))
+        typer.echo(printable(f"stored: {calibrating.store(scalings, folder)}"))
 
 
 data_app = Commands(

@@ -231,7 +231,7 @@ def _open_encoder(name: str, options: FieldValues) -> Encoder:
 
 
 def _matching(patterns: list[str]) -> list[str]:
-    """The files that patterns such as `passages_*` name, each pattern's in the order of their names."""
+    """Return the files that patterns such as `passages_*` name, each pattern's in the order of their names."""
     return [path for pattern in patterns for path in sorted(glob.glob(pattern)) or [pattern]]  # noqa: PTH207
 
 
@@ -347,6 +347,7 @@ def remove(
         list[str] | None,
         typer.Option(help="Remove all passages of this file: its path, or its path inside its folder. Repeatable."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove passages from an index by id, or by the file that they came from."""
     if not ids and not file:
@@ -360,7 +361,10 @@ def remove(
         removed = remote.remove_passages(directory, ids or [])
     else:
         removed = remove_files(directory, file) if file else remove_passages(directory, ids or [])
-    typer.echo(f"{removed} passages removed from {directory}")
+    if as_json:
+        typer.echo(json.dumps({"passages_removed": removed}))
+    else:
+        typer.echo(f"{removed} passages removed from {directory}")
 
 
 @app.command()
@@ -369,17 +373,18 @@ def compact(
     kind: KindOption = None,
     storage: StorageOption = None,
     language: LanguageOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make an index one segment without the removed passages, or change how it is searched. Nothing is encoded."""
     compact_index(directory, kind=kind, storage=storage, language=language)
-    info(directory)
+    info(directory, as_json=as_json)
 
 
 @app.command()
 def info(
     directory: IndexArgument,
     verify: Annotated[bool, typer.Option("--verify", help="Read all files and compare their checksums.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what an index holds, how it is searched, and the recall that was measured."""
     remote = remote_indexes(directory)
@@ -455,7 +460,7 @@ def search(
         list[str] | None,
         typer.Option(help="Condition on the columns of the passages, such as year>=2020; may be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the passages of an index that match a query best."""
     if not query.strip():
@@ -466,8 +471,8 @@ def search(
     if notice:
         typer.echo(notice, err=True)
     if as_json:
-        found = {"query": query, "passages": [passage.as_dict() for passage in passages]}
-        typer.echo(replace_surrogates(json.dumps(found, ensure_ascii=False)))
+        result = {"query": query, "passages": [passage.as_dict() for passage in passages]}
+        typer.echo(replace_surrogates(json.dumps(result, ensure_ascii=False)))
         return
     for rank, passage in enumerate(passages, start=1):
         typer.echo(_line(rank, passage))

@@ -82,21 +82,21 @@ def judge(
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
     turns: list[Message] = []
-    found = read_passages(passage or ())
+    evidence = read_passages(passage or ())
     if conversation is not None:
         messages, beside = read_conversation(conversation)
         turns += messages
-        found = beside + found
+        evidence = beside + evidence
     else:
         turns.append(Message("user", question or ""))
     if response is not None:
         turns.append(Message("assistant", response))
-    found += tuple(row.passage for row in read_files(passages)) if passages else ()
+    evidence += tuple(row.passage for row in read_files(passages)) if passages else ()
     arguments = _arguments(argument or ())
     if kind is None:
-        _show(_reflection(name, model, engine, turns, found, arguments), as_json=as_json)
+        _show(_reflection(name, model, engine, turns, evidence, arguments), as_json=as_json)
         return
-    state = kind.state(turns, found, **arguments)
+    state = kind.state(turns, evidence, **arguments)
     adapters = None if adapter is None else {} if adapter == "none" else {kind.name: adapter}
     with _library(model, engine, endpoint, adapters, dialect) as library:
         result = library.get(kind, by)(state)

@@ -97,7 +97,7 @@ def _code(app: typer.Typer, program: str, argv: Sequence[str]) -> int:
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """The interrupts that arrive in the block, each of which is also raised."""
+    """Yield the interrupts that arrive in the block, each of which is also raised."""
     heard: list[int] = []
     usual = signal.getsignal(signal.SIGINT)
 
@@ -117,7 +117,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _received(argv: Sequence[str]) -> list[str]:
-    """The arguments, unless an option has been given nothing: a variable of the shell that is not set, mostly."""
+    """Return the arguments; refuse an option without a value, mostly a variable of the shell that is not set."""
     for option, value in pairwise(argv):
         if not value and option.startswith("-") and option != "--":
             raise UserError(f"{option} is empty; give a value, or leave the option out")
@@ -133,7 +133,7 @@ def _typed(argument: str) -> str:
 
 
 def _refused(program: str, error: OSError) -> int:
-    """What the machine refused; an error that names no file may be the standard output's."""
+    """Say what the machine refused; an error that names no file may be the standard output's."""
     if error.filename is not None:
         return _fail(program, f"{os.fsdecode(error.filename)}: {error.strerror}")
     try:
@@ -151,7 +151,7 @@ def _refused(program: str, error: OSError) -> int:
 
 
 def _fail(program: str, message: str, code: int = USER_ERROR) -> int:
-    """One line on the error stream."""
+    """Write one line on the error stream, and return the code."""
     line = _LONG_WORD.sub(r"\1...\2", printable(" ".join(message.split())))
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
@@ -248,7 +248,7 @@ class Commands(typer.Typer):
     """
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
-        """As `typer.Typer.command`."""
+        """Register a command as `typer.Typer.command` does."""
         register = super().command(name, **settings)
 
         def decorate(function: CommandFunctionType) -> CommandFunctionType:
@@ -324,7 +324,7 @@ def with_entry_points(group: str) -> type[TyperGroup]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """A value as its command may see it."""
+    """Return a value as its command may see it."""
     if isinstance(value, list | tuple):
         return type(value)(_checked(name, one) for one in value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -394,6 +394,6 @@ def _writable(path: Path) -> None:
 
 
 def shown(value: object, most: int = 120) -> str:
-    """A value as it was typed, cut where it is long."""
+    """Return a value as it was typed, cut where it is long."""
     text = str(value)
     return repr(text) if len(text) <= most else f"{text[:most]!r} (of {len(text):,} characters)"

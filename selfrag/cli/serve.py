@@ -149,5 +149,5 @@ def _load(model: str, index: str | None, engine: FieldValues, judges: Sequence[s
 
 
 def _here(name: Any) -> Any:
-    """A name of a model or index; absolute where it is a folder here, since replicas run in other folders."""
+    """Return the name of a model or index; absolute where it is a folder, since replicas run in other folders."""
     return str(Path(name).absolute()) if name is not None and Path(name).is_dir() else name

@@ -21,13 +21,13 @@ def show(
     from selfrag.decoding.trace import Trace
     from selfrag.viewer.traces import traces_page
 
-    found = out or file.with_suffix(".html")
-    if found.is_dir() or found.resolve() == file.resolve():
-        raise UserError(f"--out {found} is a folder or the trace itself; name another file")
+    page = out or file.with_suffix(".html")
+    if page.is_dir() or page.resolve() == file.resolve():
+        raise UserError(f"--out {page} is a folder or the trace itself; name another file")
     text = read_whole(file)
     try:
         trace = Trace.from_json(text)
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
-    write_text(found, traces_page({"": trace}))
-    typer.echo(f"{found}: open it in a browser")
+    write_text(page, traces_page({"": trace}))
+    typer.echo(f"{page}: open it in a browser")

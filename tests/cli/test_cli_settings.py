@@ -151,3 +151,15 @@ def test_a_question_is_never_a_path_and_quiet_prints_the_text_alone(
     assert "requests" not in capsys.readouterr().out
     assert main(["ask", "Who?", *load, "--engine-set", "max_bach=2"]) == 2
     assert "no option 'max_bach'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["systems", "metrics"])
+def test_names_are_listed_whole_in_80_columns_and_as_json(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["eval", command, "--json"]) == 0
+    names = [next(iter(row.values())) for row in json.loads(capsys.readouterr().out)]
+    assert main(["eval", command]) == 0
+    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith("  ")}
+    assert set(names) < shown
