@@ -21,7 +21,7 @@ import numpy as np
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template
-from retrieval.local_encoders import load_encoder
+from retrieval.local_encoders import load_alike
 from retrieval.search import DenseRetriever, Fusion, HybridRetriever, IndexVersion, LocalRetriever, WordRetriever
 from retrieval.vectors import NPY_ERRORS, DenseCard, FlatIndex, Mask, SegmentedIndex, VectorIndex, factory_of
 from retrieval.words import ANALYZER, WordIndex, language_name
@@ -317,10 +317,8 @@ def kept_rows(path: Path, manifest: IndexManifest) -> Mask | None:
     return ~removed
 
 
-def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None, **options: Any) -> Encoder:
+def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None) -> Encoder:
     """Return the encoder of an index, loaded in its number format; None loads it from where it was at build time.
-
-    `options` are fields of `retrieval.local_encoders.EncoderOptions`.
 
     Raises:
         UserError: it cannot be loaded, or is another one.
@@ -329,9 +327,7 @@ def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Pat
         if not built_with.source:
             raise UserError(f"{where} was built with encoder {built_with.name!r}, which must be passed as encoder=")
         encoder = built_with.source
-    if built_with.precision and "precision" not in options:
-        options["precision"] = built_with.precision
-    loaded = load_encoder(encoder, **options)
+    loaded = load_alike(encoder, built_with)
     if loaded.card.identity() != built_with.identity():
         raise UserError(
             f"{where} was built with another encoder: {built_with.name!r} ({built_with.fingerprint:.40}), "

@@ -90,8 +90,7 @@ def load_encoder(source: Encoder | str | Path, **options: Any) -> Encoder:
     """
     if not isinstance(source, str | Path):
         return source
-    scheme, colon, _ = str(source).partition(":")
-    open_server = load_registered(SERVERS, scheme) if colon else None
+    open_server = _server_of(source)
     if open_server is not None:
         if options:
             raise UserError(f"encoder {source}: its server decides on {', '.join(options)}; leave that out")
@@ -101,6 +100,20 @@ def load_encoder(source: Encoder | str | Path, **options: Any) -> Encoder:
         return TransformerEncoder(source, **options)
     except UnsupportedModulesError:
         return SentenceTransformerEncoder(source, **options)
+
+
+def load_alike(source: Encoder | str | Path, card: EncoderCard, **options: Any) -> Encoder:
+    """Return what `load_encoder` does, in the number format of an index's encoder unless the options name one."""
+    is_local = isinstance(source, str | Path) and _server_of(source) is None
+    if card.precision and is_local:
+        options = {"precision": card.precision, **options}
+    return load_encoder(source, **options)
+
+
+def _server_of(source: str | Path) -> Any:
+    """Return what opens the server of an address, or None for a directory or hub name."""
+    scheme, colon, _ = str(source).partition(":")
+    return load_registered(SERVERS, scheme) if colon else None
 
 
 def token_batches(ids: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:

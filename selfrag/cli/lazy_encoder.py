@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.encoders import Encoder, EncoderCard
-from retrieval.index import encoder_of, load_manifest
-from retrieval.local_encoders import EncoderOptions, load_encoder
+from retrieval.index import load_manifest
+from retrieval.local_encoders import EncoderOptions, load_alike, load_encoder
 from selfrag.loading import DEMO, index_encoder, resolve_encoder
 
 
@@ -37,12 +37,13 @@ class LazyEncoder:
             self._open()
 
     def _open(self) -> Encoder:
-        if self._loaded is None and self._index.exists():
-            built_with = load_manifest(self._index).encoder
-            source = index_encoder(self._index, self._name)
-            self._loaded = encoder_of(f"index {self._index}", built_with, source, **self._options)
-        elif self._loaded is None:
-            self._loaded = load_encoder(resolve_encoder(self._name or DEMO), **self._options)
+        if self._loaded is None:
+            default = resolve_encoder(self._name or DEMO)
+            if self._index.exists():
+                source = index_encoder(self._index, self._name) or default
+                self._loaded = load_alike(source, load_manifest(self._index).encoder, **self._options)
+            else:
+                self._loaded = load_encoder(default, **self._options)
         return self._loaded
 
     @property
