@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tiny
+from starlette.testclient import TestClient
 from transformers import AutoTokenizer
 
 from retrieval.passage import Passage
@@ -27,6 +28,8 @@ from selfrag.prompting import Turn
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import Role
+from selfrag.serving.app import create_app
+from selfrag.serving.service import Service
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.rows import parse_row
 
@@ -281,3 +284,23 @@ def test_judgments_of_rows_are_observed_for_calibration(rag: SelfRAG) -> None:
         ("issup", "Fully supported"),
         ("isuse", "4"),
     ]
+
+
+def test_a_server_answers_and_judges_with_a_chat_model(rag: SelfRAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rag, "retriever", lambda queries, k: [[SEINE, TEA][:k] for _ in queries])
+    client = TestClient(create_app(Service(rag)), base_url="http://127.0.0.1")
+    asked = {
+        "model": "selfrag",
+        "messages": [{"role": "user", "content": QUESTION}],
+        "selfrag": {"mode": "always", "beam": 1},
+    }
+    whole = client.post("/v1/chat/completions", json=asked)
+    assert whole.status_code == 200, whole.text
+    streamed = client.post("/v1/chat/completions", json=asked | {"stream": True})
+    assert streamed.status_code == 200, streamed.text
+    assert "data: [DONE]" in streamed.text
+    turns = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The Seine."}]
+    body = {"judge": "prompt_issup", "messages": turns, "passages": [{"id": "1", "text": SEINE.text}]}
+    judged = client.post("/v1/judge", json=body)
+    assert judged.status_code == 200, judged.text
+    assert judged.json()["judge"] == "prompt_issup"
