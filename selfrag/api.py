@@ -64,7 +64,7 @@ class SelfRAG(OwnsEngine):
 
     Example:
         >>> from selfrag import Passage
-        >>> with SelfRAG.from_pretrained() as rag:
+        >>> with SelfRAG.from_pretrained("demo", engine="transformers") as rag:
         ...     faust = Passage("faust", "Faust is a tragedy by Johann Wolfgang von Goethe.", "Faust")
         ...     print(rag.generate("Who wrote Faust?", evidence=[faust], max_segments=1))
         Johann Wolfgang von Goethe [1]
