@@ -84,7 +84,7 @@ class ServerConfig:
         return bare if urlsplit(bare).path else f"{bare}/v1"
 
     def key(self) -> str:
-        """The API key, or nothing; an `EngineError` where it cannot be sent in a header."""
+        """Return the API key, or nothing; an `EngineError` where it cannot be sent in a header."""
         key = (self.api_key or os.environ.get(self.api_key_env, "")).strip()
         if not key.isascii() or not key.isprintable():
             raise EngineError(f"the key in {self.key_source} holds characters that no key has; set it again")
@@ -92,7 +92,7 @@ class ServerConfig:
 
     @property
     def key_source(self) -> str:
-        """Where the key comes from, for messages."""
+        """Return where the key comes from, for messages."""
         return "api_key" if self.api_key else self.api_key_env
 
 
@@ -216,7 +216,7 @@ class Client:
             raise EngineError(self.refusal(reply, message))
 
     def refusal(self, reply: ServerReply[Any], message: str) -> str:
-        """That the key is refused, and where it comes from."""
+        """Say that the key is refused, and where it comes from."""
         state = "is refused" if self._key else "is not set"
         return f"{self._config.url} answered {reply.status}: the key in {self._config.key_source} {state} ({message})"
 
@@ -300,9 +300,9 @@ class Client:
             return ServerReply(reason=self.hidden(f"no answer: {said}"), connected=False)
         except ValueError as error:
             return ServerReply(answer.status_code, reason=self.hidden(str(error)), whole=False)
-        found = bytes(unfolded)
-        reply: ServerReply[T] = ServerReply(answer.status_code, found[: self.most_bytes])
-        if len(found) > self.most_bytes:
+        received = bytes(unfolded)
+        reply: ServerReply[T] = ServerReply(answer.status_code, received[: self.most_bytes])
+        if len(received) > self.most_bytes:
             return replace(reply, reason=f"a reply of more than {self.most_bytes:,} bytes", whole=False)
         if reply.status == 200:
             try:
@@ -356,7 +356,7 @@ def token_count(usage: Any, name: str) -> int:
 
 
 def json_of(content: bytes) -> Any:
-    """The value that a reply holds; a `BadReplyError` where it is not JSON."""
+    """Return the value that a reply holds; a `BadReplyError` where it is not JSON."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -380,7 +380,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 
 def server_message(content: bytes) -> str:
-    """The server's own words in the body of an error, in one line. Untrusted."""
+    """Return the server's own words in the body of an error, in one line. Untrusted."""
     data = None
     with suppress(BadReplyError):
         data = json_of(content)

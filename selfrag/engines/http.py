@@ -30,22 +30,26 @@ NO_VALUE = -9999.0
 
 
 def _sampling(request: Generate, max_model_len: int) -> dict[str, Any]:
-    """The fields of a greedy request that both routes have.
+    """Return the fields of a greedy request that both routes have.
 
     vLLM cuts each position at `logprobs` entries beside the sampled one, so one id more than watched is asked for.
     """
-    watch = request.watch_ids
-    spare = next(i for i in range(len(watch) + 1) if i not in watch)
-    fields = {
+    fields: dict[str, Any] = {
         "temperature": 0.0,
         "max_tokens": min(request.max_tokens, max_model_len - len(request.prompt_ids)),
-        "logprobs": len(watch) + 1 if watch else 0,
-        "logprob_token_ids": [*watch, spare] if watch else None,
-        "stop_token_ids": list(request.stop_ids) or None,
-        "allowed_token_ids": None if request.allowed_ids is None else list(request.allowed_ids),
-        "structured_outputs": None if request.constraint is None else request.constraint.as_structured_outputs(),
+        "logprobs": 0,
     }
-    return {name: value for name, value in fields.items() if value is not None}
+    watch = request.watch_ids
+    if watch:
+        spare = min(set(range(len(watch) + 1)).difference(watch))
+        fields |= {"logprobs": len(watch) + 1, "logprob_token_ids": [*watch, spare]}
+    if request.stop_ids:
+        fields["stop_token_ids"] = list(request.stop_ids)
+    if request.allowed_ids is not None:
+        fields["allowed_token_ids"] = list(request.allowed_ids)
+    if request.constraint is not None:
+        fields["structured_outputs"] = request.constraint.as_structured_outputs()
+    return fields
 
 
 def _tokens_body(request: Generate, max_model_len: int) -> dict[str, Any]:
@@ -65,21 +69,22 @@ def _tokens_rows(logprobs: Mapping[str, Any]) -> list[Any]:
 
 
 def _completions_rows(logprobs: Mapping[str, Any]) -> list[Any]:
+    rows: list[Any] = []
     match logprobs:
         case {"tokens": [*tokens], "token_logprobs": [*values], "top_logprobs": [*tops]}:
-            return [
-                _entry(token, value)
-                | {"top_logprobs": [_entry(*one) for one in top.items()] if isinstance(top, dict) else None}
-                for token, value, top in zip(tokens, values, tops, strict=False)
-            ]
-        case _:
-            return []
+            for token, value, top in zip(tokens, values, tops, strict=False):
+                row = _entry(token, value)
+                if isinstance(top, dict):
+                    row["top_logprobs"] = [_entry(*item) for item in top.items()]
+                rows.append(row)
+    return rows
 
 
 def _entry(token: object, value: object) -> dict[str, Any]:
-    """A log-probability that a completion gives under a name such as `token_id:7`."""
+    """Return a log-probability that a completion gives under a name such as `token_id:7`."""
     name, _, number = str(token)[:30].partition(":")
-    return {"token_id": int(number) if name == "token_id" and number.isdecimal() else None, "logprob": value}
+    token_id = int(number) if name == "token_id" and number.isdecimal() else None
+    return {"token_id": token_id, "logprob": value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +96,17 @@ class Wire:
     rows: Callable[[Mapping[str, Any]], list[Any]]  # of `logprobs` in a reply an entry for each position, with others
 
     def body(self, request: Generate, model: str, request_id: str, max_model_len: int) -> dict[str, Any]:
-        """JSON of a request that is within the limits: to a model or adapter, under an id that was never used."""
+        """Return the JSON of a request that is within the limits: to a model or adapter, under an id that was never used."""
         return {"request_id": request_id, "model": model, "stream": False, **self.fields(request, max_model_len)}
 
     def parse(self, content: bytes, request: Generate) -> Generated:
-        """Our result for a reply to `request`; a `BadReplyError` where anything is missing, nothing is filled in."""
+        """Return our result for a reply to `request`; a `BadReplyError` where anything is missing, nothing is filled in."""
         reply = json_of(content)
         match reply:
-            case {"choices": [{"token_ids": [*ids], "finish_reason": str(reason), "logprobs": dict(given)} as choice]}:
-                rows = self.rows(given)
+            case {
+                "choices": [{"token_ids": [*ids], "finish_reason": str(reason), "logprobs": dict(logprobs)} as choice]
+            }:
+                rows = self.rows(logprobs)
             case _:
                 raise BadReplyError("the reply lacks choices[0] with token_ids, logprobs and finish_reason")
         if reason not in ("stop", "length"):
@@ -137,9 +144,9 @@ def _watched(rows: Sequence[Any], watch_ids: Sequence[int], *, masked: bool) -> 
 
 
 def _value(entry: Any, token: int, *, masked: bool = False) -> float:
-    """The log-probability in `{"token_id", "logprob"}`, which must be of `token`; -inf only where tokens are masked."""
+    """Return the log-probability in an entry, which must be of `token`; -inf only where tokens are masked."""
     match entry:
-        case {"token_id": int(found), "logprob": float() | int() as value} if found == token and value is not False:
+        case {"token_id": int(number), "logprob": float() | int() as value} if number == token and value is not False:
             if masked and value <= NO_VALUE:
                 return -math.inf
             if NO_VALUE < value <= 1e-3:
@@ -150,7 +157,7 @@ def _value(entry: Any, token: int, *, masked: bool = False) -> float:
 
 
 def _cached(reply: Mapping[str, Any]) -> int:
-    """Cached prompt tokens; only a server started with `--enable-prompt-tokens-details` tells."""
+    """Return the number of cached prompt tokens; only a server started with `--enable-prompt-tokens-details` tells."""
     match reply:
         case {"usage": {"prompt_tokens_details": {"cached_tokens": int(count)}}}:
             return count
@@ -219,8 +226,10 @@ def _vocab_size(config: HTTPConfig, served_name: str) -> int:
         values = read_json(file)
     else:
         values = load("AutoConfig", config.model_dir, trust_remote_code=config.trust_remote_code).to_dict()
-    known = [values, values.get("text_config")] if isinstance(values, dict) else []
-    size = next((one["vocab_size"] for one in known if isinstance(one, dict) and one.get("vocab_size")), None)
+    size = None
+    if isinstance(values, dict):
+        text = values.get("text_config")
+        size = values.get("vocab_size") or (text.get("vocab_size") if isinstance(text, dict) else None)
     if not isinstance(size, int):
         raise EngineError(f"{config.model_dir} does not tell its vocab_size; pass vocab_size=")
     return size
@@ -386,9 +395,9 @@ class HTTPEngine(BaseEngine):
         """Drop requests here and at the server."""
         gone = set(tickets)
         self._refused = self._refusals(gone)
-        known = [self._live.pop(ticket) for ticket in sorted(gone & set(self._live))]
-        if known:
-            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in known])
+        tasks = [self._live.pop(ticket) for ticket in sorted(gone & set(self._live))]
+        if tasks:
+            self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
 
     def close(self) -> None:
         """Abort what is under way, close the connections and stop the thread."""

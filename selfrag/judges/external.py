@@ -135,7 +135,7 @@ class Late(Judge):
 
     @cached_property
     def inner(self) -> Judge:
-        """The loaded judge."""
+        """Return the loaded judge."""
         return self.load()
 
     @cached_property
@@ -159,8 +159,8 @@ class _Elsewhere(Judge):
         self.inner = inner
         self.name, self.labels, self.cost, self.scope = inner.name, inner.labels, inner.cost, inner.scope
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Elsewhere) and other.inner is self.inner
+    def __eq__(self, judge: object) -> bool:
+        return isinstance(judge, _Elsewhere) and judge.inner is self.inner
 
     def __hash__(self) -> int:
         return id(self.inner)
@@ -175,4 +175,8 @@ class _Elsewhere(Judge):
 
 def beside(judges: Iterable[Judge], engine: Any) -> tuple[Judge, ...]:
     """Return judges for a decoder that runs on `engine`: those of another engine are asked beside it."""
-    return tuple(judge if judge.engine is None or judge.engine is engine else _Elsewhere(judge) for judge in judges)
+    placed = []
+    for judge in judges:
+        here = judge.engine is None or judge.engine is engine
+        placed.append(judge if here else _Elsewhere(judge))
+    return tuple(placed)

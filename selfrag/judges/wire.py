@@ -44,7 +44,7 @@ class TextPrompt:
 
     @property
     def text(self) -> str:
-        """The prompt as one string, for comparison with recorded traffic."""
+        """Return the prompt as one string, for comparison with recorded traffic."""
         return "".join(piece.text for piece in self.pieces)
 
 
@@ -128,9 +128,11 @@ class Completion:
 
 
 def logsumexp(values: Sequence[float]) -> float:
-    """Logarithm of the sum of the exponentials; -inf for none."""
+    """Return the logarithm of the sum of the exponentials; -inf for none."""
     top = max(values, default=-math.inf)
-    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))
+    if top == -math.inf:
+        return top
+    return top + math.log(math.fsum(math.exp(value - top) for value in values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ class Teachable(Codec, Protocol):
     """A codec that also writes what a perfect model would answer; training uses nothing else."""
 
     def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
-        """Training targets of a request; decoding them gives the gold back, and gold that does not fit is refused."""
+        """Return the training targets of a request, from which decoding gets the gold; refuse gold that does not fit."""
 
 
 class Executor(Protocol):
@@ -218,12 +220,12 @@ class LateExecutor(Executor):
 
     @cached_property
     def loaded(self) -> Executor:
-        """The loaded executor."""
+        """Return the loaded executor."""
         return self._load()
 
     @cached_property
     def engine(self) -> Any:
-        """Its engine."""
+        """Return its engine."""
         return self.loaded.engine
 
     def steps(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion | Failed]]:
