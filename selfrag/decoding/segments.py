@@ -110,7 +110,7 @@ def read(
         text_ids=tuple(vocabulary.text_ids(body[:end])),
         judgments=judgments,
         boundary=boundary,
-        likelihood=_likelihood(generated.token_logprobs, len(body), likelihood),
+        likelihood=token_likelihood(generated.token_logprobs, len(body), likelihood),
         ended=not stopped,
         cut=not stopped and generated.finish is Finish.BUDGET,
         finish=generated.finish,
@@ -118,7 +118,7 @@ def read(
     )
 
 
-def _likelihood(logprobs: tuple[float, ...], segment: int, kind: str) -> float:
+def token_likelihood(logprobs: tuple[float, ...], segment: int, kind: str) -> float:
     """Return the likelihood of a completion whose first `segment` tokens stand before its end."""
     if kind == "none":
         return 0.0

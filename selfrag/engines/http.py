@@ -100,7 +100,7 @@ class Wire:
         return {"request_id": request_id, "model": model, "stream": False, **self.fields(request, max_model_len)}
 
     def parse(self, content: bytes, request: Generate) -> Generated:
-        """Return our result for a reply to `request`; a `BadReplyError` where anything is missing, nothing is filled in."""
+        """Return our result for a reply to `request`; raise a `BadReplyError` where anything is missing."""
         reply = json_of(content)
         match reply:
             case {

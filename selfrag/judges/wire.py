@@ -175,7 +175,7 @@ class Teachable(Codec, Protocol):
     """A codec that also writes what a perfect model would answer; training uses nothing else."""
 
     def teach(self, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
-        """Return the training targets of a request, from which decoding gets the gold; refuse gold that does not fit."""
+        """Return training targets of a request, from which decoding gets the gold; refuse gold that does not fit."""
 
 
 class Executor(Protocol):
