@@ -27,7 +27,7 @@ Branch: TypeAlias = Literal["passage", "continue", "none"]
 """What a segment is written from: a new passage, the passage of the segment before, or nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SegmentReading:
     """One generated segment, read."""
 

@@ -161,21 +161,20 @@ class TokenWriter(SegmentWriter):
     ) -> Steps[list[SegmentReading | Failed]]:
         """Read what candidates wrote, with one more token for each segment that was cut before something was due."""
         readings = [self.read(candidate, result) for candidate, result in zip(candidates, results, strict=True)]
-        cut: list[tuple[int, Candidate, SegmentReading]] = []
-        for place, (candidate, reading) in enumerate(zip(candidates, readings, strict=True)):
-            if isinstance(reading, SegmentReading) and self.missing(candidate, reading):
-                cut.append((place, candidate, reading))
+        cut: list[tuple[Candidate, SegmentReading]] = []
         requests = []
-        for _, candidate, reading in cut:
-            requests.append(Generate((*candidate.prompt_ids, *reading.ids), 1, watch_ids=self.vocabulary.watch))
+        for candidate, reading in zip(candidates, readings, strict=True):
+            if isinstance(reading, SegmentReading) and self.missing(candidate, reading):
+                cut.append((candidate, reading))
+                requests.append(Generate((*candidate.prompt_ids, *reading.ids), 1, watch_ids=self.vocabulary.watch))
         endings = yield from ask(requests)
-        for (place, candidate, reading), result in zip(cut, endings, strict=True):
+        for (candidate, reading), result in zip(cut, endings, strict=True):
             if isinstance(result, Failed):
                 continue  # stays undefined, and the policy's rule for undefined critiques applies
             for labels in self.missing(candidate, reading):
                 judgment = read_critique(self.vocabulary, labels, result.watched[0], candidate.site, candidate.evidence)
                 if labels is RETRIEVE:
-                    readings[place] = replace(reading, boundary=judgment, ended=False)
+                    reading.boundary, reading.ended = judgment, False
                 else:
                     reading.judgments[labels.role] = judgment
         return readings
@@ -196,7 +195,8 @@ class TokenWriter(SegmentWriter):
             forced=self.policy.forced,
             cut_id=self.vocabulary.retrieve[0] if cuts else None,
         )
-        return replace(reading, text=self.prompting.text(reading.ids, reading.text_ids))
+        reading.text = self.prompting.text(reading.ids, reading.text_ids)
+        return reading
 
     def missing(self, candidate: Candidate, reading: SegmentReading) -> list[LabelSet]:
         """Return what must be read after a segment that was cut: critiques that are due, and Retrieve if it goes on."""
