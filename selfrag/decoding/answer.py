@@ -30,7 +30,14 @@ class Usage:
     seconds: float = 0.0  # wall time from the first request to the answer, shared with the other questions of the batch
 
     def __add__(self, added: Usage) -> Usage:
-        return Usage(*(getattr(self, name) + getattr(added, name) for name in self.__dataclass_fields__))
+        return Usage(  # field by field: a decode adds at each of its steps
+            self.requests + added.requests,
+            self.prompt_tokens + added.prompt_tokens,
+            self.cached_tokens + added.cached_tokens,
+            self.generated_tokens + added.generated_tokens,
+            self.searches + added.searches,
+            self.seconds + added.seconds,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""

@@ -96,7 +96,7 @@ class Wire:
     rows: Callable[[Mapping[str, Any]], list[Any]]  # of `logprobs` in a reply an entry for each position, with others
 
     def body(self, request: Generate, model: str, request_id: str, max_model_len: int) -> dict[str, Any]:
-        """Return the JSON of a request that is within the limits: to a model or adapter, under an id that was never used."""
+        """Return the JSON of a request within the limits: to a model or adapter, under an id that was never used."""
         return {"request_id": request_id, "model": model, "stream": False, **self.fields(request, max_model_len)}
 
     def parse(self, content: bytes, request: Generate) -> Generated:
