@@ -18,7 +18,7 @@ from selfrag.reflection.weights import Weights
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-WeightSettings = Sequence[Weights] | ScoreArray
+ReplayWeights = Sequence[Weights] | ScoreArray
 """S settings, as `Weights` or as an array [S, T] in the order of `Decoding.terms`: isrel, issup, isuse, joined ones."""
 _WIDE_BEAM = 32  # above which one sort is faster than the search for each place
 
@@ -36,7 +36,7 @@ class Replay:
     merged: Bools  # [N, S] nodes with the same text as a better one of their step
 
 
-def replay(trace: Trace, weights: WeightSettings) -> Replay:
+def replay(trace: Trace, weights: ReplayWeights) -> Replay:
     """Search the recorded tree again under S settings."""
     terms, undefined = trace.decoding.terms, trace.decoding.undefined
     matrix = _matrix(weights, trace.decoding)
@@ -111,7 +111,7 @@ def settle(trace: Trace, result: Replay) -> Trace:
     return replace(trace, nodes=tuple(nodes), best=best if best >= 0 else None)
 
 
-def _matrix(weights: WeightSettings, decoding: Decoding) -> ScoreArray:
+def _matrix(weights: ReplayWeights, decoding: Decoding) -> ScoreArray:
     """Return weights as an array [S, T]. Columns that an array lacks come from the recorded settings."""
     recorded = decoding.weights.row(decoding.terms)
     if not isinstance(weights, np.ndarray):

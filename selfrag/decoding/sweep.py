@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from selfrag.decoding.answer import Answer
-from selfrag.decoding.rescore import Bools, Ints, WeightSettings, replay
+from selfrag.decoding.rescore import Bools, Ints, ReplayWeights, replay
 
 
-def sweep(answers: Iterable[Answer], weights: WeightSettings) -> tuple[Ints, Bools]:
+def sweep(answers: Iterable[Answer], weights: ReplayWeights) -> tuple[Ints, Bools]:
     """Re-rank A answers under S settings: ids of the last nodes [A, S], and whether each choice is exact [A, S]."""
     best, exact = [], []
     for answer in answers:
