@@ -93,6 +93,7 @@ RIGHT: dict[str, list[str]] = {
     "selfrag interpret table": ["{w}/grid"],
     "critic sample": ["{w}/pairs.jsonl", "--out", "{w}/out/cases.jsonl", "--target", "IsUse=2"],
     "critic label": ["{w}/cases.jsonl", "--out", "{w}/out/labels", *NOBODY],
+    "critic adopt": ["{w}/cases.jsonl", "{w}/model"],
     "critic split": ["{w}/cases.jsonl", "--out", "{w}/out/split"],
     "critic agree": ["{w}/cases.jsonl", "again={w}/cases.jsonl"],
     "critic train": ["{w}/cases.jsonl", "--base", "{w}/model", "--out", "{w}/out/critic"],

@@ -272,7 +272,7 @@ def test_a_run_over_an_endpoint(tmp_path: Path) -> None:
     [
         (["base", "--engine", "vllm"], "leave the engine and its settings out"),
         (["base", "--ray", "local"], "leave --ray out"),
-        (["selfrag-always"], "selfrag-always needs a checkpoint; an endpoint runs base, rag, rag-1, rag-5"),
+        (["sail"], "sail needs a checkpoint; an endpoint runs base, rag, rag-1, rag-5, selfrag"),
         (["base", "--set", "beam=2"], "--set beam"),
     ],
 )

@@ -181,7 +181,7 @@ class ChatWriter:
             raise UserError(f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say")
         steps = self._results([self.request(progress)] * samples, run.engine)
         (results,) = yield from gather([steps], partial(counted, run))
-        if self.executor.engine is None or self.executor.engine is not run.engine:  # others are counted as they go
+        if self.executor.engine is not None and self.executor.engine is not run.engine:  # others are counted as they go
             run.usage = run.usage + _spent(results)
         texts: dict[str, None] = {}
         reason = ""
