@@ -193,7 +193,8 @@ FOLDERS = ("--data", "--adapters", "--corpus")
 """Options that take a folder, of whatever kind."""
 ODD = {
     *(("critic label", name, what) for name in ("--model", "--name") for what in (*WEIGHTS, *NAMES)),
-    *((command, "--recipe", "empty") for command in RIGHT),  # all of it is left at its defaults
+    *((command, name, "empty") for command in RIGHT for name in ("--recipe", "--config")),  # leaves all at defaults
+    ("selfrag index sync", "DIRECTORY", "missing"),  # is built
     ("critic inspect", "--provenance", "empty"),
     ("selfrag data make", "--from", "folder"),  # is what the right line gives
 }
@@ -287,7 +288,7 @@ REFUSED = {
     f"{_ASKED} --response y": "must be of role user",
     f"{_ASKED} --dialect morse": "unknown dialect 'morse'; known: chat",
     f"{_ASKED} --endpoint http://127.0.0.1:9": "--endpoint needs --model NAME",
-    f"{_ASKED} --endpoint http://127.0.0.1:9 --engine vllm": "not both",
+    f"{_ASKED} --endpoint http://127.0.0.1:9 --engine vllm": "of no use with --endpoint",
     _CHECK: "the argument 'requirement' is missing",
     f"{_CHECK} --argument short": "write it as NAME=VALUE",
     f"{_CHECK} --argument a=1 --argument a=2": "is given twice",
@@ -418,6 +419,8 @@ def lines() -> list[Line]:
             at = len(right) if option else next(positions)
             for what, value in values(name, kind).items():
                 arguments = (*right, name, value) if option else (*right[:at], value, *right[at + 1 :])
+                if (command, name, what) == BUILT:
+                    continue
                 odd = (command, name, what) in ODD
                 table.append(Line(command, arguments, f"{name} {what}", not odd, value or "-"))
         table.append(Line(command, (*right, "--no-such-option"), "unknown option"))
