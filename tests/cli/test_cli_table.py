@@ -194,11 +194,12 @@ FOLDERS = ("--data", "--adapters", "--corpus")
 ODD = {
     *(("critic label", name, what) for name in ("--model", "--name") for what in (*WEIGHTS, *NAMES)),
     *((command, name, "empty") for command in RIGHT for name in ("--recipe", "--config")),  # leaves all at defaults
-    ("selfrag index sync", "DIRECTORY", "missing"),  # is built
     ("critic inspect", "--provenance", "empty"),
     ("selfrag data make", "--from", "folder"),  # is what the right line gives
 }
 """Cases that only must not fail badly: what is given is not wrong, or not for every command."""
+BUILT = ("selfrag index sync", "DIRECTORY", "missing")
+"""A case that is right: the index is built there."""
 
 
 _TEACH = ["answerability", "--base", "{w}/model", "--out", "{w}/out/taught", "--data"]
