@@ -77,18 +77,19 @@ def _draft(
     start, end = rng.choice(spans)
     sentence = pair.output[start:end].strip()
     query = pair.output.strip() if rule.evidence == "first" else sentence
-    case = Case(rule.group, pair.instruction)
+    draft = Case(rule.group, pair.instruction)
     if rule.group != "IsUse" and (rule.output == "sentence" or rule.evidence != "none"):
-        case = replace(case, preceding=pair.output[:start].strip())
+        draft = replace(draft, preceding=pair.output[:start].strip())
     match rule.output:
         case "sentence":
-            case = replace(case, output=sentence)
+            draft = replace(draft, output=sentence)
         case "whole":
-            case = replace(case, output=pair.output)
+            draft = replace(draft, output=pair.output)
         case "beginning" if len(spans) > 1:
-            case = replace(case, output=pair.output[: spans[len(spans) // 2 - 1][1]].strip())
+            middle = spans[len(spans) // 2 - 1][1]
+            draft = replace(draft, output=pair.output[:middle].strip())
         case "other" if donor.output.strip() != pair.output.strip():
-            case = replace(case, output=donor.output)
+            draft = replace(draft, output=donor.output)
         case "beginning" | "other":
             return None
     if rule.evidence in ("gold", "other"):
@@ -97,8 +98,8 @@ def _draft(
         usable = [p for p in choices if p.text.strip() and (rule.evidence == "gold" or p.text not in known)]
         if not usable:
             return None
-        case = replace(case, evidence=rng.choice(usable))
-    question = UnlabelledCase(f"{pair.id}/{rule.name}", case, pair.dataset, rule.name)
+        draft = replace(draft, evidence=rng.choice(usable))
+    question = UnlabelledCase(f"{pair.id}/{rule.name}", draft, pair.dataset, rule.name)
     return question, f"{pair.instruction} {query}" if rule.searches else ""
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from retrieval.normalisation import UNSPACED, spaced_words
 
 # The most frequent function words tell a language in a few sentences. One that n languages share counts 1 / n for each.
-# A language without stems is here where one with stems would be taken for it.
+# A language without a stemmer is listed only where its texts would otherwise be taken for one that has a stemmer.
 _LEAST_SHARE, _LEAST_HITS = 0.08, 1.5  # of function words in a text of the language: share of its words, and number
 _MOST_PASSAGES, _MOST_CHARACTERS = 1000, 1000  # of the sample that is read, and of each passage in it
 
@@ -76,9 +76,8 @@ def _languages_by_word() -> dict[str, list[str]]:
 def detect_language(texts: Iterable[str]) -> str:
     """Return the name of the language that most of the texts are written in; the same texts give the same name.
 
-    Function words tell the languages with stems apart. The rest is told by its script, and `other` if that tells
-    nothing. Texts in ASCII of which nothing tells the language, such
-    as tables of names, count as English.
+    Function words tell the languages with stems apart, and scripts tell the rest. The name is `other` where neither
+    does; texts in ASCII without function words, such as tables of names, count as English.
     """
     by_word = _languages_by_word()
     hits: dict[str, float] = dict.fromkeys(_FUNCTION_WORDS, 0.0)

@@ -87,29 +87,29 @@ def markers(text: str) -> frozenset[str]:
     return frozenset(marked)
 
 
-LONGEST = 6_000
-"""Characters of one text that are shown; how many more there are is said."""
+MOST_VISIBLE = 6_000
+"""Characters that `visible` and `inert` show of a text by default; how many more there are is said."""
 
 
-def visible(text: str, longest: int = LONGEST) -> str:
+def visible(text: str, longest: int = MOST_VISIBLE) -> str:
     """Plain text, every character of which can be seen; cut if it is longer than `longest`."""
-    cut = text[:longest]
-    shown = UNSEEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", cut.replace("\r\n", "\n"))
+    beginning = text[:longest].replace("\r\n", "\n")
+    shown = UNSEEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", beginning)
     return shown if len(text) <= longest else f"{shown} \u2026 ({len(text) - longest:,} more characters)"
 
 
-def inert(text: str, longest: int = LONGEST) -> str:
+def inert(text: str, longest: int = MOST_VISIBLE) -> str:
     """`visible`, for the inside of an element or of a quoted attribute."""
     return escape(visible(text, longest), quote=True)
 
 
-TEXT = 20_000
-"""Characters that are shown of a text."""
+MOST_CUT = 20_000
+"""Characters that `cut` keeps of a text by default."""
 NAME = 200
 """Characters that are shown of a title or an id."""
 
 
-def cut(text: str, most: int = TEXT) -> str:
+def cut(text: str, most: int = MOST_CUT) -> str:
     """Text of others for people: nothing in it that cannot be shown, and where it is long, how much is left out."""
     left_out = len(text) - most
     if left_out > 0:

@@ -153,7 +153,10 @@ class Late(Judge):
 
 
 class _Elsewhere(Judge):
-    """A judge whose requests are for another engine than that of the decoder. As a service it is that judge."""
+    """A judge whose requests are for another engine than that of the decoder.
+
+    Called as a service, it asks the inner judge on that engine.
+    """
 
     def __init__(self, inner: Judge) -> None:
         self.inner = inner

@@ -360,11 +360,11 @@ def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every command and its function."""
 
     def of(app: typer.Typer, path: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-        for one in app.registered_commands:
-            if one.hidden:  # says where a command went
+        for command in app.registered_commands:
+            if command.hidden:  # says where a command went
                 continue
-            assert one.callback is not None
-            yield f"{path} {one.name or one.callback.__name__}", one.callback
+            assert command.callback is not None
+            yield f"{path} {command.name or command.callback.__name__}", command.callback
         for group in app.registered_groups:
             assert group.typer_instance is not None
             yield from of(group.typer_instance, f"{path} {group.name}")
@@ -386,7 +386,7 @@ def parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:
         while get_origin(kind) is list or type(None) in get_args(kind):
             kind = get_args(kind)[0]
         option = isinstance(info, typer.models.OptionInfo)
-        spoken = [one for one in (info.default, *(info.param_decls or ())) if isinstance(one, str)]
+        spoken = [name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str)]
         yield (([*spoken, "--" + name.replace("_", "-")][0]) if option else name.upper()), kind, option
 
 
@@ -524,7 +524,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def state(world: Path) -> dict[str, Any]:
     """All that lies in the folder, apart from what commands are told to write to."""
-    found = {}
+    entries = {}
     for folder, folders, files in os.walk(world.parent):
         if Path(folder) == world and "out" in folders:
             folders[:] = [name for name in folders if name not in ("out", "home")]
@@ -532,8 +532,8 @@ def state(world: Path) -> dict[str, Any]:
             path = Path(folder) / name
             about = path.lstat()
             link = path.readlink() if path.is_symlink() else None
-            found[str(path)] = (about.st_mode, about.st_ino, about.st_size if path.is_file() else 0, link)
-    return found
+            entries[str(path)] = (about.st_mode, about.st_ino, about.st_size if path.is_file() else 0, link)
+    return entries
 
 
 def _late(_signal: int, _frame: FrameType | None) -> None:

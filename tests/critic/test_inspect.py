@@ -12,7 +12,7 @@ from critic.cli.main import main
 from critic.inspect import MOST_PARTS, Inspection, Statistics, departure, inspect_rows, render
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.common.untrusted import LONGEST
+from selfrag.common.untrusted import MOST_VISIBLE
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow, write_rows
 
@@ -200,7 +200,7 @@ def test_huge_rows_are_cut_and_say_so():
     row = TrainingRow("big", "s", "a" * 1_000_000, (*target("N"), *[TargetText("word ")] * 5_000, *target("5")))
     text = rendered([row])
     assert len(text) < 80_000
-    assert f"({1_000_000 - LONGEST:,} more characters)" in text
+    assert f"({1_000_000 - MOST_VISIBLE:,} more characters)" in text
     assert f"{5_002 - MOST_PARTS:,} more parts" in text
 
 

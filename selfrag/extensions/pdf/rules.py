@@ -18,7 +18,8 @@ _MAX_OBJECTS = 5000  # of a page that are looked at
 _MAX_SEGMENTS = 20_000  # of the paths of a page
 _MAX_RULES = 400  # strokes of a page in one direction; a drawing has more
 _THIN = 3.0  # width of a stroke, in points
-_LONG = 8.0  # length of a stroke
+_SHORTEST_STROKE = 8.0  # points; shorter ones are ignored
+_SAME_EDGE = 4.0  # points up to which two edges are one
 _NEAR = 2.5  # distance at which two strokes touch, or are one
 _FRAME_SEGMENTS = 5  # of a rectangle
 
@@ -69,9 +70,9 @@ def find_grids(page: Any, turns: int) -> list[Grid]:
     horizontal, vertical = list[Rule](), list[Rule]()
     for left, bottom, right, top in _stroke_boxes(page):
         left, bottom, right, top = turn_box((left, bottom, right, top), turns)
-        if top - bottom <= _THIN and right - left >= _LONG:
+        if top - bottom <= _THIN and right - left >= _SHORTEST_STROKE:
             horizontal.append(Rule((bottom + top) / 2, left, right))
-        elif right - left <= _THIN and top - bottom >= _LONG:
+        elif right - left <= _THIN and top - bottom >= _SHORTEST_STROKE:
             vertical.append(Rule((left + right) / 2, bottom, top))
     horizontal, vertical = _join_rules(horizontal), _join_rules(vertical)
     if len(horizontal) < 2 or not vertical or max(len(horizontal), len(vertical)) > _MAX_RULES:
@@ -220,6 +221,6 @@ def _distinct(edges: Sequence[float]) -> list[float]:
     """Return the edges from the smallest, without those that are near the one before."""
     distinct: list[float] = []
     for edge in sorted(edges):
-        if not distinct or edge - distinct[-1] > _LONG / 2:
+        if not distinct or edge - distinct[-1] > _SAME_EDGE:
             distinct.append(edge)
     return distinct

@@ -20,7 +20,7 @@ _MAX_OPTIONS = 1000  # of a list box
 _WIDE_GAP = 0.6  # gap that ends a fragment, in heights of a line
 _NO_GAP = 0.15  # gap up to which a raised or lowered letter belongs to the word before it
 _SPACED = 0.08  # gap between the letters of a word that is spaced out, in heights of a line
-_SPACED_MOST = 1.15  # gap that belongs to such a word, in gaps before it
+_WIDEST_LETTER_GAP = 1.15  # a gap up to this many times the last one is still inside such a word
 _SAME_LINE = 0.3  # vertical overlap of letters of one line, as a share of the lower one
 _UPSIDE_DOWN = 2  # quarter turns
 _MAX_FONT_NAME = 128  # bytes; a longer name is left out
@@ -120,7 +120,7 @@ class FragmentReader:
 
     def _is_letter_gap(self, gap: float, height: float, space: int) -> bool:
         """Return whether a space that PDFium made of a gap is no wider than the gaps inside the word before it."""
-        if self._letter_gap < _SPACED * height or gap > _SPACED_MOST * self._letter_gap:
+        if self._letter_gap < _SPACED * height or gap > _WIDEST_LETTER_GAP * self._letter_gap:
             return False
         return bool(self._raw.FPDFText_IsGenerated(self._textpage, space) == 1)
 

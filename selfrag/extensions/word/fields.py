@@ -16,7 +16,7 @@ class OpenField:
     """A field that has not ended."""
 
     in_result: bool = False
-    replaced: bool = False  # whether its result is left out, since its value stands elsewhere
+    drops_result: bool = False  # whether its result is left out, since its value stands elsewhere
     instruction: str = ""
 
 
@@ -47,15 +47,16 @@ class FieldStack:
         self._open.append(OpenField())
         self._hiding += 1
 
-    def replace(self) -> None:
+    def drop_result(self) -> None:
         """Leave out the result of the innermost field."""
         if self._open:
-            self._open[-1].replaced = True
+            self._open[-1].drops_result = True
 
     def add_instruction(self, text: str) -> None:
         """Append to the instruction of the innermost field."""
         if self._open and len(self._open[-1].instruction) < _LONGEST_INSTRUCTION:
-            self._open[-1].instruction += text[:_LONGEST_INSTRUCTION]
+            innermost = self._open[-1]
+            innermost.instruction = (innermost.instruction + text)[:_LONGEST_INSTRUCTION]
 
     def separate(self) -> None:
         """End the instruction of the innermost field; its result follows."""
@@ -65,9 +66,9 @@ class FieldStack:
         innermost.in_result = True
         words = innermost.instruction.split(maxsplit=1)
         if self._drop_page_numbers and words and words[0].upper() in PAGE_FIELDS:
-            innermost.replaced = True
+            innermost.drops_result = True
             self.dropped_page_number = True
-        if not innermost.replaced:
+        if not innermost.drops_result:
             self._show()
 
     def end(self) -> None:
@@ -75,7 +76,7 @@ class FieldStack:
         if not self._open:
             return
         innermost = self._open.pop()
-        if innermost.replaced or not innermost.in_result:
+        if innermost.drops_result or not innermost.in_result:
             self._show()
 
     def withhold(self, text: str) -> None:

@@ -82,7 +82,9 @@ class _WordReader:
         body = self._story(self._writer.add, self._left_out)
         self._package.parse(self._part, body)
         body.finish()
-        for what, count in (+self._left_out).items():
+        for what, count in self._left_out.items():
+            if count <= 0:
+                continue
             noun = what.removesuffix("s") if count == 1 else what
             self._builder.skip(f"{count} {noun}", _REASONS[what])
         for part, reason in self._lost.items():

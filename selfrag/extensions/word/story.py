@@ -190,7 +190,7 @@ class Story:
         if value and not self._text.is_hidden() and self._text.paragraphs:
             self._text.paragraphs[-1].texts.append(value)
             self._text.progress += 1
-            self._text.fields.replace()
+            self._text.fields.drop_result()
 
     # 3. Tables
 
