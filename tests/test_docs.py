@@ -100,8 +100,8 @@ def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == f"{clone}/selfrag/__init__.py {clone}/.venv"
 
 
-def test_it_has_at_most_186_lines() -> None:
-    assert len(TEXT.splitlines()) <= 186
+def test_it_has_at_most_212_lines() -> None:
+    assert len(TEXT.splitlines()) <= 212
 
 
 def test_files_that_it_links_to_exist() -> None:

@@ -55,7 +55,7 @@ def encoders(source: str) -> dict[str, Callable[[Sequence[str]], Any]]:
     """Return functions that encode texts: sentence-transformers as it is by default, and ours in both formats."""
     from sentence_transformers import SentenceTransformer
 
-    theirs = SentenceTransformer(source, device="cpu")
+    theirs = SentenceTransformer(source, device="cpu", trust_remote_code=False)
     ways: dict[str, Callable[[Sequence[str]], Any]] = {
         "sentence-transformers": lambda texts: theirs.encode(list(texts), show_progress_bar=False)
     }

@@ -117,8 +117,8 @@ def test_options_of_an_engine_become_fields_of_its_configuration(monkeypatch: py
     assert engine_options({}) == (None, {})
     for gpu, name in ((None, "transformers"), ("vllm", "vllm")):
         monkeypatch.setattr(engines, "gpu_engine", lambda gpu=gpu: gpu)
-        assert quick_engine({"dtype": "float32"}) == {"name": name, "dtype": "float32"}
-        assert quick_engine({"name": "http://x"})["name"] == "http://x"
+        assert quick_engine({"dtype": "float32"}, "demo") == {"name": name, "dtype": "float32"}
+        assert quick_engine({"name": "http://x"}, "demo")["name"] == "http://x"
     assert set(engine_module.EngineOptions.__dataclass_fields__) == {"name", "dtype", "deterministic", "settings"}
 
 

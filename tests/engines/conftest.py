@@ -11,7 +11,7 @@ import pytest
 import tiny
 from lora_on_the_spot import save_adapter
 from pump import TEMPLATE
-from served import ServedVLLM
+from vllm_process import ServedVLLM
 
 SERVED_CONTEXT = 8192
 

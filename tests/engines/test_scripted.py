@@ -69,7 +69,7 @@ def test_a_vllm_that_does_not_import_is_named(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("vllm", {"max_modle_len": 3}, "the vllm engine has no option 'max_modle_len'; known: .*kv_cache_gib"),
+        ("vllm", {"max_modle_len": 3}, "vLLM has no option 'max_modle_len'; known: .*kv_cache_gib"),
         ("transformers", {"max_modle_len": 3}, "the transformers engine has no option .*; known: .*max_batch"),
         ("http", {}, "the http engine needs url="),
         ("other", {}, "unknown engine 'other'; known: vllm, transformers, http"),

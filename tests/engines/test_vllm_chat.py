@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 import tiny
-from served import ServedVLLM
+from vllm_process import ServedVLLM
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG

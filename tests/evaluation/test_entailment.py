@@ -90,7 +90,7 @@ def test_judges_by_name(tiny_nli: Path, tiny_true: Path, tmp_path: Path) -> None
         ("oracle", "unknown judge 'oracle'; known: true, nli:MODEL"),
         ("nli", "'nli' of which model"),
         (f"true:{tiny_nli / 'nothing'}", "no model at"),
-        ("judge:some-model@localhost", "is not a web address"),
+        ("judge:some-model@localhost", "no model at some-model@localhost"),
     ):
         with pytest.raises(UserError, match=message):
             open_judge(name)

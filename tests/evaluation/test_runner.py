@@ -320,7 +320,7 @@ def test_items_without_passages_get_those_of_the_retriever(own: Path, monkeypatc
     assert [passage.text for passage in file.items[0].passages] == ["Ann was first."]
     assert source.settings() == {"retriever": "mysearch:search", "found": 3}
     point = metadata.EntryPoint("wiki", "mysearch:search", "selfrag.retrievers")
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr(plugins, "entry_points", lambda group, name=None: [point] if group == point.group else [])
     assert Source([own], retriever="wiki").load()[0].items == file.items
     with pytest.raises(UserError, match="not both"):
         Source([own], index="demo", retriever="wiki")

@@ -28,7 +28,7 @@ QUESTION = "Which river flows through Paris?"
 TEXT = "The Seine flows through Paris. It is long."
 LABELS = {"retrieve": "yes", "isrel": "yes", "issup": "fully", "isuse": "5", "later": "nothing"}
 ASKED = {
-    "encyclopedia": "retrieve",
+    "looked up": "retrieve",
     "help to answer": "isrel",
     "support everything": "issup",
     "How useful": "isuse",
