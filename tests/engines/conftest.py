@@ -40,7 +40,7 @@ def counting(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture(scope="session")
-def vllm_server(lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedVLLM]:
+def served_llama(lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedVLLM]:
     """A running `vllm serve` of `tiny_llama` with the adapter `extra`."""
     pytest.importorskip("vllm", reason="vllm is not installed")
     folder = tmp_path_factory.mktemp("served")
@@ -56,3 +56,10 @@ def vllm_server(lora_adapter: Path, tmp_path_factory: pytest.TempPathFactory) ->
     )
     yield served
     served.kill()
+
+
+@pytest.fixture
+def vllm_server(served_llama: ServedVLLM) -> ServedVLLM:
+    """The server of this session, started again if a test has killed it."""
+    served_llama.start_again_if_killed()
+    return served_llama

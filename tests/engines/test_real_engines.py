@@ -69,8 +69,9 @@ def vllm_engine(load):
 
 
 @pytest.fixture(scope="module")
-def http_engine(tiny_llama, vllm_server):
-    with closing(load_engine("http", tiny_llama, url=vllm_server.url)) as engine:
+def http_engine(tiny_llama, served_llama):
+    served_llama.start_again_if_killed()
+    with closing(load_engine("http", tiny_llama, url=served_llama.url)) as engine:
         yield engine
 
 

@@ -234,10 +234,15 @@ def in_place_of_a_critique(world: dict[str, Any], judge: Judge, tmp_path: Path) 
     places = {Role.SUPPORT: "issup", Role.RELEVANCE: "isrel"}
     role = places.get(judge.role, "isuse")
     answer = generated(world, judges=[f"{judge.name}={role}"])
-    for node in answer.trace.nodes:
-        if node.text.strip():
-            judgment = node.judgments[Role(role)]
-            assert judgment is None or judgment.labels == of(world, judge.name).labels or judgment.role is judge.role
+    nodes = [node for node in answer.trace.nodes if node.text.strip()]
+    assert nodes
+    for node in nodes:
+        judgment = node.judgments[Role(role)]
+        if judgment is None:
+            assert judge.name in node.undefined
+        else:
+            assert judgment.labels == of(world, judge.name).labels
+            assert node.score == pytest.approx(expected_score(node, {}))
 
 
 def as_a_guardrail(world: dict[str, Any], judge: Judge, tmp_path: Path) -> None:
