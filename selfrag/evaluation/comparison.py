@@ -34,13 +34,7 @@ class Draws:
     @property
     def estimate(self) -> Estimate:
         """Return the figure with its 95% interval."""
-        return interval(
-            self.value,
-            self.samples,
-            self.n,
-            effective=self.effective,
-            bounds=self.bounds,
-        )
+        return interval(self.value, self.samples, self.n, effective=self.effective, bounds=self.bounds)
 
     def __sub__(self, reference: Draws) -> Draws:
         """Return the paired difference; both figures must be of the same items and seed."""
@@ -94,15 +88,7 @@ def bootstrap(
     numbers = np.array([[part or (0.0, 0.0) for part in parts] for parts in figures])  # [figures, items, 2]
     top, bottom = (np.ascontiguousarray(numbers[:, :, side]).T for side in (0, 1))
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    blocks = [
-        _resample(
-            top,
-            bottom,
-            rng,
-            min(BLOCK, ROUNDS - done),
-        )
-        for done in range(0, ROUNDS, BLOCK)
-    ]
+    blocks = [_resample(top, bottom, rng, min(BLOCK, ROUNDS - done)) for done in range(0, ROUNDS, BLOCK)]
     samples = np.concatenate(blocks)  # [R, figures]
     draws: list[Draws | None] = []
     for number, limits in enumerate(bounds or [SHARE] * len(figures)):
@@ -113,36 +99,16 @@ def bootstrap(
             continue
         value = float(top[:, number].sum() / total)
         counting = int((weights > 0).sum())
-        draws.append(
-            Draws(
-                value,
-                samples[:, number],
-                counting,
-                effective_items(weights),
-                limits,
-            )
-        )
+        draws.append(Draws(value, samples[:, number], counting, effective_items(weights), limits))
     return draws
 
 
-def _resample(
-    top: FloatArray,
-    bottom: FloatArray,
-    rng: np.random.Generator,
-    rounds: int,
-) -> FloatArray:
+def _resample(top: FloatArray, bottom: FloatArray, rng: np.random.Generator, rounds: int) -> FloatArray:
     """Return the figures [rounds, figures] of samples of the items, from numerators and denominators."""
     items = len(top)
     counts = rng.multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
     below = counts @ bottom
-    return np.asarray(
-        np.divide(
-            counts @ top,
-            below,
-            out=np.full_like(below, np.nan),
-            where=below > 0,
-        )
-    )
+    return np.asarray(np.divide(counts @ top, below, out=np.full_like(below, np.nan), where=below > 0))
 
 
 def bounds_of(name: str) -> Bounds | None:
@@ -164,13 +130,7 @@ def average(draws: Sequence[Draws | None]) -> Draws | None:
     if len(limits) == len(known):
         low, high = np.mean(limits, axis=0)
         bounds = (float(low), float(high))
-    return Draws(
-        value,
-        samples,
-        sum(figure.n for figure in known),
-        effective,
-        bounds,
-    )
+    return Draws(value, samples, sum(figure.n for figure in known), effective, bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +185,7 @@ def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
     manifest = read_manifest(folder)
     files = {}
     for name in manifest["files"] if only is None else only:
-        files[name] = _read_file(
-            folder / f"{name}.jsonl",
-            file_entry(
-                manifest,
-                folder,
-                name,
-                finished=True,
-            ),
-        )
+        files[name] = _read_file(folder / f"{name}.jsonl", file_entry(manifest, folder, name, finished=True))
     return SystemRun(str(manifest["identity"].get("name", folder.name)), folder, files)
 
 
@@ -415,15 +367,7 @@ def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int 
     if against is not None and against not in names:
         raise UserError(f"no run of a system called {against!r}; there are {', '.join(names)}")
     drawn = {file: _draw(runs, file, seed) for file in runs[0].files}
-    tables = tuple(
-        _table(
-            runs,
-            file,
-            draws,
-            against,
-        )
-        for file, draws in drawn.items()
-    )
+    tables = tuple(_table(runs, file, draws, against) for file, draws in drawn.items())
     averaged = _average(runs, drawn, against) if len(tables) > 1 else None
     return Comparison(against, tables, averaged, seed)
 
@@ -431,12 +375,7 @@ def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int 
 def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
     columns = [(run.name, metric) for run in runs for metric in run.files[file].metrics]
     parts = [run.files[file].scores[metric] for run in runs for metric in run.files[file].metrics]
-    draws = bootstrap(
-        parts,
-        name=file,
-        seed=seed,
-        bounds=[bounds_of(metric) for _, metric in columns],
-    )
+    draws = bootstrap(parts, name=file, seed=seed, bounds=[bounds_of(metric) for _, metric in columns])
     figures: FileDraws = {run.name: {} for run in runs}
     for (system, metric), figure in zip(columns, draws, strict=True):
         figures[system][metric] = figure
@@ -449,35 +388,13 @@ def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> FileDraws:
     return figures
 
 
-def _table(
-    runs: Sequence[SystemRun],
-    file: str,
-    figures: FileDraws,
-    against: str | None,
-) -> ComparisonTable:
+def _table(runs: Sequence[SystemRun], file: str, figures: FileDraws, against: str | None) -> ComparisonTable:
     results = {run.name: run.files[file] for run in runs}
     first = results[runs[0].name]
     metrics = (*first.metrics, *first.whole)
     items = len(first.ids)
-    rows = tuple(
-        _row(
-            name,
-            figures,
-            metrics,
-            against,
-            r.seconds / items,
-            r.failed,
-        )
-        for name, r in results.items()
-    )
-    return ComparisonTable(
-        file,
-        first.kind,
-        metrics,
-        items,
-        rows,
-        tuple(_notes(first, results)),
-    )
+    rows = tuple(_row(name, figures, metrics, against, r.seconds / items, r.failed) for name, r in results.items())
+    return ComparisonTable(file, first.kind, metrics, items, rows, tuple(_notes(first, results)))
 
 
 def _average(runs: Sequence[SystemRun], drawn: Mapping[str, FileDraws], against: str | None) -> ComparisonTable:
@@ -497,23 +414,11 @@ def _average(runs: Sequence[SystemRun], drawn: Mapping[str, FileDraws], against:
         rows.append(_row(run.name, averaged, metrics, against, None, failed))
     parts = ", ".join(f"{head} of {file}" for file, head in heads.items()) or "nothing: all headlines are counts"
     note = f"{HEADLINE} is the mean of {parts}"
-    return ComparisonTable(
-        AVERAGE,
-        AVERAGE,
-        metrics,
-        len(drawn),
-        tuple(rows),
-        (note,),
-    )
+    return ComparisonTable(AVERAGE, AVERAGE, metrics, len(drawn), tuple(rows), (note,))
 
 
 def _row(
-    name: str,
-    figures: FileDraws,
-    metrics: Sequence[str],
-    against: str | None,
-    seconds: float | None,
-    failed: int,
+    name: str, figures: FileDraws, metrics: Sequence[str], against: str | None, seconds: float | None, failed: int
 ) -> ComparisonRow:
     draws = figures[name]
     differences: dict[str, Estimate | None] = {}

@@ -78,12 +78,7 @@ def counted(estimate: Estimate, *, scale: float = 100) -> str:
 
 def share(part: FloatArray, total: FloatArray) -> FloatArray:
     """Return `part / total`, and 0 where the total is 0."""
-    return np.divide(
-        part,
-        total,
-        out=np.zeros_like(part, dtype=np.float64),
-        where=total > 0,
-    )
+    return np.divide(part, total, out=np.zeros_like(part, dtype=np.float64), where=total > 0)
 
 
 Bounds = tuple[float, float]
@@ -122,22 +117,11 @@ def bootstrap(
     if items == 1:
         return interval(value, np.empty(0), 1)
     counts = np.random.default_rng(seed).multinomial(items, [1 / items] * items, size=ROUNDS).astype(np.float64)
-    return interval(
-        value,
-        statistic(counts),
-        items,
-        effective=effective,
-        bounds=bounds,
-    )
+    return interval(value, statistic(counts), items, effective=effective, bounds=bounds)
 
 
 def interval(
-    value: float,
-    samples: FloatArray,
-    items: int,
-    *,
-    effective: float | None = None,
-    bounds: Bounds | None = SHARE,
+    value: float, samples: FloatArray, items: int, *, effective: float | None = None, bounds: Bounds | None = SHARE
 ) -> Estimate:
     """Return a figure with the percentile interval of its bootstrap samples; without finite ones its ends are NaN.
 
@@ -168,12 +152,7 @@ def agreeing_interval(value: float, effective: float, bounds: Bounds | None) -> 
 def mean(values: Iterable[float | None] | FloatArray, *, seed: int = 0, bounds: Bounds | None = SHARE) -> Estimate:
     """Return the mean of one value an item, without items whose value is None; `bounds` are those of a value."""
     data = np.array([value for value in values if value is not None], dtype=np.float64)
-    return bootstrap(
-        len(data),
-        lambda counts: np.asarray(counts @ data / counts.sum(axis=1)),
-        seed,
-        bounds=bounds,
-    )
+    return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, bounds=bounds)
 
 
 def pooled_auc(
@@ -190,14 +169,7 @@ def pooled_auc(
     def statistic(counts: FloatArray) -> FloatArray:
         won = ((counts @ matrix) * counts).sum(axis=1)
         pairs = (counts @ right) * (counts @ wrong)
-        return np.asarray(
-            np.divide(
-                won,
-                pairs,
-                out=np.full(len(counts), np.nan),
-                where=pairs > 0,
-            )
-        )
+        return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
 
     effective = min(effective_items(right), effective_items(wrong))
     return bootstrap(len(matrix), statistic, seed, effective=effective)
@@ -239,24 +211,11 @@ def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Est
         chance = ((both + first) * (both + second) + (neither + first) * (neither + second)) / total**2
         room = 1 - chance
         undefined = np.full_like(room, np.nan)
-        return np.asarray(
-            np.divide(
-                (both + neither) / total - chance,
-                room,
-                out=undefined,
-                where=room > 1e-12,
-            )
-        )
+        return np.asarray(np.divide((both + neither) / total - chance, room, out=undefined, where=room > 1e-12))
 
     # At total disagreement with the same margins kappa is 1 - 1 / (1 - chance), which is its lowest value.
     both, first, second = counts.sum(axis=0)[[3, 2, 1]] / max(1.0, counts.sum())
     yes_first, yes_second = both + first, both + second
     expected = yes_first * (1 - yes_second) + yes_second * (1 - yes_first)
     bounds = (1 - 1 / expected, 1.0) if expected > 0 else None
-    return bootstrap(
-        len(counts),
-        statistic,
-        seed,
-        effective=effective_items(counts.sum(axis=1)),
-        bounds=bounds,
-    )
+    return bootstrap(len(counts), statistic, seed, effective=effective_items(counts.sum(axis=1)), bounds=bounds)

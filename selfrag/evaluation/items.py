@@ -74,30 +74,13 @@ def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> li
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in SEPARATORS:
         rows = separated_fields(path, SEPARATORS[suffix], _check_columns)
-        parsed = [
-            _row(
-                path,
-                number,
-                record,
-                parse,
-                "line",
-            )
-            for number, record in rows
-        ]
+        parsed = [_row(path, number, record, parse, "line") for number, record in rows]
     elif _WHOLE.match(next(read_lines(path), "")):
         records = parse_json(read_whole(path), str(path), nan=True, mended=True)
         records = records.get("data") if isinstance(records, dict) else records
         if not isinstance(records, list):
             raise UserError(f"{path}: no array of rows, and none under 'data'")
-        parsed = [
-            _row(
-                path,
-                number,
-                record,
-                parse,
-            )
-            for number, record in enumerate(records, 1)
-        ]
+        parsed = [_row(path, number, record, parse) for number, record in enumerate(records, 1)]
     else:
         parsed = list(read_jsonl(path, parse, mended=True))
     items = [item for item in parsed if item is not None]
@@ -118,11 +101,7 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 def _row(
-    path: Path,
-    number: int,
-    record: Any,
-    parse: Callable[[dict[str, Any]], Item | None],
-    unit: str = "row",
+    path: Path, number: int, record: Any, parse: Callable[[dict[str, Any]], Item | None], unit: str = "row"
 ) -> Item | None:
     try:
         if not isinstance(record, dict):
@@ -307,12 +286,7 @@ class Output:
         if record.get("error"):
             return None
         values = {key: record.get(key) for key in OUTPUT}
-        return validate(
-            cls,
-            values,
-            f"item {record.get('id')!r:.60} is no record of an answer",
-            mended=True,
-        )
+        return validate(cls, values, f"item {record.get('id')!r:.60} is no record of an answer", mended=True)
 
 
 def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:

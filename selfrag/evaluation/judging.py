@@ -138,13 +138,7 @@ class Judges:
 # Figures over the records of a file
 
 
-def judge_citations(
-    records: Sequence[Record],
-    judge: Remembered,
-    *,
-    kind: str,
-    marked: bool = False,
-) -> Judged:
+def judge_citations(records: Sequence[Record], judge: Remembered, *, kind: str, marked: bool = False) -> Judged:
     """Judge ALCE's citation recall, precision and F1 of each answer. Closed sets make no claim, and are left out.
 
     By `kind` of the task a `short` answer is judged with its question, and a `list` piece by piece with it. A task is
@@ -154,12 +148,7 @@ def judge_citations(
     for record in records:
         if record.output is not None and not record.item.options:
             claims = _claims(record, kind)
-            responses[record.item.id] = cited_sentences(
-                record.output,
-                record.passages,
-                claims=claims,
-                marked=marked,
-            )
+            responses[record.item.id] = cited_sentences(record.output, record.passages, claims=claims, marked=marked)
     figures = dict(zip(responses, cites(list(responses.values()), judge.entails), strict=True))
     columns: dict[str, dict[str, Part | None]] = {name: {} for name in CITATIONS}
     undecided = 0
@@ -177,12 +166,7 @@ def judge_citations(
         if quality is not None:
             for column, value in zip(columns.values(), (quality.precision, quality.recall, quality.f1), strict=True):
                 column[name] = (value, 1.0)
-    return Judged(
-        judge.name,
-        judge.identity(),
-        columns,
-        dict.fromkeys(CITATIONS, undecided),
-    )
+    return Judged(judge.name, judge.identity(), columns, dict.fromkeys(CITATIONS, undecided))
 
 
 def _claims(record: Record, kind: str) -> Claims:
@@ -207,20 +191,11 @@ def judge_claims(records: Sequence[Record], judge: Remembered) -> Judged:
     shares = claim_recall(list(texts.values()), claims, judge.entails)
     for name, value in zip(texts, shares, strict=True):
         column[name] = None if value is None else (value, 1.0)
-    return Judged(
-        judge.name,
-        judge.identity(),
-        {"claim_recall": column},
-        {"claim_recall": shares.count(None)},
-    )
+    return Judged(judge.name, judge.identity(), {"claim_recall": column}, {"claim_recall": shares.count(None)})
 
 
 def judge_facts(
-    records: Sequence[Record],
-    splitter: Splitter,
-    retriever: Retriever,
-    judge: Remembered,
-    about: Mapping[str, Any],
+    records: Sequence[Record], splitter: Splitter, retriever: Retriever, judge: Remembered, about: Mapping[str, Any]
 ) -> Judged:
     """Judge the FactScore of each answer ourselves; `about` is what tells the knowledge source from another."""
     texts: dict[str, str] = {}
@@ -229,28 +204,13 @@ def judge_facts(
         if record.output is not None:
             texts[record.item.id] = record.output.text
             topics.append(topic_of(record.item))
-    facts = dict(
-        zip(
-            texts,
-            check(
-                list(texts.values()),
-                topics,
-                splitter,
-                retriever,
-                judge,
-            ),
-            strict=True,
-        )
-    )
+    facts = dict(zip(texts, check(list(texts.values()), topics, splitter, retriever, judge), strict=True))
     identity = {"splitter": splitter.identity(), "judge": judge.identity(), "knowledge": dict(about)}
     return facts_judged(records, facts, f"{splitter.name}, {judge.name}", identity)
 
 
 def facts_judged(
-    records: Sequence[Record],
-    facts: Mapping[str, Facts],
-    judge: str,
-    identity: Mapping[str, Any],
+    records: Sequence[Record], facts: Mapping[str, Facts], judge: str, identity: Mapping[str, Any]
 ) -> Judged:
     """Return the FactScore of each answer from verdicts that are there, such as those of the official tool.
 
@@ -285,12 +245,7 @@ def judge_judgments(records: Sequence[Record], judge: Judge) -> Judged:
         column[name] = None if judgment is None else (judgment.score, 1.0)
     figure = FIGURES[judge.role]
     undecided = sum(value is None for value in column.values())
-    return Judged(
-        judge.name,
-        judge.identity(),
-        {figure: column},
-        {figure: undecided},
-    )
+    return Judged(judge.name, judge.identity(), {figure: column}, {figure: undecided})
 
 
 def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
@@ -318,12 +273,7 @@ def families(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def judge_run(
-    folder: Path,
-    load: Load,
-    judges: Judges,
-    families: Sequence[str] = DEFAULT,
-    *,
-    only: Sequence[str] | None = None,
+    folder: Path, load: Load, judges: Judges, families: Sequence[str] = DEFAULT, *, only: Sequence[str] | None = None
 ) -> dict[str, list[Judged]]:
     """Ask judges about the finished files of a run, and write what they say beside the records.
 
@@ -339,27 +289,14 @@ def judge_run(
     with locked_directory(folder):
         for name in names:
             task, records = judgeable(folder, name, load)
-            results[name] = [
-                _judge_family(
-                    family,
-                    records,
-                    judges,
-                    task,
-                    folder,
-                )
-                for family in families
-            ]
+            results[name] = [_judge_family(family, records, judges, task, folder) for family in families]
             for judged in _merge_judges(results[name]):
                 write_judged(folder, name, judged)
     return results
 
 
 def _judge_family(
-    family: str,
-    records: Sequence[Record],
-    judges: Judges,
-    task: Mapping[str, Any],
-    folder: Path,
+    family: str, records: Sequence[Record], judges: Judges, task: Mapping[str, Any], folder: Path
 ) -> Judged:
     if family == "mauve":
         if judges.features is None:
@@ -371,23 +308,12 @@ def _judge_family(
         raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
     judge = remembered(judges.judge, folder)
     if family == "citations":
-        return judge_citations(
-            records,
-            judge,
-            kind=str(task["kind"]),
-            marked=bool(task.get("marked")),
-        )
+        return judge_citations(records, judge, kind=str(task["kind"]), marked=bool(task.get("marked")))
     if family == "claims":
         return judge_claims(records, judge)
     if judges.knowledge is None:
         raise UserError("facts need a knowledge source to be looked up in; give its index with --knowledge")
-    return judge_facts(
-        records,
-        judges.splitter,
-        judges.knowledge,
-        judge,
-        judges.source or {},
-    )
+    return judge_facts(records, judges.splitter, judges.knowledge, judge, judges.source or {})
 
 
 def _merge_judges(results: Sequence[Judged]) -> list[Judged]:
@@ -441,32 +367,17 @@ def _traced(path: Path, keys: Set[str]) -> Iterator[tuple[str, dict[str, Passage
     return read_jsonl(path, parse)
 
 
-def official_input(
-    folder: Path,
-    name: str,
-    load: Load,
-    path: Path,
-) -> int:
+def official_input(folder: Path, name: str, load: Load, path: Path) -> int:
     """Write a file of a run as the official FactScore tool reads it; returns the number of lines."""
     _, records = judgeable(folder, name, load)
     return write_input(path, [record.item for record in records], {r.item.id: r.output for r in records})
 
 
-def official_output(
-    folder: Path,
-    name: str,
-    load: Load,
-    path: Path,
-) -> Judged:
+def official_output(folder: Path, name: str, load: Load, path: Path) -> Judged:
     """Read what the official FactScore tool says about a file of a run, and write it beside the records."""
     _, records = judgeable(folder, name, load)
     facts = read_output(path, [record.item for record in records])
-    judged = facts_judged(
-        records,
-        facts,
-        OFFICIAL,
-        {"kind": OFFICIAL, "output": sha256(path)},
-    )
+    judged = facts_judged(records, facts, OFFICIAL, {"kind": OFFICIAL, "output": sha256(path)})
     write_judged(folder, name, judged)
     return judged
 
@@ -503,15 +414,7 @@ def read_judged(folder: Path, file: str) -> list[Judged]:
             for name, column in values["parts"].items():
                 columns[name] = {key: _part(value) for key, value in column.items()}
             undecided, whole = dict(values["undecided"]), dict(values["whole"])
-            judgments.append(
-                Judged(
-                    str(values["judge"]),
-                    values["identity"],
-                    columns,
-                    undecided,
-                    whole,
-                )
-            )
+            judgments.append(Judged(str(values["judge"]), values["identity"], columns, undecided, whole))
             checksum = values["records"]
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} cannot be read ({error!r:.80}); judge the run again") from error

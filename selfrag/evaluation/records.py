@@ -58,12 +58,7 @@ class RunDirectory:
         }
         self.admit_entry(file.name, file.path, entry)
 
-    def admit_entry(
-        self,
-        name: str,
-        path: Path,
-        entry: Mapping[str, Any],
-    ) -> None:
+    def admit_entry(self, name: str, path: Path, entry: Mapping[str, Any]) -> None:
         """Note records of any kind before the first of them is made.
 
         `entry` is everything that decides the records; `task` with its `kind` and `metrics` among it.
@@ -111,22 +106,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.exists():
         raise UserError(f"{folder} holds no run: {MANIFEST} is missing")
-    manifest = validate(
-        RunManifest,
-        read_json(path, nan=True),
-        f"{path} is no manifest of a run",
-        others="allow",
-    )
+    manifest = validate(RunManifest, read_json(path, nan=True), f"{path} is no manifest of a run", others="allow")
     return dict(manifest)
 
 
-def file_entry(
-    manifest: Mapping[str, Any],
-    folder: Path,
-    name: str,
-    *,
-    finished: bool = False,
-) -> dict[str, Any]:
+def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False) -> dict[str, Any]:
     """Return what a manifest says of a file of the run."""
     files = manifest["files"]
     if name not in files:

@@ -160,12 +160,7 @@ def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
         loss = np.mean(norm - logits[np.arange(len(right)), right])
         return float(loss + PRIOR * np.square(x).sum())
 
-    x = optimize.minimize(
-        cost,
-        np.zeros(len(bounds)),
-        method="L-BFGS-B",
-        bounds=bounds,
-    ).x
+    x = optimize.minimize(cost, np.zeros(len(bounds)), method="L-BFGS-B", bounds=bounds).x
     return Scaling(math.exp(x[0]), (0.0, *map(float, x[1:])) if biased else ())
 
 

@@ -138,15 +138,7 @@ def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> 
             output = output_of(written, cite_all=work.system.cites_all, marked=work.task.marked)
             trace = written.trace.as_dict() if work.traces else None
             why = written.partial or written.error
-            yield Finished(
-                event.index,
-                output,
-                None,
-                now - before,
-                written.usage.cached_tokens,
-                trace,
-                why,
-            )
+            yield Finished(event.index, output, None, now - before, written.usage.cached_tokens, trace, why)
             before = now
 
 
@@ -174,22 +166,12 @@ class RunJob:
         return dict(self.settings)
 
 
-def run(
-    job: RunJob,
-    files: Sequence[TaskFile],
-    engine: Callable[[], Serving],
-    label: str = "",
-) -> Counted:
+def run(job: RunJob, files: Sequence[TaskFile], engine: Callable[[], Serving], label: str = "") -> Counted:
     """Run one system on one engine (`run_all`), which is called for only if there is something to run."""
     return run_all([job], files, answer_here(engine), label or job.folder.name)[0]
 
 
-def run_all(
-    jobs: Sequence[RunJob],
-    files: Sequence[TaskFile],
-    execute: Execute,
-    label: str = "items",
-) -> list[Counted]:
+def run_all(jobs: Sequence[RunJob], files: Sequence[TaskFile], execute: Execute, label: str = "items") -> list[Counted]:
     """Run all items that are not recorded yet; those of all systems are given to `execute` at once.
 
     Args:
@@ -229,13 +211,7 @@ def run_all(
 class _Open:
     """One file of one run, with what is still to be answered."""
 
-    def __init__(
-        self,
-        job: RunJob,
-        file: TaskFile,
-        directory: RunDirectory,
-        results: Counted,
-    ) -> None:
+    def __init__(self, job: RunJob, file: TaskFile, directory: RunDirectory, results: Counted) -> None:
         self.pending: list[Item] = []
         self._job, self._file, self._directory, self._results = job, file, directory, results
         self._records = RecordFile(job.folder, file.name)
@@ -307,12 +283,7 @@ def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors, retriever:
 
     def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:
         bare = [replace(work, items=()) for work in works]
-        for row in on_actors(
-            _pieces(works, actors.workers),
-            _Worker,
-            (open_engine, bare, retriever),
-            actors,
-        ):
+        for row in on_actors(_pieces(works, actors.workers), _Worker, (open_engine, bare, retriever), actors):
             for finished in pickle.loads(row["finished"]):  # noqa: S301 - written by our own actors
                 yield row["work"], finished
 
@@ -330,12 +301,7 @@ def _pieces(works: Sequence[Work], workers: int) -> Iterator[dict[str, Any]]:
 class _Worker:
     """Lives in an actor. What it cannot open is reported with a piece, so that it reaches the user as a line."""
 
-    def __init__(
-        self,
-        open_engine: Callable[[], Serving],
-        works: Sequence[Work],
-        retriever: Retriever | None,
-    ) -> None:
+    def __init__(self, open_engine: Callable[[], Serving], works: Sequence[Work], retriever: Retriever | None) -> None:
         self._works, self._retriever, self._error = works, retriever, ""
         try:
             self._engine = open_engine()
@@ -387,12 +353,7 @@ class Source:
         Raises:
             UserError: as `read_tasks`, a package that a metric needs is missing, or the index cannot be used.
         """
-        files = read_tasks(
-            self.files,
-            limit=self.limit,
-            seed=self.seed,
-            searched=self.searches,
-        )
+        files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=self.searches)
         for metric in chain.from_iterable(file.task.metrics for file in files):
             if metric.needs is not None:  # better said before hours of answers
                 module, extra = metric.needs
@@ -482,17 +443,7 @@ def run_systems(
     for name, kind in names.items():
         special = {file.name: make(kind, file.task) for file in files if file.task.preset}
         identity = {"name": name, **about}
-        jobs.append(
-            RunJob(
-                make(kind, None),
-                identity,
-                out / name,
-                source or {},
-                retry_failed,
-                traces,
-                special,
-            )
-        )
+        jobs.append(RunJob(make(kind, None), identity, out / name, source or {}, retry_failed, traces, special))
     if cluster is None:
         counts = _run_here(jobs, load, files, retriever)
     else:
@@ -513,18 +464,7 @@ def _answering(
             raise UserError(f"{model.model} is asked by its endpoint; leave the engine and its settings out")
         executor, _, about = chat_model(model.model)
         identity = {"model": {"name": about["model"]}, "engine": "endpoint"}
-        return (
-            (
-                lambda kind, task: endpoint_system(
-                    kind,
-                    executor,
-                    settings,
-                    task,
-                )
-            ),
-            identity,
-            NoEngine,
-        )
+        return ((lambda kind, task: endpoint_system(kind, executor, settings, task)), identity, NoEngine)
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
 
@@ -538,10 +478,7 @@ def _answering(
 
 
 def _run_here(
-    jobs: Sequence[RunJob],
-    load: Callable[[], Any],
-    files: Sequence[TaskFile],
-    retriever: Retriever | None,
+    jobs: Sequence[RunJob], load: Callable[[], Any], files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
     """Run one system after the other in this process, on one engine that is loaded when it is needed."""
     with on_demand(load) as engine:
@@ -550,11 +487,7 @@ def _run_here(
 
 
 def _run_on_cluster(
-    cluster: Cluster,
-    jobs: Sequence[RunJob],
-    model: Model,
-    files: Sequence[TaskFile],
-    retriever: Retriever | None,
+    cluster: Cluster, jobs: Sequence[RunJob], model: Model, files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
     """Run all systems at once on a cluster, so that no actor waits for the end of another system."""
     if any(isinstance(job.system, Prompted) for job in jobs):

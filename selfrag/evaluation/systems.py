@@ -72,12 +72,7 @@ def write(prompt: SystemPrompt, codec: TextCodec, max_tokens: int) -> Decoder:
     return _answer(prompt, [node], 0, state.usage, max_tokens)
 
 
-def choose(
-    prompt: SystemPrompt,
-    codec: TextCodec,
-    options: Sequence[str],
-    eos_id: int,
-) -> Decoder:
+def choose(prompt: SystemPrompt, codec: TextCodec, options: Sequence[str], eos_id: int) -> Decoder:
     """Choose the most probable of `options` after the prompt, by exact probability.
 
     `options` are as the model would write them, and `eos_id` ends one that another one continues from.
@@ -89,12 +84,7 @@ def choose(
     logprobs = option_logprobs(requests, results, prompt.ids, encoded, (eos_id,))
     nodes: list[Node] = []
     probabilities = normalised(logprobs, options, encoded)
-    for option, ids, probability in zip(
-        options,
-        encoded,
-        probabilities,
-        strict=True,
-    ):
+    for option, ids, probability in zip(options, encoded, probabilities, strict=True):
         node = _node(prompt, len(nodes), option, ids)
         node.finish, node.status = "option", Status.PRUNED
         node.likelihood = node.score = node.path_score = probability
@@ -113,42 +103,18 @@ def _all(state: _State, requests: list[Generate]) -> Generator[RequestBatch, lis
     return scored
 
 
-def _node(
-    prompt: SystemPrompt,
-    number: int,
-    text: str,
-    ids: TokenIds,
-) -> Node:
+def _node(prompt: SystemPrompt, number: int, text: str, ids: TokenIds) -> Node:
     passage = prompt.passages[0] if len(prompt.passages) == 1 else None
-    node = Node(
-        number,
-        ROOT,
-        1,
-        "passage" if passage else "none",
-        passage,
-        text,
-        ids,
-        ids,
-    )
+    node = Node(number, ROOT, 1, "passage" if passage else "none", passage, text, ids, ids)
     node.ended, node.status, node.dropped_tokens = True, Status.FINISHED, prompt.dropped_tokens
     return node
 
 
 def _answer(
-    prompt: SystemPrompt,
-    nodes: list[Node],
-    best: int,
-    usage: Usage,
-    max_tokens: int,
-    options: tuple[str, ...] = (),
+    prompt: SystemPrompt, nodes: list[Node], best: int, usage: Usage, max_tokens: int, options: tuple[str, ...] = ()
 ) -> Answer:
     reads = bool(prompt.passages)
-    decision = Decision(
-        ROOT,
-        "retrieve" if reads else "write",
-        "as the system does",
-        passages=prompt.passages,
-    )
+    decision = Decision(ROOT, "retrieve" if reads else "write", "as the system does", passages=prompt.passages)
     policy = Decoding(
         mode="always" if reads else "never",
         passages=max(1, len(prompt.passages)),
@@ -157,25 +123,12 @@ def _answer(
         beam=1,
         without_evidence=PROTOCOL,
     )
-    trace = Trace(
-        prompt.question,
-        policy,
-        tuple(nodes),
-        (decision,),
-        best,
-        options,
-    )
+    trace = Trace(prompt.question, policy, tuple(nodes), (decision,), best, options)
     text, segments = segments_of(trace, best)
     return Answer(prompt.question, text, segments, usage, trace)
 
 
-def _answered(
-    item: Item,
-    task: Task,
-    prompt: SystemPrompt,
-    codec: TextCodec,
-    eos_id: int,
-) -> Decoder:
+def _answered(item: Item, task: Task, prompt: SystemPrompt, codec: TextCodec, eos_id: int) -> Decoder:
     """Write one greedy answer, or choose the most probable option where the task has them scored."""
     if item.options and not task.written:
         return (yield from choose(prompt, codec, choices(item).surfaces, eos_id))
@@ -215,13 +168,7 @@ class Untuned:
         prompt = self.prompt(item, hint, bare=not hint)
         return (yield from _answered(item, task, prompt, self.codec, self.eos_id))
 
-    def prompt(
-        self,
-        item: Item,
-        hint: str = "",
-        *,
-        bare: bool = False,
-    ) -> SystemPrompt:
+    def prompt(self, item: Item, hint: str = "", *, bare: bool = False) -> SystemPrompt:
         """Return numbered passages, the question, the hint if any; `bare` adds no word to passages and question."""
         used = item.passages[: self.passages]
         ids = [*self.chat.before]
@@ -304,10 +251,7 @@ class Prompted:
 
 
 def endpoint_system(
-    name: str,
-    executor: Executor,
-    settings: Mapping[str, Any] | None = None,
-    task: Task | None = None,
+    name: str, executor: Executor, settings: Mapping[str, Any] | None = None, task: Task | None = None
 ) -> System:
     """Return a system by its name; `rag` reads as many passages as the protocol of a published task says.
 
@@ -353,33 +297,16 @@ class Reflective:
         """Answer by segment beam search, or option scoring with critique."""
         if item.options:
             surfaces = choices(item).surfaces
-            chosen = decode_options(
-                item.instruction,
-                surfaces,
-                self.prompting,
-                self.decoding,
-                passages=item.passages,
-            )
+            chosen = decode_options(item.instruction, surfaces, self.prompting, self.decoding, passages=item.passages)
             return (yield from chosen)
         policy = self.policy(task)
-        written = decode(
-            item.instruction,
-            self.prompting,
-            policy,
-            passages=item.passages,
-            judges=self.judges,
-        )
+        written = decode(item.instruction, self.prompting, policy, passages=item.passages, judges=self.judges)
         return (yield from written)
 
     def policy(self, task: Task) -> Decoding:
         """Return the policy within the task's budget."""
         tokens = min(self.decoding.segment_tokens, task.new_tokens)
-        return replace(
-            self.decoding,
-            max_segments=task.segments,
-            segment_tokens=tokens,
-            answer_tokens=task.new_tokens,
-        )
+        return replace(self.decoding, max_segments=task.segments, segment_tokens=tokens, answer_tokens=task.new_tokens)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the policy as plain values."""
@@ -460,13 +387,7 @@ def known_systems() -> dict[str, str]:
     return systems
 
 
-def named_system(
-    name: str,
-    tokenizer: Any,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    live: bool = False,
-) -> System:
+def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None, *, live: bool = False) -> System:
     """Return a system by its name.
 
     `settings` are fields to change: of `Decoding` for ours, those of their own for systems of entry points, else
@@ -508,22 +429,11 @@ def _untuned(name: str, tokenizer: Any, changes: dict[str, Any]) -> Untuned:
         counts[key] = value
     codec = HFTextCodec(tokenizer)
     chat = Chat.of(tokenizer, codec, layout=layout)
-    return Untuned(
-        codec,
-        chat,
-        int(tokenizer.eos_token_id),
-        **counts,
-        is_told=not trained,
-    )
+    return Untuned(codec, chat, int(tokenizer.eos_token_id), **counts, is_told=not trained)
 
 
 def system_of_task(
-    name: str,
-    tokenizer: Any,
-    task: Task,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    live: bool = False,
+    name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None, *, live: bool = False
 ) -> System:
     """Return a system as the protocol of a published task has it; a system named after a mode keeps that mode.
 

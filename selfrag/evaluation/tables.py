@@ -104,12 +104,7 @@ def _shown(table: ComparisonTable, columns: Sequence[str], reference: str | None
     shown = terminal_table(title(table))
     shown.add_column(terminal_text(header[0]), overflow="fold")
     for name in header[1:]:
-        shown.add_column(
-            terminal_text(name.replace(" ", "\n")),
-            justify="right",
-            no_wrap=True,
-            overflow="fold",
-        )
+        shown.add_column(terminal_text(name.replace(" ", "\n")), justify="right", no_wrap=True, overflow="fold")
     for name, *figures in rows:
         shown.add_row(terminal_text(name), *(terminal_text(figure.replace(" [", "\n[")) for figure in figures))
     return shown

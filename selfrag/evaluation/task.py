@@ -52,24 +52,10 @@ def _metrics(*names: str) -> tuple[Metric, ...]:
     return tuple(METRICS[name] for name in names)
 
 
-CLOSED = Task(
-    "closed",
-    _metrics("accuracy", *CITATIONS, *EFFORT),
-    1,
-    1,
-    "Answer with one of: {choices}.",
-)
+CLOSED = Task("closed", _metrics("accuracy", *CITATIONS, *EFFORT), 1, 1, "Answer with one of: {choices}.")
 SHORT = Task(
     "short",
-    _metrics(
-        "contains",
-        "official_match",
-        "exact_match",
-        "f1",
-        *CITATIONS,
-        "citation_bears_answer",
-        *EFFORT,
-    ),
+    _metrics("contains", "official_match", "exact_match", "f1", *CITATIONS, "citation_bears_answer", *EFFORT),
     50,
     1,
     "Answer with a few words only.",
@@ -85,25 +71,12 @@ LONG = Task(
 )
 LIST = Task(
     "list",
-    _metrics(
-        "answer_recall",
-        *LISTS,
-        *CITATIONS,
-        "citation_f1",
-        "citation_bears_answer",
-        *EFFORT,
-    ),
+    _metrics("answer_recall", *LISTS, *CITATIONS, "citation_f1", "citation_bears_answer", *EFFORT),
     100,
     4,
     "Answer with a list of all right answers, separated by commas.",
 )
-BIOGRAPHY = Task(
-    "long",
-    _metrics("words", *CITATIONS, *EFFORT),
-    200,
-    4,
-    "Answer in a few sentences.",
-)
+BIOGRAPHY = Task("long", _metrics("words", *CITATIONS, *EFFORT), 200, 4, "Answer in a few sentences.")
 """A text about a topic that has no reference; a second model judges its facts (`factscore`)."""
 
 

@@ -34,13 +34,7 @@ class TaskFile:
     rows: int  # items of the whole file, before a sample was drawn
 
 
-def _read_published(
-    path: Path,
-    preset: Preset,
-    protocol: str,
-    *,
-    searched: bool,
-) -> list[Item]:
+def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool) -> list[Item]:
     """Read the items of the public file of a task; the protocol decides the wording and how many passages are kept."""
     how = preset.protocol(protocol)
     rows: dict[str, int] = {}
@@ -59,13 +53,7 @@ def _read_published(
     return read_items(path, parse)
 
 
-def read_task(
-    source: Path | Given,
-    *,
-    limit: int | None = None,
-    seed: int = 0,
-    searched: bool = False,
-) -> TaskFile:
+def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, searched: bool = False) -> TaskFile:
     """Read a file of user rows, or of a published task.
 
     Args:
@@ -88,25 +76,13 @@ def read_task(
         items = read_items(given.path, lambda row: check(item_of(full_record(row, next(numbers)))))
         task = check.task
     else:
-        items = _read_published(
-            given.path,
-            given.preset,
-            given.protocol,
-            searched=searched,
-        )
+        items = _read_published(given.path, given.preset, given.protocol, searched=searched)
         task = given.preset.task(given.protocol)
     rows = len(items)
     if limit is not None and limit < rows:
         chosen = sorted(random.Random(seed).sample(range(rows), limit))  # noqa: S311 - no cryptography
         items = [items[i] for i in chosen]
-    return TaskFile(
-        given.name,
-        given.path,
-        sha256(given.path),
-        task,
-        tuple(items),
-        rows,
-    )
+    return TaskFile(given.name, given.path, sha256(given.path), task, tuple(items), rows)
 
 
 def save_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> TaskFile:
@@ -152,11 +128,7 @@ def _as_json(cell: Any) -> Any:
 
 
 def read_tasks(
-    sources: Sequence[Path | Given],
-    *,
-    limit: int | None = None,
-    seed: int = 0,
-    searched: bool = False,
+    sources: Sequence[Path | Given], *, limit: int | None = None, seed: int = 0, searched: bool = False
 ) -> list[TaskFile]:
     """Read several files; their names must differ."""
     files = [source if isinstance(source, Given) else Given(source) for source in sources]
@@ -165,15 +137,7 @@ def read_tasks(
         check_filename("the name of a file", name)
         if names.count(name) > 1:
             raise UserError(f"two files are called {name}; rename one, as a run keeps one result a name")
-    return [
-        read_task(
-            file,
-            limit=limit,
-            seed=seed,
-            searched=searched,
-        )
-        for file in files
-    ]
+    return [read_task(file, limit=limit, seed=seed, searched=searched) for file in files]
 
 
 def _check_options(item: Item) -> Item:

@@ -35,16 +35,7 @@ from selfrag.experiments.studies import (
     study,
     write_answers,
 )
-from selfrag.experiments.sweeps import (
-    based,
-    bases,
-    brief,
-    comparison,
-    described,
-    measured_by,
-    model_name,
-    write_tables,
-)
+from selfrag.experiments.sweeps import based, bases, brief, comparison, described, measured_by, model_name, write_tables
 from selfrag.loading import resolve_model
 from selfrag.render.tables import compact, escape
 
@@ -126,13 +117,7 @@ def ablate(
         folders = write_answers(job, studies, out / "rows")
     options: dict[str, Any] = {"source": source.settings(), "retry_failed": retry_failed}
     for name, checkpoint in (trained or {}).items():
-        run_systems(
-            {name: TRAINED[name]},
-            replace(model, model=checkpoint),
-            files,
-            out / "rows",
-            **options,
-        )
+        run_systems({name: TRAINED[name]}, replace(model, model=checkpoint), files, out / "rows", **options)
         folders.append(out / "rows" / name)
     found = comparison(studies, read_runs(folders, [file.name for file in files]), seed)
     reliance = {
@@ -238,13 +223,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         policies = {setting.name: decoding_dict(setting.decoding) for setting in of_file.settings}
         settings[of_file.file.name] = policies
     values = {"settings": settings, "reliance": plain(found.reliance), "saved": balance(found.studies), **about}
-    return write_tables(
-        "ablation",
-        "\n".join(text),
-        csv_text(found.comparison),
-        values,
-        out,
-    )
+    return write_tables("ablation", "\n".join(text), csv_text(found.comparison), values, out)
 
 
 def _published() -> list[list[str]]:

@@ -73,13 +73,7 @@ def sweep(
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index)
-    found = run(
-        what,
-        Answering(model, *engine_options(engine)),
-        source,
-        out,
-        retry_failed=retry_failed,
-    )
+    found = run(what, Answering(model, *engine_options(engine)), source, out, retry_failed=retry_failed)
     about = {"model": model, "engine": engine.get("name"), "source": source.settings(), "files": sources(found.studies)}
     show(brief(found.comparison), [*sentences(found), "", spared(found.studies)])
     written(write_sweep(found, out, about))

@@ -135,13 +135,7 @@ def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def choose(
-    settings: Mapping[str, Scores],
-    goal: Goal,
-    base: str,
-    headline: str,
-    *,
-    seed: int = 0,
-    name: str = "",
+    settings: Mapping[str, Scores], goal: Goal, base: str, headline: str, *, seed: int = 0, name: str = ""
 ) -> ChosenSetting:
     """Choose on one half, of equal settings the first, and confirm on the other; `base` is what the gain is against."""
     needed = goal.needs(headline)

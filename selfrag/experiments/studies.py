@@ -80,29 +80,14 @@ def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding
     for i, policy in enumerate(policies):
         if _comparable(trace, policy):
             actions = tuple(map(replace(trace, decoding=policy).action, trace.decisions))
-            grown_alike = replace(
-                policy,
-                weights=Weights(),
-                mode="always",
-                threshold=None,
-                retrieve_test="yes_no",
-            )
+            grown_alike = replace(policy, weights=Weights(), mode="always", threshold=None, retrieve_test="yes_no")
             key = repr(grown_alike), actions
             together.setdefault(key, []).append(i)
     results: list[Rescored | None] = [None] * len(policies)
     for members in together.values():
         seen = _without_spare_branch(trace, policies[members[0]])
         weights = [policies[i].weights for i in members]
-        for i, result in zip(
-            members,
-            _answers(
-                trace,
-                usage,
-                seen,
-                weights,
-            ),
-            strict=True,
-        ):
+        for i, result in zip(members, _answers(trace, usage, seen, weights), strict=True):
             results[i] = result
     return results
 
@@ -135,12 +120,7 @@ def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
     return replace(seen, nodes=tuple(replace(node, id=i) for i, node in enumerate(kept)), best=None)
 
 
-def _answers(
-    recorded: Trace,
-    usage: Mapping[str, int],
-    trace: Trace,
-    weights: Sequence[Weights],
-) -> list[Rescored]:
+def _answers(recorded: Trace, usage: Mapping[str, int], trace: Trace, weights: Sequence[Weights]) -> list[Rescored]:
     if trace.options and recorded.nodes and not trace.nodes:  # the passages that are left could not be scored
         return [Rescored(None, False, 0.0)] * len(weights)
     chosen = replay(trace, weights)
@@ -155,13 +135,7 @@ def _answers(
     return answers
 
 
-def _answer(
-    recorded: Trace,
-    usage: Mapping[str, int],
-    trace: Trace,
-    best: int,
-    expanded: set[int],
-) -> Rescored:
+def _answer(recorded: Trace, usage: Mapping[str, int], trace: Trace, best: int, expanded: set[int]) -> Rescored:
     grown: list[Node] = []
     for decision in trace.decisions:
         if decision.after in expanded:
@@ -174,29 +148,12 @@ def _answer(
     for decision in trace.decisions:
         if decision.after in expanded:
             if trace.action(decision) == "write":
-                decision = replace(
-                    decision,
-                    action="write",
-                    query=None,
-                    passages=(),
-                )
+                decision = replace(decision, action="write", query=None, passages=())
             decisions.append(decision)
     seen = replace(trace, decisions=tuple(decisions), best=None if best < 0 else best)
     text, segments = segments_of(seen, seen.best)
     cost = Usage(**{name: round(share * usage.get(name, 0)) for name in USAGE})
-    return Rescored(
-        output_of(
-            Answer(
-                trace.question,
-                text,
-                segments,
-                cost,
-                seen,
-            )
-        ),
-        True,
-        share,
-    )
+    return Rescored(output_of(Answer(trace.question, text, segments, cost, seen)), True, share)
 
 
 def recording(policies: Sequence[Decoding]) -> Decoding:
@@ -210,13 +167,7 @@ def recording(policies: Sequence[Decoding]) -> Decoding:
         return replace(base, beam=2 * max(policy.beam for policy in policies))
     retrieving = {(one.mode, one.threshold, one.retrieve_test, one.no_retrieval_branch) for one in policies}
     if len(retrieving) > 1 and not (base.judges or base.guardrails):
-        return replace(
-            base,
-            mode="adaptive",
-            threshold=0.0,
-            retrieve_test="yes_no",
-            no_retrieval_branch=True,
-        )
+        return replace(base, mode="adaptive", threshold=0.0, retrieve_test="yes_no", no_retrieval_branch=True)
     return base
 
 
@@ -273,30 +224,13 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
         item.id: [SettingOutcome(None, "missing")] * len(settings) for item in file.items
     }
 
-    def decode(
-        name: str,
-        own: int | None,
-        policy: Decoding,
-        items: Sequence[Item],
-    ) -> None:
+    def decode(name: str, own: int | None, policy: Decoding, items: Sequence[Item]) -> None:
         """Run items under a policy, whose setting is `own` if it is one, and read what all settings answer from it."""
         folder = job.folder / file.name / name
         identity = {**job.identity, "name": name.rpartition("/")[2]}
         source = {**job.source, "ids": _digest(items)}
-        run = RunJob(
-            Reflective(job.prompting, policy),
-            identity,
-            folder,
-            source,
-            job.retry_failed,
-            traces=True,
-        )
-        (results,) = run_all(
-            [run],
-            [replace(file, items=tuple(items))],
-            job.execute,
-            f"{file.name} {name}",
-        )
+        run = RunJob(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
+        (results,) = run_all([run], [replace(file, items=tuple(items))], job.execute, f"{file.name} {name}")
         seconds = float(results[file.name]["seconds"]) / len(items)
         for key, output, trace in read_recorded(folder / f"{file.name}.jsonl"):
             if output is not None and trace is not None:
@@ -313,12 +247,7 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting]) -> FileStudy:
     while lacking := _lacking(file.items, rows):
         for number, items in sorted(lacking.items()):
             one = settings[number]
-            decode(
-                f"decodes/{one.name}-{_digest(items)[:8]}",
-                number,
-                one.decoding,
-                items,
-            )
+            decode(f"decodes/{one.name}-{_digest(items)[:8]}", number, one.decoding, items)
     outcomes = {one.name: tuple(row[i] for row in rows.values()) for i, one in enumerate(settings)}
     return FileStudy(file, tuple(settings), outcomes)
 
@@ -346,11 +275,7 @@ def _lacking(items: Sequence[Item], rows: Mapping[str, Sequence[SettingOutcome]]
 
 
 def _read(
-    trace: Trace,
-    usage: Mapping[str, int],
-    row: list[SettingOutcome],
-    policies: Sequence[Decoding],
-    seconds: float,
+    trace: Trace, usage: Mapping[str, int], row: list[SettingOutcome], policies: Sequence[Decoding], seconds: float
 ) -> None:
     """Fill in what the settings of a row that are not known yet answer exactly from a record."""
     for i, result in enumerate(rescored(trace, usage, policies)):
@@ -400,24 +325,11 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
 
 
 @contextmanager
-def opened(
-    model: Model,
-    folder: Path,
-    source: Mapping[str, Any],
-    *,
-    retry_failed: bool = False,
-) -> Iterator[Study]:
+def opened(model: Model, folder: Path, source: Mapping[str, Any], *, retry_failed: bool = False) -> Iterator[Study]:
     """Yield a study of a model that reflects, whose weights are loaded only if something has to be decoded."""
     path = resolve_model(model.model)
     tokenizer = load_tokenizer(path)
     prompting = model_of(tokenizer, model.model)
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     with on_demand(partial(model.load, path)) as engine:
-        yield Study(
-            prompting,
-            identity,
-            answer_here(engine),
-            folder,
-            source,
-            retry_failed,
-        )
+        yield Study(prompting, identity, answer_here(engine), folder, source, retry_failed)

@@ -31,13 +31,7 @@ class Panel:
     percent: bool = True  # show shares in percent
 
 
-def axis_figure(
-    title: str,
-    axis: str,
-    panels: Sequence[Panel],
-    *,
-    base: float | None = None,
-) -> Any:
+def axis_figure(title: str, axis: str, panels: Sequence[Panel], *, base: float | None = None) -> Any:
     """Draw curves along one axis with their 95% intervals, as Figures 3b and 3c; None if there is nothing to draw."""
     shown = [panel for panel in panels if any(len(curve) > 1 for curve in panel.curves.values())]
     if not shown:
@@ -52,25 +46,14 @@ def axis_figure(
             if curve:
                 _draw(axes, name, curve, scale, places)
         if base in places:
-            axes.axvline(
-                places[base],
-                color="grey",
-                linewidth=1,
-                linestyle=":",
-                label="base",
-            )
+            axes.axvline(places[base], color="grey", linewidth=1, linestyle=":", label="base")
         axes.set(ylabel=printable(panel.label))
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     rows[0].set(title=printable(title))
     rows[-1].set(xlabel=printable(axis))
     if any(place != value for value, place in places.items()):
-        rows[-1].set_xticks(
-            list(places.values()),
-            [f"{value:g}" for value in places],
-            rotation=60,
-            fontsize="small",
-        )
+        rows[-1].set_xticks(list(places.values()), [f"{value:g}" for value in places], rotation=60, fontsize="small")
         rows[-1].set(xlabel=printable(f"{axis} (values at equal steps)"))
     return figure
 
@@ -85,12 +68,7 @@ def places_of(values: Collection[float]) -> dict[float, float]:
     return {value: float(step) if close else value for step, value in enumerate(ordered)}
 
 
-def pareto_figure(
-    title: str,
-    labels: tuple[str, str],
-    points: Mapping[str, Point],
-    marked: Mapping[str, str],
-) -> Any:
+def pareto_figure(title: str, labels: tuple[str, str], points: Mapping[str, Point], marked: Mapping[str, str]) -> Any:
     """Draw every setting as a dot between price and gain, and the front that none beats; None for a single dot."""
     if len(set(points.values())) < 2:
         return None
@@ -102,13 +80,7 @@ def pareto_figure(
     for name, text in marked.items():
         if name in points:
             where = (points[name].price, points[name].gain)
-            axes.annotate(
-                printable(text),
-                where,
-                xytext=(6, -10),
-                textcoords="offset points",
-                fontsize="small",
-            )
+            axes.annotate(printable(text), where, xytext=(6, -10), textcoords="offset points", fontsize="small")
             axes.scatter(*where, s=60, facecolors="none", edgecolors="tab:red")
     axes.set(title=printable(title), xlabel=printable(labels[0]), ylabel=printable(labels[1]))
     axes.margins(x=0.15, y=0.1)  # room for what is written beside the outer points
@@ -129,34 +101,15 @@ def _figure(size: tuple[float, float]) -> Any:
     return Figure(figsize=size, layout="constrained")
 
 
-def _draw(
-    axes: Any,
-    name: str,
-    curve: Curve,
-    scale: float,
-    places: Mapping[float, float],
-) -> None:
+def _draw(axes: Any, name: str, curve: Curve, scale: float, places: Mapping[float, float]) -> None:
     values, means, low, high = list[float](), list[float](), list[float](), list[float]()
     for value, estimate in sorted(curve, key=lambda point: point[0]):
         values.append(places[value])
         means.append(scale * estimate.value)
         low.append(scale * estimate.low)
         high.append(scale * estimate.high)
-    (line,) = axes.plot(
-        values,
-        means,
-        marker="o",
-        markersize=4,
-        label=printable(name),
-    )
-    axes.fill_between(
-        values,
-        low,
-        high,
-        color=line.get_color(),
-        alpha=0.15,
-        linewidth=0,
-    )
+    (line,) = axes.plot(values, means, marker="o", markersize=4, label=printable(name))
+    axes.fill_between(values, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
 
 
 def plots_of(
@@ -183,12 +136,7 @@ def plots_of(
             relative = {f"{head}, normalised": normalised(shares[head]) for head in heads}
             panels.insert(1, Panel("percent of threshold 0", {**relative, "retrieval_rate": shares["retrieval_rate"]}))
         at = next((float(v) for v, name in points if name == base and isinstance(v, int | float)), None)
-        figures[f"{table.name}-{axis}"] = axis_figure(
-            table.name,
-            axis,
-            panels,
-            base=at,
-        )
+        figures[f"{table.name}-{axis}"] = axis_figure(table.name, axis, panels, base=at)
     marked = {base: base}
     if chosen is not None:
         marked[chosen] = f"chosen: {chosen}"
@@ -199,12 +147,7 @@ def plots_of(
             low, high = row.figures.get(price), row.figures.get(gain)
             if low is not None and high is not None:
                 dots[row.system] = Point(scale * low.value, 100 * high.value)
-        figures[f"{table.name}-pareto-{price}"] = pareto_figure(
-            table.name,
-            (label, f"{gain}, %"),
-            dots,
-            marked,
-        )
+        figures[f"{table.name}-pareto-{price}"] = pareto_figure(table.name, (label, f"{gain}, %"), dots, marked)
     drawn = {name: figure for name, figure in figures.items() if figure is not None}
     return [save(figure, folder / f"{name}.{ending}") for name, figure in drawn.items() for ending in ENDINGS]
 
@@ -217,17 +160,7 @@ def normalised(curve: Curve) -> Curve:
         return ()
     shares = []
     for at, e in ordered:
-        shares.append(
-            (
-                at,
-                replace(
-                    e,
-                    value=e.value / lowest,
-                    low=e.low / lowest,
-                    high=e.high / lowest,
-                ),
-            )
-        )
+        shares.append((at, replace(e, value=e.value / lowest, low=e.low / lowest, high=e.high / lowest)))
     return shares
 
 

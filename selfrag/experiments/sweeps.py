@@ -20,13 +20,7 @@ from selfrag.common.provenance import commit, versions
 from selfrag.common.untrusted import printable
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.comparison import (
-    Comparison,
-    ComparisonTable,
-    SystemRun,
-    compare,
-    read_runs,
-)
+from selfrag.evaluation.comparison import Comparison, ComparisonTable, SystemRun, compare, read_runs
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.metrics.answers import FLUENCY
 from selfrag.evaluation.metrics.entailment import remembered
@@ -98,13 +92,7 @@ class Plan:
     series: Mapping[str, tuple[tuple[Value, str], ...]] = field(default_factory=dict)
 
 
-def plan(
-    base: Decoding,
-    axes: Sequence[Axis],
-    *,
-    grid: bool = False,
-    merge: bool = True,
-) -> Plan:
+def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: bool = True) -> Plan:
     """Plan each axis alone, or every combination (`grid`); equal policies are one setting unless `merge` is off."""
     names = [axis.name for axis in axes]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -122,12 +110,7 @@ def plan(
     for axis in axes:
         points = []
         for value in axis.values:
-            name = _add(
-                settings,
-                f"{axis.name}={label(value)}",
-                axis.apply(base, value),
-                merge=merge,
-            )
+            name = _add(settings, f"{axis.name}={label(value)}", axis.apply(base, value), merge=merge)
             points.append((value, name))
         series[axis.name] = tuple(points)
     return Plan(tuple(settings), series)
@@ -140,13 +123,7 @@ def label(value: Value) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _add(
-    settings: list[Setting],
-    name: str,
-    decoding: Decoding,
-    *,
-    merge: bool,
-) -> str:
+def _add(settings: list[Setting], name: str, decoding: Decoding, *, merge: bool) -> str:
     """Return the name of the setting with this policy, which is added if it is new."""
     for setting in settings:
         if merge and setting.decoding == decoding:
@@ -202,15 +179,7 @@ class Sweep:
         """Return the settings for each of some tasks, under the same names."""
         bases = [based(self.base, task) for task in tasks]
         merge = all(base == bases[0] for base in bases)
-        return [
-            plan(
-                base,
-                self.axes,
-                grid=self.grid,
-                merge=merge,
-            )
-            for base in bases
-        ]
+        return [plan(base, self.axes, grid=self.grid, merge=merge) for base in bases]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +202,7 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
     return runnable(replace(base, **{**published, **changes}), changes)
 
 
-def sweep(
-    what: Sweep,
-    model: Model,
-    source: Source,
-    out: Path,
-    *,
-    retry_failed: bool = False,
-) -> Swept:
+def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False) -> Swept:
     """Sweep; what cannot be swept is refused before anything is decoded."""
     files = [measured_by(file, FLUENCY) for file in source.load()]
     plans = what.plans([file.task for file in files])
@@ -259,28 +221,11 @@ def sweep(
         scores = {run.name: run.files[file.name].scores for run in runs}
         headline = file.task.headline
         if what.goal is not None and what.goal.fits(headline, scores[BASE]):
-            choices[file.name] = choose(
-                scores,
-                what.goal,
-                BASE,
-                headline,
-                seed=what.seed,
-                name=file.name,
-            )
-    return Swept(
-        tuple(plans),
-        tuple(studies),
-        comparison(studies, runs, what.seed),
-        choices,
-    )
+            choices[file.name] = choose(scores, what.goal, BASE, headline, seed=what.seed, name=file.name)
+    return Swept(tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices)
 
 
-def judge_settings(
-    studies: Sequence[FileStudy],
-    folders: Sequence[Path],
-    judge: Judge,
-    out: Path,
-) -> None:
+def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge: Judge, out: Path) -> None:
     """Write what a judge of citations says into the run directories of the settings; verdicts are kept in `out`."""
     verdicts = remembered(judge, out)
     for of_file in studies:
@@ -330,14 +275,7 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
     for table, laid_out in zip(found.comparison.tables, found.plans, strict=True):
         choice = found.choices.get(table.name)
         best = None if choice is None else choice.name
-        pictures += plots_of(
-            table,
-            laid_out.series,
-            BASE,
-            best,
-            out / "plots",
-            judged=JUDGED,
-        )
+        pictures += plots_of(table, laid_out.series, BASE, best, out / "plots", judged=JUDGED)
     base = f"Model {model_name(about)}, {bases(found.studies)}."
     text = [f"# Sweep\n\n{escape(base)} {spared(found.studies)}.\n", markdown(brief(found.comparison))]
     text += [*sentences(found), ""]
@@ -354,25 +292,10 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
         "saved": balance(found.studies),
         **about,
     }
-    return [
-        *write_tables(
-            "sweep",
-            "\n".join(text),
-            csv_text(found.comparison),
-            values,
-            out,
-        ),
-        *pictures,
-    ]
+    return [*write_tables("sweep", "\n".join(text), csv_text(found.comparison), values, out), *pictures]
 
 
-def write_tables(
-    name: str,
-    text: str,
-    rows: str,
-    values: Mapping[str, Any],
-    out: Path,
-) -> list[Path]:
+def write_tables(name: str, text: str, rows: str, values: Mapping[str, Any], out: Path) -> list[Path]:
     """Write `NAME.md`, `NAME.csv` and `NAME.json`; the last with where the figures came from."""
     paths = [out / f"{name}.{ending}" for ending in ("md", "csv", "json")]
     with writing(out):

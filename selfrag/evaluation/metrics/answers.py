@@ -22,13 +22,7 @@ from selfrag.common.errors import UserError, require
 from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.items import Item, Output, choices
 from selfrag.evaluation.metrics.registry import METRICS, Metric, Part, harmonic, metric
-from selfrag.evaluation.normalisation import (
-    contains_any,
-    evaluated,
-    normalise,
-    normalise_pair,
-    without_marks,
-)
+from selfrag.evaluation.normalisation import contains_any, evaluated, normalise, normalise_pair, without_marks
 from selfrag.judges.sentences import rules
 
 SELF_RAG, SQUAD, ALCE = "Self-RAG's code", "SQuAD 1.1 (arXiv 1606.05250)", "ALCE (arXiv 2305.14627)"
@@ -248,12 +242,7 @@ for _name in LISTS:
     _settings: dict[str, Any] = {"about": f"{_name.removeprefix('list_')} of the first line as a list with commas"}
     if _name == "list_length":
         _settings = {"about": "pieces of the list", "of_failure": None, "unit": "count"}
-    metric(
-        _name,
-        reads=sets_of,
-        source=f"{ALCE}, QAMPARI",
-        **_settings,
-    )(partial(_list_figure, _name))
+    metric(_name, reads=sets_of, source=f"{ALCE}, QAMPARI", **_settings)(partial(_list_figure, _name))
 
 
 # Long answers
@@ -264,23 +253,13 @@ def _scorer() -> Any:
     return require(_ROUGE_NEEDS[0], extra=_ROUGE_NEEDS[1]).RougeScorer(["rougeL", "rougeLsum"], use_stemmer=True)
 
 
-@metric(
-    "rouge_l",
-    reads=attrgetter("references"),
-    needs=_ROUGE_NEEDS,
-    source=ROUGE,
-)
+@metric("rouge_l", reads=attrgetter("references"), needs=_ROUGE_NEEDS, source=ROUGE)
 def rouge_l(text: str, references: Sequence[str]) -> float:
     """Return the best ROUGE-L F over the references, words stemmed."""
     return max(float(_scorer().score(reference, text)["rougeL"].fmeasure) for reference in _texts(references))
 
 
-@metric(
-    "rouge_lsum",
-    reads=attrgetter("references"),
-    needs=_ROUGE_NEEDS,
-    source=f"{ROUGE}, as in ALCE",
-)
+@metric("rouge_lsum", reads=attrgetter("references"), needs=_ROUGE_NEEDS, source=f"{ROUGE}, as in ALCE")
 def rouge_lsum(text: str, references: Sequence[str]) -> float:
     """Return the best summary-level ROUGE-L F of the first line: common subsequences are taken sentence by sentence.
 
@@ -339,13 +318,7 @@ def _usage(name: str, item: Item, output: Output) -> float:
 
 for _name in EFFORT[1:]:
     _about = f"{_name.replace('_', ' ')} an answer"
-    metric(
-        _name,
-        of_failure=None,
-        unit="count",
-        source="ours",
-        about=_about,
-    )(partial(_usage, _name))
+    metric(_name, of_failure=None, unit="count", source="ours", about=_about)(partial(_usage, _name))
 
 
 @metric("words", of_failure=None, unit="count", source="ours")
@@ -390,12 +363,7 @@ def from_memory(item: Item, output: Output) -> Part | None:
 
 def from_memory_substring(item: Item, output: Output) -> Part | None:
     """Count as `from_memory`, by exact substrings: what appendix C.1 says."""
-    return _outside(
-        item,
-        output,
-        item.passages,
-        lambda text, answers: any(answer in text for answer in answers),
-    )
+    return _outside(item, output, item.passages, lambda text, answers: any(answer in text for answer in answers))
 
 
 def unseen(item: Item, output: Output) -> Part | None:

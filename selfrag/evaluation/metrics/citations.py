@@ -130,12 +130,7 @@ def pair_figures(
 
     def estimate(part: FloatArray, total: FloatArray) -> Estimate:
         effective = effective_items(total)
-        return bootstrap(
-            len(rows),
-            lambda drawn: share(drawn @ part, drawn @ total),
-            seed,
-            effective=effective,
-        )
+        return bootstrap(len(rows), lambda drawn: share(drawn @ part, drawn @ total), seed, effective=effective)
 
     return PairFigures(
         precision=estimate(hit, flagged),
@@ -233,11 +228,7 @@ def as_list_for(question: str) -> Claims:
 
 
 def cited_sentences(
-    output: Output,
-    passages: Mapping[str, Passage],
-    *,
-    claims: Claims = as_sentences,
-    marked: bool = False,
+    output: Output, passages: Mapping[str, Passage], *, claims: Claims = as_sentences, marked: bool = False
 ) -> tuple[CitedClaim, ...]:
     """Return the claims of an answer with what they cite; an answer that abstains cites nothing.
 

@@ -52,11 +52,7 @@ class Classification:
 
 
 def classification(
-    truth: Sequence[str],
-    predicted: Sequence[str | None],
-    classes: Sequence[str],
-    *,
-    seed: int = 0,
+    truth: Sequence[str], predicted: Sequence[str | None], classes: Sequence[str], *, seed: int = 0
 ) -> Classification:
     """Return the figures of one prediction an item, of classes in the order to report.
 
@@ -253,12 +249,7 @@ def error_statistic(surplus: FloatArray, bins: Indices) -> Statistic:
 
 
 def calibration_error(
-    confidence: Sequence[float],
-    correct: Sequence[float],
-    *,
-    bins: int = BINS,
-    adaptive: bool = False,
-    seed: int = 0,
+    confidence: Sequence[float], correct: Sequence[float], *, bins: int = BINS, adaptive: bool = False, seed: int = 0
 ) -> Estimate:
     """Return the expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
 
@@ -283,11 +274,7 @@ def brier(confidence: Sequence[float], correct: Sequence[float], *, seed: int = 
 
 
 def reliability(
-    confidence: Sequence[float],
-    correct: Sequence[float],
-    *,
-    bins: int = BINS,
-    adaptive: bool = False,
+    confidence: Sequence[float], correct: Sequence[float], *, bins: int = BINS, adaptive: bool = False
 ) -> tuple[Bin, ...]:
     """Return the bins behind the error, in order of confidence.
 
@@ -299,22 +286,12 @@ def reliability(
     for number in np.unique(where):
         inside, hits = values[where == number], right[where == number]
         means = float(inside.mean()), float(hits.mean())
-        shown.append(
-            Bin(
-                float(inside.min()),
-                float(inside.max()),
-                len(inside),
-                *means,
-            )
-        )
+        shown.append(Bin(float(inside.min()), float(inside.max()), len(inside), *means))
     return tuple(shown)
 
 
 def _binned(
-    confidence: Sequence[float],
-    correct: Sequence[float],
-    bins: int = BINS,
-    adaptive: bool = False,
+    confidence: Sequence[float], correct: Sequence[float], bins: int = BINS, adaptive: bool = False
 ) -> tuple[FloatArray, FloatArray, Indices]:
     values, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if values.shape != right.shape:
@@ -343,30 +320,11 @@ def plot_reliability(systems: Mapping[str, Sequence[Bin]], out: Path) -> Path:
 
     figure = Figure(figsize=(5, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    upper.plot(
-        (0, 1),
-        (0, 1),
-        color="grey",
-        linewidth=1,
-        linestyle="--",
-        label="calibrated",
-    )
+    upper.plot((0, 1), (0, 1), color="grey", linewidth=1, linestyle="--", label="calibrated")
     for name, bins in shown.items():
         confidence, accuracy, counts = zip(*((b.confidence, b.accuracy, b.count) for b in bins), strict=True)
-        (line,) = upper.plot(
-            confidence,
-            accuracy,
-            marker="o",
-            linewidth=1.5,
-            label=name,
-        )
-        lower.plot(
-            confidence,
-            counts,
-            marker="o",
-            linewidth=1,
-            color=line.get_color(),
-        )
+        (line,) = upper.plot(confidence, accuracy, marker="o", linewidth=1.5, label=name)
+        lower.plot(confidence, counts, marker="o", linewidth=1, color=line.get_color())
     upper.set(ylabel="share that was right", xlim=(0, 1), ylim=(0, 1))
     lower.set(xlabel="certainty", ylabel="answers", xlim=(0, 1), ylim=(0, None))
     upper.legend(fontsize="small")

@@ -74,12 +74,7 @@ class Remembered:
         self.name, self.identity = judge.name, judge.identity
         self._verdicts: dict[str, bool] = {}
         remedy = "delete this line to ask for it again"
-        self._log = RunLog(
-            path,
-            {"judge": dict(judge.identity())},
-            self._take,
-            remedy=remedy,
-        )
+        self._log = RunLog(path, {"judge": dict(judge.identity())}, self._take, remedy=remedy)
         self._log.close()
 
     def entails(self, pairs: Sequence[EntailmentPair]) -> EntailmentVerdicts:

@@ -177,11 +177,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def check(
-    texts: Sequence[str],
-    topics: Sequence[str],
-    splitter: Splitter,
-    retriever: Retriever,
-    judge: Remembered,
+    texts: Sequence[str], topics: Sequence[str], splitter: Splitter, retriever: Retriever, judge: Remembered
 ) -> list[Facts]:
     """Find the facts of each text and decide on each of them.
 

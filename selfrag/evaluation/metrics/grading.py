@@ -27,8 +27,7 @@ STATEMENTS = 40
 """Sentences of a response that LongBench-Cite reads."""
 
 _NOTHING = LabelSet(
-    Role.ANSWERABLE,
-    (Label("unknown", 1.0, "unknown"), Label("partly", 0.5, "partly"), Label("answer", 0.0, "answer")),
+    Role.ANSWERABLE, (Label("unknown", 1.0, "unknown"), Label("partly", 0.5, "partly"), Label("answer", 0.0, "answer"))
 )
 ABSTENTION = LabelCodec(
     "abstention",
@@ -127,12 +126,7 @@ class Grader:
         return figures
 
     def _grades(self, codec: LabelCodec, states: Sequence[JudgeInput]) -> list[float | None]:
-        judge = PromptedJudge(
-            self.executor,
-            codec,
-            codec.labels,
-            min_coverage=LEAST,
-        )
+        judge = PromptedJudge(self.executor, codec, codec.labels, min_coverage=LEAST)
         reflections = finish(judge.judge(states), judge.engine)
         return [next((judgment.mode for judgment in reflection.judgments), None) for reflection in reflections]
 

@@ -72,12 +72,7 @@ class HiddenStates:
         except (OSError, ValueError) as error:
             raise UserError(f"{source} cannot be loaded: {str(error).splitlines()[0]}") from error
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return cls(
-            model.eval().to(device),
-            load_tokenizer(path),
-            source,
-            model_files(path),
-        )
+        return cls(model.eval().to(device), load_tokenizer(path), source, model_files(path))
 
     @property
     def name(self) -> str:
@@ -135,11 +130,7 @@ def as_alce(question: str, answer: str) -> str:
 
 
 def mauve(
-    human: Sequence[str],
-    written: Sequence[str],
-    features: Features,
-    *,
-    seeds: Sequence[int] = SEEDS,
+    human: Sequence[str], written: Sequence[str], features: Features, *, seeds: Sequence[int] = SEEDS
 ) -> Mauve | None:
     """Return MAUVE of two sets of texts; None below `LEAST` pairs, where the figure is not defined in any useful sense.
 
@@ -157,17 +148,6 @@ def mauve(
         return None
     values = []
     for seed in seeds:
-        result = package.compute_mauve(
-            p_features=p,
-            q_features=q,
-            seed=seed,
-            verbose=False,
-        )
+        result = package.compute_mauve(p_features=p, q_features=q, seed=seed, verbose=False)
         values.append(float(result.mauve))
-    return Mauve(
-        sum(values) / len(values),
-        min(values),
-        max(values),
-        len(pairs),
-        features.name,
-    )
+    return Mauve(sum(values) / len(values), min(values), max(values), len(pairs), features.name)

@@ -131,37 +131,18 @@ def metric(
         elif about_items is not None:
             measure = partial(_of_some, function, about_items)
         metrics = PARAMETRIC if name.endswith("@K") else METRICS
-        metrics[name] = Metric(
-            name,
-            measure,
-            of_failure,
-            unit,
-            needs,
-            line,
-            source,
-        )
+        metrics[name] = Metric(name, measure, of_failure, unit, needs, line, source)
         return function
 
     return register
 
 
-def _of_text(
-    score: Callable[[str, Any], float],
-    reads: Callable[[Item], Any],
-    item: Item,
-    output: Output,
-) -> Any:
+def _of_text(score: Callable[[str, Any], float], reads: Callable[[Item], Any], item: Item, output: Output) -> Any:
     gold = reads(item)
     return score(output.text, gold) if gold else None
 
 
-def _of_some(
-    measure: Callable[..., Any],
-    applies: Callable[[Item], Any],
-    item: Item,
-    output: Output,
-    **k: int,
-) -> Any:
+def _of_some(measure: Callable[..., Any], applies: Callable[[Item], Any], item: Item, output: Output, **k: int) -> Any:
     return measure(item, output, **k) if applies(item) else None
 
 
@@ -193,12 +174,7 @@ def get_metric(name: str) -> Metric:
         return replace(parametric, name=f"{bare}@{int(depth)}", measure=partial(of_depth, k=int(depth)))
     if name in JUDGED:
         raise UserError(f"metric {name} needs {JUDGED[name].needs}; compute it on the finished run: selfrag eval judge")
-    raise unknown_name(
-        "metric",
-        name,
-        (*known(), *PARAMETRIC),
-        "docs/guides/metrics.md",
-    )
+    raise unknown_name("metric", name, (*known(), *PARAMETRIC), "docs/guides/metrics.md")
 
 
 def metrics(names: Iterable[str]) -> tuple[Metric, ...]:

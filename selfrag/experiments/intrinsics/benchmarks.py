@@ -47,12 +47,7 @@ class Labelling:
     judge: Judge | None = None  # says of each sentence of an answer whether its passages entail it
     checker: Subject | None = None  # says which questions are answerable
 
-    def __call__(
-        self,
-        intrinsic: str,
-        rows: Iterator[BenchmarkRow],
-        said: list[str],
-    ) -> Iterator[BenchmarkRow]:
+    def __call__(self, intrinsic: str, rows: Iterator[BenchmarkRow], said: list[str]) -> Iterator[BenchmarkRow]:
         """Yield the rows of an intrinsic; what the checker left out is said in `said`."""
         if intrinsic == "hallucination_detection" and self.judge is not None:
             return (row for some in _parts(rows) for row in _judged(some, self.judge))
@@ -114,29 +109,13 @@ def _squad(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
         row = PublicRow.of("squad_article", raw.record)
         for paragraph in row["paragraphs"]:
             for asked in paragraph["questions"]:
-                yield _answerable(
-                    asked,
-                    row["title"],
-                    paragraph["context"],
-                    impossible=bool(asked["impossible"]),
-                )
+                yield _answerable(asked, row["title"], paragraph["context"], impossible=bool(asked["impossible"]))
     else:
         row = PublicRow.of("squad", raw.record)
-        yield _answerable(
-            row,
-            row["title"],
-            row["context"],
-            impossible=not row["answers"],
-        )
+        yield _answerable(row, row["title"], row["context"], impossible=not row["answers"])
 
 
-def _answerable(
-    asked: PublicRow,
-    title: str,
-    context: str,
-    *,
-    impossible: bool,
-) -> BenchmarkRow:
+def _answerable(asked: PublicRow, title: str, context: str, *, impossible: bool) -> BenchmarkRow:
     return {
         "id": f"squad2-{asked['id']}",
         "dataset": "squad2",
@@ -317,23 +296,12 @@ def _alce(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
         "conversation": [*_user(row["question"]), {"role": "assistant", "content": said}],
         "documents": documents,
         "citations": [
-            _citation(
-                span,
-                documents[number - 1],
-                0,
-                len(documents[number - 1]["text"]),
-            )
-            for span, number in cited
+            _citation(span, documents[number - 1], 0, len(documents[number - 1]["text"])) for span, number in cited
         ],
     }
 
 
-def _citation(
-    span: tuple[int, int],
-    document: Mapping[str, str],
-    begin: int,
-    end: int,
-) -> BenchmarkRow:
+def _citation(span: tuple[int, int], document: Mapping[str, str], begin: int, end: int) -> BenchmarkRow:
     response = {"response_begin": span[0], "response_end": span[1]}
     return response | {"doc_id": document["doc_id"], "doc_begin": begin, "doc_end": end}
 
@@ -360,14 +328,7 @@ def _longbench(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
             snippet = cited["text"].strip()
             at = document["text"].find(snippet)
             if statement and snippet and at >= 0:
-                citations.append(
-                    _citation(
-                        (begin, len(said)),
-                        document,
-                        at,
-                        at + len(snippet),
-                    )
-                )
+                citations.append(_citation((begin, len(said)), document, at, at + len(snippet)))
     if not said:
         raise UnusableError("an empty answer")
     yield {
@@ -497,12 +458,7 @@ def parse(given: str) -> tuple[str, Path]:
     return name.strip(), Path(path)
 
 
-def write_rows(
-    given: Sequence[tuple[str, Path]],
-    out: Path,
-    part: str,
-    label: Labelling = UNLABELLED,
-) -> list[str]:
+def write_rows(given: Sequence[tuple[str, Path]], out: Path, part: str, label: Labelling = UNLABELLED) -> list[str]:
     """Write files that `selfrag eval intrinsics` and `selfrag train adapter` read, one for each intrinsic.
 
     Returns a line for each file that was read: its rows, and what was left out and why.
@@ -514,22 +470,12 @@ def write_rows(
         target = out / f"{STEMS[intrinsic]}_{part}.jsonl"
         if target.exists():
             raise UserError(f"{target} is there already; delete it, or give another folder")
-        rows = _told(
-            [one for one in given if BENCHMARKS[one[0]].intrinsic == intrinsic],
-            part,
-            target,
-            said,
-        )
+        rows = _told([one for one in given if BENCHMARKS[one[0]].intrinsic == intrinsic], part, target, said)
         write_jsonl(target, label(intrinsic, rows, said))
     return said
 
 
-def _told(
-    given: Sequence[tuple[str, Path]],
-    part: str,
-    target: Path,
-    said: list[str],
-) -> Iterator[BenchmarkRow]:
+def _told(given: Sequence[tuple[str, Path]], part: str, target: Path, said: list[str]) -> Iterator[BenchmarkRow]:
     """Yield the rows of some files; what was read is said in `said`."""
     seen: set[str] = set()
     for name, path in given:
@@ -546,12 +492,7 @@ def _told(
         said.append(f"{name}: {len(seen) - before} rows in {target}{f'; left out: {left}' if left else ''}")
 
 
-def read_benchmark(
-    form: Benchmark,
-    path: Path,
-    part: str,
-    skipped: Counter[str],
-) -> Iterator[BenchmarkRow]:
+def read_benchmark(form: Benchmark, path: Path, part: str, skipped: Counter[str]) -> Iterator[BenchmarkRow]:
     """Rows of one file in the schema of its intrinsic, each of them checked.
 
     The file is JSON, JSON lines or Parquet, of MMLU also CSV. Where records name a split, the part `dev` takes `test`,

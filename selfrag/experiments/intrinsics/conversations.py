@@ -86,29 +86,14 @@ def judged_turns(rows: Sequence[IntrinsicRow], passages: Mapping[str, Passage] |
         if known:
             gold = row.text or ""
             standalone = same_question(row.state.query or "", gold)
-            judged.append(
-                JudgedTurn(
-                    row.id,
-                    row.state,
-                    gold,
-                    known,
-                    standalone,
-                    row.answers,
-                )
-            )
+            judged.append(JudgedTurn(row.id, row.state, gold, known, standalone, row.answers))
     return judged
 
 
 def unanswerable_turns(rows: Sequence[IntrinsicRow]) -> list[JudgedTurn]:
     """Return the questions of MT-RAG that its whole corpus does not answer, as its rows of answerability label them."""
     return [
-        JudgedTurn(
-            row.id,
-            replace(row.state, passages=()),
-            row.state.query or "",
-            frozenset(),
-            False,
-        )
+        JudgedTurn(row.id, replace(row.state, passages=()), row.state.query or "", frozenset(), False)
         for row in rows
         if row.source == "mtrag/unanswerable"
     ]
@@ -126,28 +111,10 @@ def turns(collection: QueryCollection) -> list[JudgedTurn]:
             continue
         opening = f"Tell me about {title}."
         dependent = (Message("user", opening), Message("user", with_pronoun(text, title)))
-        made.append(
-            JudgedTurn(
-                key + FOLLOW_UP,
-                JudgeInput(dependent),
-                text,
-                relevant,
-                False,
-                answers,
-            )
-        )
+        made.append(JudgedTurn(key + FOLLOW_UP, JudgeInput(dependent), text, relevant, False, answers))
         if openings and openings[-1] != opening:
             alone = (Message("user", openings[-1]), Message("user", text))
-            made.append(
-                JudgedTurn(
-                    key,
-                    JudgeInput(alone),
-                    text,
-                    relevant,
-                    True,
-                    answers,
-                )
-            )
+            made.append(JudgedTurn(key, JudgeInput(alone), text, relevant, True, answers))
         openings.append(opening)
     return made
 
@@ -165,12 +132,7 @@ def title_in(question: str, title: str) -> str:
 def with_pronoun(question: str, title: str) -> str:
     """Return the question with its title (and an article before it) as a pronoun."""
     pattern = rf"(?<!\w)(?:the\s+)?{re.escape(title)}(?!\w)('s)?"
-    return re.sub(
-        pattern,
-        lambda m: "its" if m.group(1) else PRONOUN,
-        question,
-        flags=re.IGNORECASE,
-    )
+    return re.sub(pattern, lambda m: "its" if m.group(1) else PRONOUN, question, flags=re.IGNORECASE)
 
 
 def _passage(record: dict[str, Any]) -> Passage:

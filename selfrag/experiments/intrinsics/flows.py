@@ -20,13 +20,7 @@ from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.intervals import DIFFERENCE, NONE, Estimate, mean, plain
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.citations import Entails, as_sentences, ndcg_at, recall_at
-from selfrag.evaluation.metrics.classification import (
-    ANSWERABLE,
-    UNANSWERABLE,
-    FlowOutcome,
-    JointFigures,
-    joint_figures,
-)
+from selfrag.evaluation.metrics.classification import ANSWERABLE, UNANSWERABLE, FlowOutcome, JointFigures, joint_figures
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.experiments.intrinsics.conversations import FOLLOW_UP, JudgedTurn, sample
 from selfrag.experiments.intrinsics.measures import published_table
@@ -69,13 +63,7 @@ def evaluate_flows(
     first: list[FlowOutcome | None] = []
     for name in NAMES:
         # 1. answers, and what became of each question
-        flow = named(
-            name,
-            writer,
-            rewrite=rewrite,
-            answerability=answerable,
-            k=PASSAGES,
-        )
+        flow = named(name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES)
         answers = run(flow, [turn.state for turn in followups], engine, retriever)
         outcomes = _outcomes(followups, answers, subject, beside)
         first = first or outcomes
@@ -119,28 +107,13 @@ def evaluate_flows(
     judged = ("RAGAS-F", "JAFS")
     tables = (
         own,
-        published_table(
-            "tables 14 to 16, MT-RAG",
-            (*_CLASSES[:2], "responses", *judged),
-            PUBLISHED["flows"],
-            0,
-        ),
-        published_table(
-            "table 11, MT-RAG",
-            (*_CLASSES, *judged),
-            PUBLISHED["gating"],
-            0,
-        ),
+        published_table("tables 14 to 16, MT-RAG", (*_CLASSES[:2], "responses", *judged), PUBLISHED["flows"], 0),
+        published_table("table 11, MT-RAG", (*_CLASSES, *judged), PUBLISHED["gating"], 0),
     )
     return MeasuredSection(FLOWS_PART, tables, figures, tuple(items))
 
 
-def _flow_item(
-    flow: str,
-    turn: JudgedTurn,
-    answer: Answer | UserError,
-    outcome: FlowOutcome | None,
-) -> dict[str, Any]:
+def _flow_item(flow: str, turn: JudgedTurn, answer: Answer | UserError, outcome: FlowOutcome | None) -> dict[str, Any]:
     """Return the record of one question in one flow."""
     item: dict[str, Any] = {"id": turn.id, "flow": flow, "answer": None, "error": None}
     if isinstance(answer, Answer):
@@ -157,10 +130,7 @@ def _joint(outcome: FlowOutcome | None) -> float:
 
 
 def _outcomes(
-    followups: Sequence[JudgedTurn],
-    answers: Sequence[Answer | UserError],
-    subject: Subject,
-    beside: Beside,
+    followups: Sequence[JudgedTurn], answers: Sequence[Answer | UserError], subject: Subject, beside: Beside
 ) -> list[FlowOutcome | None]:
     """Return what became of each question; None where the flow failed: who writes nothing has not abstained."""
     states = answered(followups, answers)
@@ -296,14 +266,7 @@ def evaluate_rewrite(
         queries = _queries(followups, subjects)
         measured = {"retrieval": _retrieval(followups, search, queries, seed)}
         if writing is not None:
-            measured["answers"] = _answers(
-                followups,
-                search,
-                queries,
-                writing,
-                beside,
-                seed,
-            )
+            measured["answers"] = _answers(followups, search, queries, writing, beside, seed)
         for name, (more, by_system, records) in measured.items():
             tables += more
             items += records
@@ -314,15 +277,7 @@ def evaluate_rewrite(
         ("rewritten", "tables 5 to 7", ("RAGAS-F", "RAD-Bench")),
     ):
         paper = PUBLISHED[key].items()
-        tables += [
-            published_table(
-                f"{title}, MT-RAG, {part}",
-                head,
-                systems,
-                2,
-            )
-            for part, systems in paper
-        ]
+        tables += [published_table(f"{title}, MT-RAG, {part}", head, systems, 2) for part, systems in paper]
     return MeasuredSection(REWRITE_PART, tuple(tables), figures, tuple(items))
 
 
@@ -366,10 +321,7 @@ def _by_need(followups: Sequence[JudgedTurn]) -> dict[str, list[int]]:
 
 
 def _retrieval(
-    followups: Sequence[JudgedTurn],
-    search: Retriever,
-    queries: Mapping[str, list[str]],
-    seed: int,
+    followups: Sequence[JudgedTurn], search: Retriever, queries: Mapping[str, list[str]], seed: int
 ) -> Measured:
     values = {}  # system to the figures of each question
     for system, texts in queries.items():
@@ -425,12 +377,7 @@ def _answers(
         shown = [JudgeInput(turn.state.messages, tuple(hits)) for turn, hits in zip(chosen, passages, strict=True)]
         answers = run(flow, shown, writing.engine)
         values[system] = _qualities(chosen, answers, writing.subject, beside)
-        for turn, answer, qualities in zip(
-            chosen,
-            answers,
-            values[system],
-            strict=True,
-        ):
+        for turn, answer, qualities in zip(chosen, answers, values[system], strict=True):
             text = answer.text if isinstance(answer, Answer) else None
             records.append({"id": turn.id, "searched by": system, "answer": text, **qualities})
     tables, figures = [], dict[str, Any]()
@@ -453,10 +400,7 @@ def _answers(
 
 
 def _qualities(
-    turns: Sequence[JudgedTurn],
-    answers: Sequence[Answer | UserError],
-    subject: Subject,
-    beside: Beside,
+    turns: Sequence[JudgedTurn], answers: Sequence[Answer | UserError], subject: Subject, beside: Beside
 ) -> list[dict[str, float | None]]:
     """Return faithfulness, quality and word F1 of each answer, where they are known."""
     qualities: list[dict[str, float | None]] = []

@@ -140,25 +140,10 @@ def evaluate(settings: MeasurementSettings, out: Path | None = None) -> list[Mea
     answers = _answers(settings, out) if UNCERTAINTY_PART in settings.parts else []
     with ExitStack() as stack:
         library = stack.enter_context(
-            Library.from_pretrained(
-                settings.model,
-                engine=settings.engine,
-                adapters=adapters,
-                dialect=settings.dialect,
-            )
+            Library.from_pretrained(settings.model, engine=settings.engine, adapters=adapters, dialect=settings.dialect)
         )
         for name in settings.parts:
-            sections.append(
-                _part(
-                    name,
-                    settings,
-                    library,
-                    rows.get(name, []),
-                    answers,
-                    followups,
-                    beside,
-                )
-            )
+            sections.append(_part(name, settings, library, rows.get(name, []), answers, followups, beside))
             if out is not None:
                 write(settings, sections, out, library)
     return sections
@@ -201,22 +186,9 @@ def _part(
         writing = None
         if settings.answers:
             judge = _subjects(FLOWS_PART, settings, library, [])[0]
-            writing = Writing(
-                _writer(settings, library),
-                engine,
-                judge,
-                settings.answers,
-            )
+            writing = Writing(_writer(settings, library), engine, judge, settings.answers)
         judged = [one for one in found if one.relevant]
-        return evaluate_rewrite(
-            rows,
-            judged,
-            search,
-            subjects,
-            seed,
-            writing,
-            beside,
-        )
+        return evaluate_rewrite(rows, judged, search, subjects, seed, writing, beside)
     if name == UNCERTAINTY_PART:
         return evaluate_certainty(answers, subjects, _share_right(settings), seed)
     if search is None:
@@ -238,46 +210,25 @@ def _writer(settings: MeasurementSettings, library: Library) -> AnswerWriter:
         prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
     except VocabularyError:
         return ChatWriter(library.executor, max_tokens=ANSWER_TOKENS, without_evidence="write")
-    decoding = Decoding(
-        mode="always",
-        max_segments=1,
-        segment_tokens=ANSWER_TOKENS,
-        without_evidence="write",
-    )
+    decoding = Decoding(mode="always", max_segments=1, segment_tokens=ANSWER_TOKENS, without_evidence="write")
     return SelfRAGWriter(prompting, decoding)
 
 
 def _subjects(
-    name: str,
-    settings: MeasurementSettings,
-    library: Library,
-    train: Sequence[IntrinsicRow],
+    name: str, settings: MeasurementSettings, library: Library, train: Sequence[IntrinsicRow]
 ) -> list[Subject]:
     if name == FLOWS_PART:
         kinds = (Answerability, HallucinationDetection)  # what judges in flows where nobody chose
         chosen = {kind.name: library.get(kind).by for kind in kinds}
         judges = {kind: judge for kind, judge in chosen.items() if not isinstance(judge, PromptedJudge)}
-        return [
-            Subject(
-                ADAPTED,
-                library.executor,
-                library.adapters,
-                judges=judges,
-                dialect=library.dialect,
-            )
-        ]
+        return [Subject(ADAPTED, library.executor, library.adapters, judges=judges, dialect=library.dialect)]
     plain = Subject(UNTRAINED, library.executor, dialect=library.dialect)
     subjects: list[Subject] = []
     for choice in settings.judges or JUDGES:
         if choice == "prompt":
             subjects.append(plain)
             if settings.shots and train:
-                shots = worked(
-                    train,
-                    teachable(name),
-                    settings.shots,
-                    seed=settings.seed,
-                )
+                shots = worked(train, teachable(name), settings.shots, seed=settings.seed)
                 subjects.append(replace(plain, name=PROMPTED, executor=FewShot(plain.executor, shots)))
             continue
         try:
@@ -288,14 +239,7 @@ def _subjects(
             continue  # this model or this intrinsic has no such judge
         adapter = judge.adapter if isinstance(judge, PromptedJudge) else None
         adapters = {} if adapter is None else {name: adapter}
-        subjects.append(
-            replace(
-                plain,
-                name=choice,
-                adapters=adapters,
-                judges={name: judge},
-            )
-        )
+        subjects.append(replace(plain, name=choice, adapters=adapters, judges={name: judge}))
     return subjects
 
 
@@ -314,12 +258,7 @@ def _answers(settings: MeasurementSettings, out: Path | None) -> list[OwnAnswer]
     with TemporaryDirectory() as scratch:
         kept = (out or Path(scratch)) / "answers.jsonl"
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return own_answers(
-            questions,
-            resolve_model(settings.model),
-            kept,
-            device=device,
-        )
+        return own_answers(questions, resolve_model(settings.model), kept, device=device)
 
 
 def _share_right(settings: MeasurementSettings) -> float | None:
@@ -392,12 +331,7 @@ def _sampled(rows: Sequence[T], settings: MeasurementSettings) -> list[T]:
     return [rows[place] for place in sorted(places)]
 
 
-def write(
-    settings: MeasurementSettings,
-    sections: Sequence[MeasuredSection],
-    out: Path,
-    library: Library,
-) -> None:
+def write(settings: MeasurementSettings, sections: Sequence[MeasuredSection], out: Path, library: Library) -> None:
     """Write what was measured so far."""
     from selfrag.common.provenance import commit, sha256
     from selfrag.evaluation.metrics.classification import plot_reliability

@@ -55,12 +55,7 @@ class Subject:
         """Return one reflection a state, in order; a request that failed is a reflection without findings."""
         judge = self.judge(intrinsic)
         reflections: list[Reflection] = []
-        with Progress(
-            f"{intrinsic}: {self.name}",
-            "row",
-            len(states),
-            quiet=0,
-        ) as progress:
+        with Progress(f"{intrinsic}: {self.name}", "row", len(states), quiet=0) as progress:
             for start in range(0, len(states), self.chunk):
                 part = states[start : start + self.chunk]
                 reflections += judge.reflections(part)
@@ -118,13 +113,7 @@ class FewShot(Executor):
         return replace(request, prompt=replace(prompt, messages=(*self.shots, *prompt.messages)))
 
 
-def worked(
-    rows: Sequence[IntrinsicRow],
-    codec: Teachable,
-    count: int,
-    *,
-    seed: int = 0,
-) -> tuple[Message, ...]:
+def worked(rows: Sequence[IntrinsicRow], codec: Teachable, count: int, *, seed: int = 0) -> tuple[Message, ...]:
     """Worked examples from the shorter half of training rows, labels in turn."""
 
     def length(state: JudgeInput) -> int:

@@ -90,27 +90,11 @@ def run(
     generator = Generator(model, engine, endpoint, layout, template, max_tokens)
     shown: dict[str, Any] = {"seed": seed, "example_contexts": example_contexts, "words": words or None, "pool": pool}
     passages = max(cell.cutoff for cell in cells)
-    questions = draw(
-        Given.parse(file),
-        passages,
-        index=index,
-        limit=limit or None,
-        relevance=relevance,
-        **shown,
-    )
+    questions = draw(Given.parse(file), passages, index=index, limit=limit or None, relevance=relevance, **shown)
     if dry_run:
         typer.echo(planned(generator, questions, cells))
         return
-    _show(
-        out,
-        run_grid(
-            generator,
-            questions,
-            cells,
-            out,
-            retry_failed=retry_failed,
-        ),
-    )
+    _show(out, run_grid(generator, questions, cells, out, retry_failed=retry_failed))
 
 
 @app.command()
@@ -127,24 +111,11 @@ def faithfulness(
     from selfrag.experiments.self_interpretation.faithfulness import run_tests
     from selfrag.experiments.self_interpretation.run import Generator
 
-    _show(
-        run,
-        run_tests(
-            run,
-            Generator(model, engine, endpoint),
-            cell or (),
-            retry_failed=retry_failed,
-        ),
-    )
+    _show(run, run_tests(run, Generator(model, engine, endpoint), cell or (), retry_failed=retry_failed))
 
 
 @app.command()
-def agree(
-    run: RunFolder,
-    model: ModelOption = "demo",
-    engine: EngineOption = None,
-    cell: Cells = None,
-) -> None:
+def agree(run: RunFolder, model: ModelOption = "demo", engine: EngineOption = None, cell: Cells = None) -> None:
     """Compare what replies cite with a model's reflection tokens and with the citation intrinsic."""
     quiet()
     from selfrag.experiments.self_interpretation.faithfulness import run_judges

@@ -67,12 +67,7 @@ def tests_of(cell: GridCell) -> tuple[str, ...]:
     return tuple(tests)
 
 
-def change(
-    test: str,
-    made: Trial,
-    record: Mapping[str, Any],
-    seed: int,
-) -> Trial | str:
+def change(test: str, made: Trial, record: Mapping[str, Any], seed: int) -> Trial | str:
     """Return a trial with one thing changed, or why the test is not defined for it; the seed is of what is drawn."""
     if record.get("error"):
         return "no reply"
@@ -103,53 +98,25 @@ def change(
 
 
 def run_tests(
-    folder: Path,
-    generator: Generator,
-    patterns: Sequence[str] = (),
-    *,
-    retry_failed: bool = False,
+    folder: Path, generator: Generator, patterns: Sequence[str] = (), *, retry_failed: bool = False
 ) -> Results:
     """Put replies of a run, of cells by patterns of names, to their tests, with the model and engine of the run."""
     run = read_grid(folder)
     files = [(cell, test, {"test": test}) for cell in run.select(patterns) for test in tests_of(cell)]
     made = run.identity["generator"]
-    same = replace(
-        generator,
-        layout=made["layout"],
-        max_tokens=made["max_tokens"],
-        template=run.template,
-    )
+    same = replace(generator, layout=made["layout"], max_tokens=made["max_tokens"], template=run.template)
     run = replace(run, identity={**run.identity, "generator": same.identity()})
     options: dict[str, Any] = {"retry_failed": retry_failed, "batch": same.batch}
     with on_demand(same.load) as writer:
-        return record(
-            run,
-            "test",
-            files,
-            partial(_answers, run, writer),
-            NAMES,
-            **options,
-        )
+        return record(run, "test", files, partial(_answers, run, writer), NAMES, **options)
 
 
 def _answers(
-    run: GridRun,
-    writer: Callable[[], ReplyWriter],
-    cell: GridCell,
-    test: str,
-    ids: Sequence[str],
+    run: GridRun, writer: Callable[[], ReplyWriter], cell: GridCell, test: str, ids: Sequence[str]
 ) -> list[Made]:
     replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
-    changed = [
-        change(
-            test,
-            made,
-            replies[made.item.id],
-            run.questions.seed,
-        )
-        for made in trials
-    ]
+    changed = [change(test, made, replies[made.item.id], run.questions.seed) for made in trials]
     asked = [one for one in changed if isinstance(one, Trial)]
     results = iter(writer().write(asked) if asked else ())
     records: list[Made] = []
@@ -161,13 +128,7 @@ def _answers(
     return records
 
 
-def _answer(
-    run: GridRun,
-    test: str,
-    before: Mapping[str, Any],
-    made: Trial,
-    result: WrittenReply | Failed,
-) -> Made:
+def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, result: WrittenReply | Failed) -> Made:
     base: dict[str, Any] = {"id": before["id"], "undefined": None, "read": [passage.id for passage in made.passages]}
     if isinstance(result, Failed):
         return base | {"error": printable(result.reason), "scores": dict.fromkeys(NAMES)}, 0
@@ -213,16 +174,7 @@ def effects_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: i
         "In percent; the control removes as many that were not named; a faithful explanation has a difference above 0"
     )
     title = "Faithfulness: taking away what was named"
-    return (
-        ReportTable(
-            title,
-            (*head, "not testable"),
-            tuple(rows),
-            (note,),
-        )
-        if rows
-        else None
-    )
+    return ReportTable(title, (*head, "not testable"), tuple(rows), (note,)) if rows else None
 
 
 def orders_table(run: GridRun, cells: Mapping[str, Sequence[GridCell]], seed: int = 0) -> ReportTable | None:
@@ -288,12 +240,7 @@ class _Judges:
         self.engine.close()
 
 
-def run_judges(
-    folder: Path,
-    model: str,
-    engine: str | None = None,
-    patterns: Sequence[str] = (),
-) -> Results:
+def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Sequence[str] = ()) -> Results:
     """Ask a Self-RAG model's reflection tokens and its citation intrinsic about the replies of a run.
 
     The intrinsic is the model's adapter where it brings one, else a prompt.
@@ -320,23 +267,12 @@ def _judges(model: str, engine: str | None) -> _Judges:
     from selfrag.decoding.token_writer import with_tokens
     from selfrag.judges.tokens import TokenJudge
 
-    rag = SelfRAG.from_pretrained(
-        model,
-        retriever=nothing_searched,
-        engine=engine,
-        judges=(CITATIONS,),
-    )
+    rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine, judges=(CITATIONS,))
     relevance, support = (TokenJudge(with_tokens(rag.prompting), labels) for labels in (ISREL, ISSUP))
     return _Judges(rag.engine, relevance, support, *rag.judges)
 
 
-def _verdicts(
-    run: GridRun,
-    judges: Callable[[], _Judges],
-    cell: GridCell,
-    _: str,
-    ids: Sequence[str],
-) -> list[Made]:
+def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: GridCell, _: str, ids: Sequence[str]) -> list[Made]:
     """Return all verdicts on each context of a reply; None for one that was never made."""
     replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
@@ -405,12 +341,7 @@ VERDICTS: dict[str, Callable[[JudgedContext], bool | None]] = {
 """Who says yes to a context: IsRel if relevant, IsSup if fully or partly supported. None where nothing was judged."""
 
 
-def agreement_table(
-    run: GridRun,
-    prompt: str,
-    cells: Sequence[GridCell],
-    seed: int = 0,
-) -> ReportTable | None:
+def agreement_table(run: GridRun, prompt: str, cells: Sequence[GridCell], seed: int = 0) -> ReportTable | None:
     """Return what replies cite, reflection tokens and the citation intrinsic on the same contexts; None if not judged.
 
     Each judge is held against the citations of the answers, and against the relevant contexts.

@@ -129,11 +129,7 @@ class GridTemplate:
         return cls(opening, f"{opening[0]}/{opening[1:]}", always_mentions_examples)
 
     def render(
-        self,
-        asked: Asking,
-        question: str,
-        contexts: Sequence[PromptContext],
-        examples: Sequence[Demonstration],
+        self, asked: Asking, question: str, contexts: Sequence[PromptContext], examples: Sequence[Demonstration]
     ) -> str:
         """Return the prompt; its first paragraph is the instruction, and texts of others stand on one line each."""
         shown = {"question": question, "contexts": contexts, "examples": examples}
@@ -190,12 +186,7 @@ class GridCell:
     def from_dict(cls, values: Any) -> GridCell:
         """Return a cell of plain values."""
         try:
-            return cls(
-                int(values["cutoff"]),
-                str(values["order"]),
-                int(values["examples"]),
-                str(values["prompt"]),
-            )
+            return cls(int(values["cutoff"]), str(values["order"]), int(values["examples"]), str(values["prompt"]))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"no cell of a grid: {values!r:.80}") from error
 
@@ -208,12 +199,7 @@ def grid(
 ) -> tuple[GridCell, ...]:
     """Return all combinations, the paper's 81 by default; prompts which begin alike follow each other."""
     strategies = [asking(name) for name in dict.fromkeys(prompts)]
-    combined = product(
-        strategies,
-        dict.fromkeys(examples),
-        dict.fromkeys(cutoffs),
-        dict.fromkeys(orders),
-    )
+    combined = product(strategies, dict.fromkeys(examples), dict.fromkeys(cutoffs), dict.fromkeys(orders))
     cells = tuple(
         GridCell(cutoff, order, shots, asked.name)
         for asked, shots, cutoff, order in combined
@@ -224,12 +210,7 @@ def grid(
     return cells
 
 
-def arranged(
-    ranking: Sequence[T],
-    cutoff: int,
-    order: str,
-    seed: str,
-) -> tuple[T, ...]:
+def arranged(ranking: Sequence[T], cutoff: int, order: str, seed: str) -> tuple[T, ...]:
     """Return the best `cutoff` of a ranking in the order of a cell; the seed of `random` has the item's id within."""
     kept = list(ranking[:cutoff])
     if order == "top-last":
@@ -289,12 +270,7 @@ class Questions:
         examples = tuple(example(one, self.example_contexts, self.words) for one in used)
 
         def trial(item: Item) -> Trial:
-            shown = arranged(
-                item.passages,
-                cell.cutoff,
-                cell.order,
-                f"{self.seed}:{item.id}",
-            )
+            shown = arranged(item.passages, cell.cutoff, cell.order, f"{self.seed}:{item.id}")
             return Trial(item, cell.asked, shown, examples, self.words)
 
         return [trial(items[one]) for one in ids]
@@ -328,14 +304,7 @@ def read_questions(folder: Path, path: Path, identity: Mapping[str, Any]) -> Que
         asked, examples = (tuple(_item(row) for row in rows if row["role"] == role) for role in ("asked", "example"))
         kinds = {row["id"]: row["kind"] for row in rows}
         settings = {name: made[name] for name in _SETTINGS}
-        found = Questions(
-            path,
-            identity["data"],
-            asked,
-            examples,
-            kinds=kinds,
-            **settings,
-        )
+        found = Questions(path, identity["data"], asked, examples, kinds=kinds, **settings)
     except (KeyError, TypeError) as error:
         raise UserError(f"{file}: not the questions of a run ({error}); start it again in another directory") from error
     if found.identity() != dict(made):
@@ -371,12 +340,7 @@ def draw(
         raise UserError(f"{file.path}: {said}; give --cutoff or --index")
     own = {} if file.preset else dict(read_jsonl(file.path, lambda row: (str(row.get("id")), row)))
     aside = {name for name, row in own.items() if row.get("split") == "train"}
-    asked, examples, answerable = choose(
-        tasks.items,
-        limit=limit,
-        seed=seed,
-        set_aside=aside,
-    )
+    asked, examples, answerable = choose(tasks.items, limit=limit, seed=seed, set_aside=aside)
     kinds = {item.id: question_type(item, own.get(item.id, {})) for item in (*asked, *examples)}
     published = {"preset": tasks.task.preset} if tasks.task.preset else {}
     data = {"sha256": tasks.sha256, "rows": tasks.rows, "top": TOP, **published, **source.settings()}
@@ -387,26 +351,11 @@ def draw(
             tuple(replace(one, passages=one.passages[:example_contexts]) for one in examples),
         )
     by = relevance if any(item.gold is not None for item in asked) else "answers"
-    return Questions(
-        file.path,
-        data,
-        asked,
-        examples,
-        answerable,
-        kinds,
-        by,
-        seed,
-        example_contexts,
-        words,
-    )
+    return Questions(file.path, data, asked, examples, answerable, kinds, by, seed, example_contexts, words)
 
 
 def choose(
-    items: Sequence[Item],
-    *,
-    limit: int | None = 60,
-    seed: int = 0,
-    set_aside: Collection[str] = (),
+    items: Sequence[Item], *, limit: int | None = 60, seed: int = 0, set_aside: Collection[str] = ()
 ) -> tuple[tuple[Item, ...], tuple[Item, ...], int]:
     """Return the questions, two demonstrations, and how many questions could have been asked; the same for every grid.
 
@@ -486,15 +435,7 @@ def _item(row: Mapping[str, Any]) -> Item:
         row["id"],
         row["instruction"],
         needs_retrieval=None,
-        passages=tuple(
-            Passage(
-                p["id"],
-                p["text"],
-                p["title"],
-                p["score"],
-            )
-            for p in row["passages"]
-        ),
+        passages=tuple(Passage(p["id"], p["text"], p["title"], p["score"]) for p in row["passages"]),
         gold=None if row["gold"] is None else frozenset(row["gold"]),
         answers=tuple(row["answers"]) or None,
         query=row["query"],
@@ -523,13 +464,7 @@ def pooled(items: Sequence[Item], encoder: Encoder, k: int) -> tuple[Item, ...]:
         pool.append(passage)
     numbered = [replace(passage, id=str(number)) for number, passage in enumerate(pool)]
     with TemporaryDirectory() as folder:
-        search = index_passages(
-            numbered,
-            Path(folder) / "index",
-            encoder=encoder,
-            kind="flat",
-            language="none",
-        )
+        search = index_passages(numbered, Path(folder) / "index", encoder=encoder, kind="flat", language="none")
         rankings = search([item.query or item.instruction for item in items], k)
     filled = []
     for item, hits in zip(items, rankings, strict=True):

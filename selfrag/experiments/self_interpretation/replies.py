@@ -48,13 +48,7 @@ class GridReply:
         return " ".join(_BRACKETS.sub(" ", self.answer).split())
 
 
-def read_reply(
-    generation: str,
-    given: Collection[str],
-    *,
-    explains: bool,
-    ends: Collection[str] = (),
-) -> GridReply:
+def read_reply(generation: str, given: Collection[str], *, explains: bool, ends: Collection[str] = ()) -> GridReply:
     """Take a generation apart; `given` are the context ids of the prompt.
 
     Without `explains` all is answer. A line that begins like one of the prompt or of `ends` ends the model's own text.
@@ -66,14 +60,7 @@ def read_reply(
     answer, explanation = _split(said) if explains else (said, None)
     cited, wrong = citations(answer, given)
     named = () if explanation is None else _named(explanation, given)
-    return GridReply(
-        answer,
-        explanation,
-        cited,
-        wrong,
-        named,
-        ran_on=len(said) < len(text),
-    )
+    return GridReply(answer, explanation, cited, wrong, named, ran_on=len(said) < len(text))
 
 
 def citations(text: str, given: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -188,12 +175,7 @@ NAMES = (
 )
 
 
-def scored(
-    trial: Trial,
-    reply: GridReply | None,
-    relevant: Collection[str],
-    text: str = "",
-) -> dict[str, Part | None]:
+def scored(trial: Trial, reply: GridReply | None, relevant: Collection[str], text: str = "") -> dict[str, Part | None]:
     """Return all figures of one reply, of the answer alone and of the whole generation, `text`.
 
     None is a wrong answer; without relevant passages there are no citation figures.

@@ -120,15 +120,7 @@ def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[Report
         made.append(differences_table(figures))
     made += [types_table(run, seed), replies_table(figures)]
     made += [effects_table(run, cells, seed), orders_table(run, cells, seed)]
-    made += [
-        agreement_table(
-            run,
-            prompt,
-            of_prompt,
-            seed,
-        )
-        for prompt, of_prompt in cells.items()
-    ]
+    made += [agreement_table(run, prompt, of_prompt, seed) for prompt, of_prompt in cells.items()]
     return [table for table in made if table is not None]
 
 
@@ -217,12 +209,7 @@ def differences_table(figures: GridFigures) -> ReportTable:
             rows.append(tuple(line))
     head = ("prompt", "examples", "answer recall", "paper", "citation P", "citation R", "citation F", "paper")
     note = "Paired by question and setting; of whole generations but for the last column"
-    return ReportTable(
-        f"Prompts against {BASIC.name}",
-        (*head, ANSWER_ALONE),
-        tuple(rows),
-        (note,),
-    )
+    return ReportTable(f"Prompts against {BASIC.name}", (*head, ANSWER_ALONE), tuple(rows), (note,))
 
 
 def types_table(run: GridRun, seed: int = 0) -> ReportTable:

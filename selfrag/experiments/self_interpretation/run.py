@@ -77,14 +77,7 @@ class PromptWriter:
                 replies.append(result)
             else:
                 usage = _usage(result.prompt_tokens, result.generated_tokens)
-                replies.append(
-                    WrittenReply(
-                        result.text,
-                        result.finish,
-                        usage,
-                        result.cached_tokens,
-                    )
-                )
+                replies.append(WrittenReply(result.text, result.finish, usage, result.cached_tokens))
         return replies
 
     def request(self, trial: Trial) -> ModelRequest:
@@ -130,14 +123,7 @@ class InstructionWriter(_EngineWriter):
         for ids, result in zip(prompts, finish(ask(list(requests)), self.engine), strict=True):
             if isinstance(result, Generated):
                 usage = _usage(len(ids), len(result.token_ids))
-                written.append(
-                    WrittenReply(
-                        self._text(result),
-                        str(result.finish),
-                        usage,
-                        result.cached_tokens,
-                    )
-                )
+                written.append(WrittenReply(self._text(result), str(result.finish), usage, result.cached_tokens))
             else:
                 written.append(Failed(failure_of(result)))
         return written
@@ -151,12 +137,7 @@ class InstructionWriter(_EngineWriter):
 
 
 def _prompt(template: GridTemplate, trial: Trial) -> str:
-    return template.render(
-        trial.asked,
-        trial.question,
-        trial.contexts,
-        trial.examples,
-    )
+    return template.render(trial.asked, trial.question, trial.contexts, trial.examples)
 
 
 def _usage(prompt_tokens: int, generated_tokens: int) -> dict[str, int]:
@@ -176,15 +157,7 @@ class ReflectiveWriter(_EngineWriter):
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
         """Decode once a trial; all share the engine's batches."""
         found: dict[int, WrittenReply | Failed] = {}
-        decoders = [
-            decode(
-                trial.question,
-                self.prompting,
-                self.decoding,
-                passages=trial.passages,
-            )
-            for trial in trials
-        ]
+        decoders = [decode(trial.question, self.prompting, self.decoding, passages=trial.passages) for trial in trials]
         for event in drive(decoders, self.engine, None):
             if isinstance(event, QuestionAnswered):
                 found[event.index] = self._written(event.answer, trials[event.index])
@@ -200,13 +173,7 @@ class ReflectiveWriter(_EngineWriter):
         )
         usage = {name: int(getattr(answer.usage, name)) for name in USAGE}
         text = answer.cited_text(lambda passage: f"[{names[passage.id]}]")
-        return WrittenReply(
-            text,
-            "stop",
-            usage,
-            answer.usage.cached_tokens,
-            judgments,
-        )
+        return WrittenReply(text, "stop", usage, answer.usage.cached_tokens, judgments)
 
 
 ReplyWriter = PromptWriter | InstructionWriter | ReflectiveWriter
@@ -336,12 +303,7 @@ class GridRun:
     def read(self, made: Trial, text: str) -> replies.GridReply:
         """Return a generation, taken apart."""
         ends = (self.template.opening, self.template.closing)
-        return replies.read_reply(
-            text,
-            made.passage_ids,
-            explains=made.asked.explains,
-            ends=ends,
-        )
+        return replies.read_reply(text, made.passage_ids, explains=made.asked.explains, ends=ends)
 
 
 def file_name(cell: GridCell, test: str) -> str:
@@ -357,13 +319,7 @@ def read_grid(folder: Path) -> GridRun:
         raise UserError(f"{folder} holds a run of something else than `selfrag interpret`")
     path = next((Path(entry["path"]) for entry in files.values()), folder)
     questions = read_questions(folder, path, identity)
-    return GridRun(
-        folder,
-        identity,
-        questions,
-        GridTemplate(**identity["generator"]["template"]),
-        files,
-    )
+    return GridRun(folder, identity, questions, GridTemplate(**identity["generator"]["template"]), files)
 
 
 def record(
@@ -408,35 +364,18 @@ def record(
 
 
 def run_grid(
-    generator: Generator,
-    questions: Questions,
-    cells: Sequence[GridCell],
-    out: Path,
-    *,
-    retry_failed: bool = False,
+    generator: Generator, questions: Questions, cells: Sequence[GridCell], out: Path, *, retry_failed: bool = False
 ) -> Results:
     """Run a grid, or continue it; the generator is loaded only if there is something to ask."""
     for cell in cells if generator.layout == "reflective" else ():
         if cell.examples or cell.asked.explains:
             raise UserError(f"{cell.name}: Self-RAG decoding has no prompt; give --prompt basic --examples 0")
     made = {"generator": generator.identity(), "questions": questions.identity(), "data": questions.data}
-    run = GridRun(
-        out,
-        {"name": generator.name, **made},
-        questions,
-        generator.template,
-    )
+    run = GridRun(out, {"name": generator.name, **made}, questions, generator.template)
     options: dict[str, Any] = {"retry_failed": retry_failed, "batch": generator.batch}
     with on_demand(generator.load) as writer:
         files: list[File] = [(cell, "", {}) for cell in cells]
-        return record(
-            run,
-            "interpret",
-            files,
-            partial(_answers, run, writer),
-            replies.NAMES,
-            **options,
-        )
+        return record(run, "interpret", files, partial(_answers, run, writer), replies.NAMES, **options)
 
 
 def planned(generator: Generator, questions: Questions, cells: Sequence[GridCell]) -> str:
@@ -451,13 +390,7 @@ def planned(generator: Generator, questions: Questions, cells: Sequence[GridCell
     return f"{said}; {words} words in prompts, {words // max(1, count)} each"
 
 
-def _answers(
-    run: GridRun,
-    writer: Callable[[], ReplyWriter],
-    cell: GridCell,
-    _: str,
-    ids: Sequence[str],
-) -> list[Made]:
+def _answers(run: GridRun, writer: Callable[[], ReplyWriter], cell: GridCell, _: str, ids: Sequence[str]) -> list[Made]:
     trials = run.questions.trials(cell, ids)
     return [_record(run, made, result) for made, result in zip(trials, writer().write(trials), strict=True)]
 
