@@ -50,6 +50,8 @@ def parse_released(record: Mapping[str, Any], key: str) -> LabelledCase:
         raise UserError(f"unknown task {task!r:.60}; known: {', '.join(_TASKS)}")
     said = str(row["label"]).strip() or row["raw"].partition("\n")[0].strip()
     group, label = _label(said)
+    if not isinstance(content, str | Mapping):
+        raise UserError(f"'input' must be text or an object, not {content!r:.60}")
     expected = _TASKS.get(task) or group or _group_of(record, content)
     fields = _text_fields(content, expected) if isinstance(content, str) else _object_fields(content, expected)
     if not fields["instruction"]:
@@ -103,8 +105,6 @@ def _text_fields(text: str, group: str) -> dict[str, str]:
 
 
 def _object_fields(content: Any, group: str) -> dict[str, str]:
-    if not isinstance(content, Mapping):
-        raise UserError(f"'input' must be text or an object, not {content!r:.60}")
     row = PublicRow.of("critic_cases", content)
     texts = {"Preceding sentences": row["preceding"], "Evidence": row["evidence"]}
     texts["Output"] = row["answer"] if group == "IsUse" else row["sentence"]

@@ -72,10 +72,12 @@ class GpuCandidates:
 
         `allowed` is bool [n], the rows that may be found; None for all.
         """
+        if not self._usable:
+            return None
         wanted = k
         if allowed is not None:
             wanted = math.ceil(_SPARE * k * len(allowed) / max(1, int(np.count_nonzero(allowed))))
-        if wanted > _MOST or not self._usable:
+        if wanted > _MOST:
             return None
         rows = self._search(queries, wanted)
         if rows is None or allowed is None:
@@ -86,6 +88,8 @@ class GpuCandidates:
 
     def _search(self, queries: NDArray[np.float32], wanted: int) -> Any:
         with self._lock:
+            if not self._usable:  # another thread has found that out meanwhile
+                return None
             try:
                 if self._index is None:
                     resources = gpu_resources()

@@ -128,6 +128,10 @@ def token_batches(ids: Sequence[Sequence[int]], most: int) -> Iterator[list[int]
         yield rows
 
 
+_SETTING_THREADS = Lock()
+"""Held while the number of threads of this process is changed and set back; of several encoders one runs at a time."""
+
+
 def _each_on_a_core(work: Callable[[list[int]], None], batches: Sequence[list[int]]) -> None:
     """Do the work of each batch on one core, as many at once as torch has threads.
 
@@ -135,13 +139,14 @@ def _each_on_a_core(work: Callable[[list[int]], None], batches: Sequence[list[in
     """
     import torch
 
-    threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        try:
-            for _ in pool.map(work, batches):
-                pass
-        finally:
-            torch.set_num_threads(threads)  # of threads that begin later; it belongs to the process
+    with _SETTING_THREADS:
+        threads = torch.get_num_threads()
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                for _ in pool.map(work, batches):
+                    pass
+            finally:
+                torch.set_num_threads(threads)  # of threads that begin later; it belongs to the process
 
 
 class TransformerEncoder:

@@ -127,6 +127,7 @@ class SelfRAG(OwnsEngine):
         reflects = has_reflection_tokens(tokenizer)
         if not reflects:
             check_chat_template(tokenizer, path)
+            _chat_model(None, tokenizer)  # refuses a tokenizer without words for the labels before an engine is loaded
         searched = load_retriever(retriever, demo=name_or_path == DEMO)
         ready = ready_engine(engine, path, engine_options)
         prompting: Prompting | None = None
@@ -146,8 +147,13 @@ class SelfRAG(OwnsEngine):
         from selfrag.judges.endpoint import executor_at
 
         executor = executor_at(name, url, **options)
-        model = ChatModel.on(executor)
-        named = on_endpoint(executor, judges) if judges else ()
+        try:
+            model = ChatModel.on(executor)
+            named = on_endpoint(executor, judges) if judges else ()
+        except UserError:
+            if executor.engine is not None:
+                executor.engine.close()
+            raise
         return cls(model, executor.engine or NoEngine(), retriever, judges=named)
 
     @overload
@@ -412,7 +418,7 @@ class SelfRAG(OwnsEngine):
             return self._shared
 
 
-def _chat_model(engine: Engine, tokenizer: Any) -> DecodingModel:
+def _chat_model(engine: Engine | None, tokenizer: Any) -> DecodingModel:
     """Return a model without reflection tokens as one that reflects by prompts."""
     from selfrag.judges.chat_model import ChatModel  # most models need none of it
     from selfrag.judges.engine import EngineExecutor

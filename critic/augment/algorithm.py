@@ -142,7 +142,7 @@ class PassageCandidate:
     passage: Passage  # with its retrieval score; None for a gold passage that no search found
     gold: bool = False  # whether the pair brought it
     isrel: Judgment | None = None  # None where the critic gave no label, which rules the candidate out
-    issup: Judgment | None = None  # None where it was not cases for (an irrelevant passage) or gave no label
+    issup: Judgment | None = None  # None where it was not asked for (an irrelevant passage) or gave no label
 
     @property
     def relevant(self) -> bool:

@@ -98,6 +98,8 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
     """Return the preset of a name, changed by the values of the options of `When`, `Score` and `Search`."""
     make = PRESETS.get(policy) or load_registered(POLICIES, policy)
     if make is None:
+        if policy in names(FORMATS):
+            raise UserError(f"Invalid value for '--policy': {policy!r} is for ask and serve alone.")
         known = ", ".join(map(repr, (*PRESETS, *names(POLICIES), *names(FORMATS))))
         raise UserError(f"Invalid value for '--policy': {policy!r} is not one of {known}.")
     changes: dict[str, Any] = {}

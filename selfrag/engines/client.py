@@ -261,6 +261,8 @@ class Client:
             return None
         traits = self._traits
         adapted = {name: value for name, value in content.items() if name not in traits.dropped}
+        if "logprobs" in traits.dropped:
+            adapted.pop("top_logprobs", None)  # servers refuse it alone
         if "max_tokens" in adapted:
             adapted[traits.limit_name] = adapted.pop("max_tokens")
         return adapted

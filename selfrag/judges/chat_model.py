@@ -388,6 +388,8 @@ class _Draft:
             self.result = Finish.EOS
         elif self.spent >= self.candidate.max_tokens:
             self.result = Finish.STOP if at_stop else Finish.BUDGET
+        elif at_stop and not completion.generated_tokens:
+            self.result = Finish.EOS  # asked to go on after a stop, the model had nothing more to say
         elif not at_stop and completion.generated_tokens < most_tokens:
             self.result = Finish.CONTEXT
         else:

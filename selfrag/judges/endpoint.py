@@ -289,13 +289,17 @@ def executor_at(model: str, url: str, *, tokenizer: str | None = None, **setting
     if not is_vllm:
         return EndpointExecutor(config)
     source = tokenizer or model
-    if tokenizer is not None or user_path(source).is_dir() or source.count("/") == 1:
+    if user_path(source).is_dir():
+        source = str(user_path(source))
+    if tokenizer is not None or Path(source).is_dir() or source.count("/") == 1:
         try:
             return _by_token_ids(config, source)
         except (UserError, EngineError):
             if tokenizer is not None:
                 raise
-    return EndpointExecutor(replace(config, continuation=Continuation.VLLM))
+    if config.continuation is Continuation.AUTO:
+        config = replace(config, continuation=Continuation.VLLM)
+    return EndpointExecutor(config)
 
 
 def _by_token_ids(config: EndpointConfig, source: str) -> EngineExecutor:

@@ -77,6 +77,7 @@ def test_a_published_row_is_a_case_with_its_label(record, case, label):
         (COMBINED[0] | {"task": "mood"}, "unknown task 'mood'"),
         (COMBINED[0] | {"input": "Who?"}, "'input' must begin with 'Task instruction: ', not 'Who\\?'"),
         (COMBINED[0] | {"input": 7}, "'input' must be text or an object, not 7"),
+        ({"input": [1], "output": "x"}, r"'input' must be text or an object, not \[1\]"),
         (COMBINED[0] | {"input": "Task instruction: "}, "the instruction of the case is empty"),
         (COMBINED[2] | {"output": "[Mostly]"}, "the teacher gave no label"),
         (COMBINED[2] | {"input": "Task instruction: Who?"}, "IsRel needs 'evidence'"),

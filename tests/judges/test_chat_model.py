@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,15 @@ from selfrag.decoding.writer import Hypothesis
 from selfrag.evaluation.reflection_calibration import observe
 from selfrag.evaluation.systems import named_system
 from selfrag.judges.chat_model import ChatModel, model_of
+from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.reflection_prompts import PROMPT_JUDGES, choose_reply, reflection_wording
-from selfrag.judges.wire import ChatPrompt
+from selfrag.judges.wire import ChatPrompt, Completion
 from selfrag.prompting import Turn
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import Role
+from selfrag.reflection.requests import Finish
+from selfrag.runtime import finish
 from selfrag.serving.app import create_app
 from selfrag.serving.service import Service
 from selfrag.tokenization import HFTextCodec
@@ -93,10 +97,13 @@ def test_an_answer_has_segments_citations_judgments_and_a_trace_that_rescores(ra
             assert 0 < node.likelihood <= 1
     read = Trace.from_json(trace.to_json())
     assert read.as_dict() == trace.as_dict()
-    for weights in (Weights(isrel=5), Weights(issup=-3), Weights(isuse=0)):
+    exact = []
+    for weights in (Weights(), Weights(isrel=5), Weights(issup=-3), Weights(isuse=0)):
         rescored = answer.rescore(weights=weights)
         fresh = rag.generate(QUESTION, evidence=[SEINE, TEA], beam=2, weights=weights, **ALL)
         assert not rescored.exact or rescored.text == fresh.text
+        exact.append(rescored.exact)
+    assert any(exact)
 
 
 def test_what_was_never_asked_makes_a_rescored_answer_inexact(rag: SelfRAG) -> None:
@@ -158,7 +165,22 @@ def test_options_have_exact_probabilities_and_every_critique(rag: SelfRAG) -> No
     assert all(len([j for j in node.judgments.values() if j is not None]) == 3 for node in nodes)
     assert answer.rescore(weights=Weights(isrel=3)).exact
     voted = rag.choose(QUESTION, ["a", "b"], evidence=[SEINE], mode="always", aggregate="vote", segment_tokens=5)
-    assert voted.trace.nodes
+    assert voted.text in {node.text.strip() for node in voted.trace.nodes}
+
+
+class SilentExecutor(EngineExecutor):
+    """Says that it stopped at the end of a sentence, and never writes anything."""
+
+    def steps(self, requests: Any) -> Any:
+        return [Completion(finish="sentence") for _ in requests]
+        yield
+
+
+def test_a_model_that_stops_without_a_word_ends_the_segment(rag: SelfRAG) -> None:
+    model = replace(rag.prompting, executor=SilentExecutor(None, rag.prompting.executor.renderer))
+    writer = model.writer(QUESTION, (), Decoding())
+    (reading,) = finish(writer.write([writer.candidate(writer.start(), "write", None)]), None)
+    assert reading.finish is Finish.EOS
 
 
 def test_the_judges_of_a_chat_model_have_names(rag: SelfRAG) -> None:
